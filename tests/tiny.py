@@ -26,6 +26,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.speculate import EmittedBlock, speculate
 from sdvg_core.engine.timeline import Timeline, replay
 from sdvg_core.engine.types import Block, Condition, DrafterContext, Generated, plan_spans
@@ -224,6 +225,23 @@ def run(
             engine, router, spans, make_noise(seed), condition_of, drafter_context=drafter_context, start=start
         )
     )
+
+
+def planned(
+    engine: Engine,
+    router: RouterConfig,
+    *,
+    condition_of: Callable[[int], Condition] = lambda _: PROMPT,
+    **options: Any,
+) -> Run:
+    """Plan a run as all surfaces do: nine blocks of seed 42 in the doubles' size, unless told otherwise."""
+    return plan_run(engine, router, condition_of, **{"blocks": 9, "seed": 42, "width": 8, "height": 8, **options})
+
+
+def latents_shown(run: Run) -> Tensor:
+    """Play a run, and return the latents of the blocks that have a record, made again or not."""
+    blocks = [shown.timeline.history.blocks[-1] for shown in run.play() if shown.record]
+    return torch.cat([block.latents for block in blocks], dim=2)
 
 
 def timeline_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[Timeline, Tensor]:

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
+import tiny
 import torch
 from tiny import (
     CONFIG,
@@ -31,7 +32,7 @@ from sdvg_core.engine.protocols import BlockCall, Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
-from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.store import PixelStore, Store
 from sdvg_core.engine.types import DrafterContext, Work
 from sdvg_core.text.prompts import Conditions
@@ -198,14 +199,12 @@ def clip_of(asked: Asked) -> Tensor | None:
 def planned(asked: Asked, parts: Parts, store: Store | None, pixels: PixelStore | None = None) -> Run:
     if store is not None:
         store.begin_run()
-    return plan_run(
+    return tiny.planned(
         parts.engine,
         asked.router,
-        conditions(asked),
+        condition_of=conditions(asked),
         blocks=asked.blocks,
         seed=asked.seed,
-        width=SIZE[1] * EchoCodec.spatial_stride,
-        height=SIZE[0] * EchoCodec.spatial_stride,
         directions=asked.directions,
         takes=asked.takes,
         drafter_context=asked.context,

@@ -10,11 +10,12 @@ from tiny import (
     CONFIG,
     CONTEXTS,
     POLICIES,
-    PROMPT,
     SIZE,
     generator_of,
+    latents_shown,
     make_engine,
     make_framewise,
+    planned,
     random_module,
     scripted,
 )
@@ -24,7 +25,6 @@ from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
@@ -40,27 +40,11 @@ def engine_of(policy="recompute", *, blocks=1, framewise=False, **options):
 
 
 def control(engine, router, *clips, **options):
-    """The run, and the blocks that it makes."""
-    run = plan_run(
-        engine,
-        router,
-        lambda _: PROMPT,
-        blocks=BLOCKS,
-        seed=42,
-        width=SIZE[1] * engine.codec.spatial_stride,
-        height=SIZE[0] * engine.codec.spatial_stride,
-        controls=clips,
-        **options,
-    )
-    return run, list(run.play())
-
-
-def latents(shown):
-    return torch.cat([one.timeline.history.blocks[-1].latents for one in shown if one.record], dim=2)
+    return planned(engine, router, blocks=BLOCKS, controls=clips, **options)
 
 
 def made(engine, router, *clips, **options):
-    return latents(control(engine, router, *clips, **options)[1])
+    return latents_shown(control(engine, router, *clips, **options))
 
 
 def changed_from(clip, frame):
@@ -106,9 +90,9 @@ def test_every_denoising_pass_makes_the_hints_anew_and_no_context_pass_does(poli
     """Catches: hints in the keys of the context, and hints of an earlier step."""
     begun, real = [], forward.ControlBranch.begin
     monkeypatch.setattr(forward.ControlBranch, "begin", lambda *inputs: begun.append(1) or real(*inputs))
-    shown = control(engine_of(policy), TARGET_ONLY, ControlClip(DEPTH))[1]
-    assert len(begun) == sum(one.record.target.denoising_passes for one in shown) == 2 * BLOCKS
-    assert sum(one.record.target.context_passes for one in shown) > 0
+    works = [one.record.target for one in control(engine_of(policy), TARGET_ONLY, ControlClip(DEPTH)).blocks()]
+    assert len(begun) == sum(work.denoising_passes for work in works) == 2 * BLOCKS
+    assert sum(work.context_passes for work in works) > 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -119,7 +103,7 @@ def test_the_branch_sees_nothing_of_the_history(policy, monkeypatch):
     first = []
     for given in (DEPTH[:, :4, :6], SCRIBBLE[:, :4, :6]):
         hints.clear()
-        control(engine_of(policy), TARGET_ONLY, ControlClip(DEPTH, start=6), given=given)
+        made(engine_of(policy), TARGET_ONLY, ControlClip(DEPTH, start=6), given=given)
         first.append(hints[0])
     assert torch.equal(*first)
 
@@ -168,8 +152,8 @@ def test_what_is_made_again_is_told_by_control_and_strength():
 
     def again(*clips):
         store.begin_run()
-        run, shown = control(engine_of(), TARGET_ONLY, *clips, reuse=Reuse(store=store, identities=identities))
-        assert torch.equal(latents(shown), made(engine_of(), TARGET_ONLY, *clips))
+        run = control(engine_of(), TARGET_ONLY, *clips, reuse=Reuse(store=store, identities=identities))
+        assert torch.equal(latents_shown(run), made(engine_of(), TARGET_ONLY, *clips))
         return len(run.reused)
 
     depth = ControlClip(DEPTH)
@@ -182,7 +166,7 @@ def test_the_keys_of_the_branchs_cross_attention_are_made_once_for_a_prompt(monk
     calls = []
     real = forward._text_kv
     monkeypatch.setattr(forward, "_text_kv", lambda *inputs: calls.append(1) or real(*inputs))
-    control(engine_of(), TARGET_ONLY, ControlClip(DEPTH))
+    made(engine_of(), TARGET_ONLY, ControlClip(DEPTH))
     assert len(calls) == CONFIG.num_layers + 1
 
 

@@ -10,14 +10,13 @@ import torch
 from tiny import (
     CONTEXTS,
     POLICIES,
-    PROMPT,
     SIZE,
     BrightScorer,
-    EchoCodec,
     generator_of,
     latents_of,
     make_engine,
     make_noise,
+    planned,
     run,
     scripted,
 )
@@ -28,7 +27,6 @@ from sdvg_core.engine.plan import LETTERS, MOST_TAKES, check_directions, direct,
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import SCRIPT_LETTERS, Reason, RouterConfig
-from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Span
 from sdvg_core.errors import BadInput
@@ -50,12 +48,8 @@ def test_each_letter_decides_its_block_and_a_dot_leaves_it_to_the_router() -> No
     assert routed.decision.reason in (Reason.REACHED, Reason.FELL_SHORT)
     assert [record.author for record in made[:5]] == ["target", "target", "drafter", "drafter", "target"]
     # t and d are certain: nothing is drafted in vain, and nothing is scored.
-    assert (target.draft, draft.target, target.decision.frame_scores, draft.decision.frame_scores) == (
-        None,
-        None,
-        (),
-        (),
-    )
+    assert target.draft is draft.target is None
+    assert target.decision.frame_scores == draft.decision.frame_scores == ()
     assert (target.decodes, draft.decodes) == (1, 1)
     # a and r show what the draft was worth, and that no threshold was asked.
     for record in (kept, remade):
@@ -155,13 +149,9 @@ def test_directions_and_takes_count_the_blocks_of_the_run_and_not_those_of_the_c
 
 def test_take_1_is_the_noise_there_always_was() -> None:
     noise, span = make_noise(), Span(5, 15, 3)
-    assert key(42, 5, 0) == 9157259954139429846
     plain = torch.Generator().manual_seed(key(42, 5, 0))
     assert torch.equal(noise.draw(span, 0), torch.randn(1, 4, 3, *SIZE, generator=plain))
     assert torch.equal(noise.draw(replace(span, take=1), 0), noise.draw(span, 0))
-    assert torch.equal(
-        latents_of(directed(takes="2:1, 5:1")), latents_of(run(make_engine(), RouterConfig(tau=0.3), blocks=6))
-    )
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -197,9 +187,7 @@ def test_the_letters_are_those_of_a_script_and_a_dot() -> None:
         check_directions(letters, 6)
 
 
-@pytest.mark.parametrize(
-    "letters", ["x.....", "A.....", ". ....", "t,d,..", "\n", "\uff41.....", 6, None, ["t"] * 6, b"t....."]
-)
+@pytest.mark.parametrize("letters", ["A.....", ". ....", "\n", "\uff41.....", 6, None, ["t"] * 6])
 def test_anything_but_letters_is_refused_and_the_letters_are_named(letters: Any) -> None:
     sentence = refusal(check_directions, letters, 6)
     assert "have unknown letters; write one per block (.: " in sentence
@@ -212,33 +200,18 @@ def test_there_is_one_letter_for_each_block_or_none(letters: str, count: int) ->
     assert f"the {count} directions {letters!r} are not one for each of the 6 blocks;" in sentence
 
 
-@pytest.mark.parametrize(
-    ("text", "takes"),
-    [
-        ("", {}),
-        ("  \n ", {}),
-        ("6:2", {5: 2}),
-        ("6:2,8:3", {5: 2, 7: 3}),
-        (" 8:3;  6:2 ", {5: 2, 7: 3}),
-        ("6:2\n8:3", {5: 2, 7: 3}),
-        ("1:1, 9:1000000", {8: MOST_TAKES}),
-        ("006:02", {5: 2}),
-    ],
-)
-def test_takes_are_read_by_the_blocks_place(text: str, takes: dict[int, int]) -> None:
-    assert dict(read_takes(text, 9)) == takes
+def test_takes_are_read_by_the_blocks_place() -> None:
+    for text, takes in {"": {}, " 8:3;  6:2 ": {5: 2, 7: 3}, "6:2\n8:3": {5: 2, 7: 3}, "006:02": {5: 2}}.items():
+        assert dict(read_takes(text, 9)) == takes
+    assert dict(read_takes(f"1:1, 9:{MOST_TAKES}", 9)) == {8: MOST_TAKES}
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("6", "the take is '6'; write for example 6:2 (block 6, take 2)"),
-        ("6:2:1", "the take is '6:2:1'; "),
-        ("six:two", "the take is 'six:two'; "),
         ("6:-2", "the take is '6:-2'; "),
         ("٦:٢", "the take is '٦:٢'; "),
-        ("6:99999999", "the take is '6:99999999'; "),
-        ("0:2", "the take 0:2 is of block 0; choose one of blocks 1 to 9"),
         ("10:2", "the take 10:2 is of block 10; choose one of blocks 1 to 9"),
         ("6:0", "there is no take 6:0; choose 1 (the plain one) to 1000000"),
         ("6:1000001", "there is no take 6:1000001"),
@@ -272,20 +245,9 @@ def directed(
     engine: Engine | None = None,
     **options: Any,
 ) -> list[EmittedBlock]:
-    """Run as all surfaces do, on the tiny models."""
-    planned = plan_run(
-        engine or make_engine(),
-        router or RouterConfig(tau=0.3),
-        lambda _: PROMPT,
-        blocks=blocks,
-        seed=42,
-        width=SIZE[1] * EchoCodec.spatial_stride,
-        height=SIZE[0] * EchoCodec.spatial_stride,
-        directions=letters,
-        takes=takes,
-        **options,
-    )
-    return list(planned.blocks())
+    options |= {"blocks": blocks, "directions": letters, "takes": takes}
+    run = planned(engine or make_engine(), router or RouterConfig(tau=0.3), **options)
+    return list(run.blocks())
 
 
 def records(emitted: list[EmittedBlock]) -> list[BlockRecord]:

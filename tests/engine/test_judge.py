@@ -12,12 +12,12 @@ from thinned import in_turn
 from tiny import (
     CONTEXTS,
     POLICIES,
-    PROMPT,
     BrightScorer,
     EchoCodec,
     frames_of,
     latents_of,
     make_engine,
+    planned,
     run,
     scripted,
 )
@@ -26,7 +26,7 @@ from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
@@ -44,11 +44,6 @@ class QuickCodec(EchoCodec):
 
 def judged(engine: Engine) -> Engine:
     return replace(engine, judge=QuickCodec())
-
-
-def planned(engine: Engine, pattern: str, **options) -> Run:
-    options = {"blocks": 9, "seed": 42, "width": 8, "height": 8} | options
-    return plan_run(engine, scripted(pattern), lambda _: PROMPT, **options)
 
 
 def made(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,15 +68,15 @@ def same(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torc
 @in_turn("pattern, policy", routes(16), POLICIES)
 def test_a_judge_changes_no_bit_of_the_video(pattern, policy):
     """Catches: a picture for a context from the judge."""
-    plain = made(planned(make_engine(policy), pattern))
-    same(made(planned(judged(make_engine(policy)), pattern)), plain)
+    plain = made(planned(make_engine(policy), scripted(pattern)))
+    same(made(planned(judged(make_engine(policy)), scripted(pattern))), plain)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_clip_that_is_continued_is_the_same(policy):
-    given = made(planned(make_engine(policy), "rarararaa", blocks=3))[0]
-    plain = made(planned(make_engine(policy), "rarraaarratd", given=given))
-    same(made(planned(judged(make_engine(policy)), "rarraaarratd", given=given)), plain)
+    given = made(planned(make_engine(policy), scripted("rarararaa"), blocks=3))[0]
+    plain = made(planned(make_engine(policy), scripted("rarraaarratd"), given=given))
+    same(made(planned(judged(make_engine(policy)), scripted("rarraaarratd"), given=given)), plain)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -93,7 +88,7 @@ def test_a_run_that_takes_up_the_blocks_of_an_earlier_one_is_the_same(policy):
 
     def again(engine: Engine, identities: Identities, pattern: str) -> tuple[Run, tuple]:
         store.begin_run()
-        run = planned(engine, pattern, reuse=Reuse(store=store, identities=identities))
+        run = planned(engine, scripted(pattern), reuse=Reuse(store=store, identities=identities))
         return run, made(run)
 
     _, first = again(make_engine(policy), plain, "rtdtdtddt")
@@ -102,7 +97,7 @@ def test_a_run_that_takes_up_the_blocks_of_an_earlier_one_is_the_same(policy):
     same(second, first)
     run, third = again(judged(make_engine(policy)), with_judge, "rtdtddddt")
     assert len(run.reused) == 5
-    same(third, made(planned(make_engine(policy), "rtdtddddt")))
+    same(third, made(planned(make_engine(policy), scripted("rtdtddddt"))))
 
 
 def test_scores_of_one_decoder_are_not_taken_for_those_of_another():
@@ -113,9 +108,7 @@ def test_scores_of_one_decoder_are_not_taken_for_those_of_another():
         engine = judged(make_engine()) if judge else make_engine()
         engine = replace(engine, scorer=BrightScorer())
         identities = Identities(drafter="d", target="t", codec="c", scorer="s", judge=judge)
-        options = {"blocks": 5, "seed": 42, "width": 8, "height": 8}
-        run = plan_run(engine, router, lambda _: PROMPT, **options, reuse=Reuse(store=store, identities=identities))
-        made(run)
+        made(planned(engine, router, blocks=5, reuse=Reuse(store=store, identities=identities)))
         return engine.scorer.calls
 
     first = again("")
@@ -173,20 +166,20 @@ class Failing(EchoCodec):
 def test_an_error_of_the_full_decoder_ends_the_run(policy, at):
     engine = replace(judged(make_engine(policy)), codec=Failing(at, OSError("no more room")))
     with pytest.raises(OSError, match="no more room"):
-        made(planned(engine, "rtrtrtrtr"))
+        made(planned(engine, scripted("rtrtrtrtr")))
 
 
 def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them():
     engine = replace(judged(make_engine("incremental")), codec=Failing(4))
     with pytest.raises(BadInput, match="block 2 has NaN or infinity in its decoded frames"):
-        made(planned(engine, "raaaaaaaa"))
+        made(planned(engine, scripted("raaaaaaaa")))
 
 
 def test_the_blocks_of_a_run_that_is_left_early_can_still_be_read():
-    stream = planned(judged(make_engine("incremental")), "raaaaaaaa").blocks()
+    stream = planned(judged(make_engine("incremental")), scripted("raaaaaaaa")).blocks()
     emitted = [next(stream), next(stream)]
     stream.close()
-    assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), "ra", blocks=2))[1])
+    assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), scripted("ra"), blocks=2))[1])
 
 
 @pytest.mark.parametrize("drafter_context", CONTEXTS)

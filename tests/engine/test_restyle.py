@@ -6,14 +6,26 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import CONFIG, CONTEXTS, POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, scripted
+from tiny import (
+    CONFIG,
+    CONTEXTS,
+    POLICIES,
+    SIZE,
+    generator_of,
+    latents_of,
+    latents_shown,
+    make_engine,
+    make_framewise,
+    planned,
+    scripted,
+)
 
 from sdvg_core.causal_wan.schedule import get_schedule, lowered, renoise
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.restyle import Strength, read_strength
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import plan_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
@@ -21,32 +33,24 @@ BLOCKS = 4
 STEPS = "1000,900,800,625"
 INPUT = torch.randn(1, CONFIG.in_dim, 3 * BLOCKS, *SIZE, generator=generator_of(77))
 TARGET_ONLY = RouterConfig(policy="always-target")
+DRAFTER_ONLY = RouterConfig(policy="always-draft", forced_blocks=0)
 EVERY = (Strength(skip=1), Strength(skip=3), Strength(share=0.6))
 
 
-def restyle(engine, router, strength=None, *, source=INPUT, blocks=BLOCKS, **options):
-    """The run, and the blocks that it makes; without a strength, from noise alone."""
-    strengths = strength if isinstance(strength, tuple) else (strength,) * blocks
-    run = plan_run(
-        engine,
-        router,
-        lambda _: PROMPT,
-        blocks=blocks,
-        seed=42,
-        width=SIZE[1] * engine.codec.spatial_stride,
-        height=SIZE[0] * engine.codec.spatial_stride,
-        **({} if strength is None else {"source": source, "strengths": strengths}),
-        **options,
-    )
-    return run, list(run.play())
+def restyle(engine, router, strength=None, *, source=INPUT, blocks=BLOCKS, **options) -> Run:
+    """A run of one strength, or of one for each block; without any, from noise alone."""
+    if strength is not None:
+        strengths = strength if isinstance(strength, tuple) else (strength,) * blocks
+        options |= {"source": source, "strengths": strengths}
+    return planned(engine, router, blocks=blocks, **options)
+
+
+def latents(*asked, **options):
+    return latents_shown(restyle(*asked, **options))
 
 
 def engine_of(policy="recompute", **options):
     return make_engine(policy, schedule=STEPS, **options)
-
-
-def latents(shown):
-    return torch.cat([one.timeline.history.blocks[-1].latents for one in shown if one.record], dim=2)
 
 
 # --- the same as what it is made of
@@ -55,9 +59,9 @@ def latents(shown):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_step_left_out_and_the_whole_noise_is_text_to_video(policy):
     """Catches: an input that shows through where none is asked for."""
-    plain = restyle(engine_of(policy), TARGET_ONLY)[1]
+    plain = latents(engine_of(policy), TARGET_ONLY)
     for strength in (Strength(), read_strength("1")):
-        assert torch.equal(latents(restyle(engine_of(policy), TARGET_ONLY, strength)[1]), latents(plain))
+        assert torch.equal(latents(engine_of(policy), TARGET_ONLY, strength), plain)
 
 
 @pytest.mark.parametrize("strength", EVERY)
@@ -66,21 +70,18 @@ def test_no_step_left_out_and_the_whole_noise_is_text_to_video(policy):
 def test_rejecting_all_is_the_target_alone_and_keeping_all_the_drafter_alone(policy, context, strength):
     """Catches: another input, step or noise for one of the two models."""
     engine = engine_of(policy)
-    rejected = restyle(engine, scripted("r" * BLOCKS), strength, drafter_context=context)[1]
-    assert torch.equal(latents(rejected), latents(restyle(engine_of(policy), TARGET_ONLY, strength)[1]))
-    kept = restyle(engine, scripted("a" * BLOCKS, forced_blocks=0), strength, drafter_context=context)[1]
-    alone = RouterConfig(policy="always-draft", forced_blocks=0)
-    assert torch.equal(latents(kept), latents(restyle(engine_of(policy), alone, strength)[1]))
-    assert not torch.equal(latents(kept), latents(rejected))
+    rejected = latents(engine, scripted("r" * BLOCKS), strength, drafter_context=context)
+    assert torch.equal(rejected, latents(engine_of(policy), TARGET_ONLY, strength))
+    kept = latents(engine, scripted("a" * BLOCKS, forced_blocks=0), strength, drafter_context=context)
+    assert torch.equal(kept, latents(engine_of(policy), DRAFTER_ONLY, strength))
+    assert not torch.equal(kept, rejected)
 
 
 def test_a_block_starts_from_its_own_part_of_the_input():
     """Another input at block 3 changes block 3 and what follows. Catches: the input of another block."""
     other = INPUT.clone()
     other[:, :, 6:9] += 1
-    one, two = (
-        latents(restyle(engine_of(), TARGET_ONLY, Strength(skip=2), source=clip)[1]) for clip in (INPUT, other)
-    )
+    one, two = (latents(engine_of(), TARGET_ONLY, Strength(skip=2), source=clip) for clip in (INPUT, other))
     assert torch.equal(one[:, :, :6], two[:, :, :6])
     assert not torch.equal(one[:, :, 6:9], two[:, :, 6:9])
 
@@ -97,8 +98,8 @@ def test_a_model_that_knows_the_input_returns_it(strength, monkeypatch):
 
     schedule = lowered(get_schedule(STEPS), strength.share)
     monkeypatch.setattr("sdvg_core.causal_wan.generator.denoise_pass", velocity)
-    shown = restyle(engine, TARGET_ONLY, strength, blocks=1)[1]
-    assert torch.allclose(latents(shown), INPUT[:, :, :3], atol=1e-5)
+    made = latents(engine, TARGET_ONLY, strength, blocks=1)
+    assert torch.allclose(made, INPUT[:, :, :3], atol=1e-5)
     assert len(seen) == 4 - strength.skip
 
 
@@ -112,7 +113,8 @@ def test_the_first_step_that_is_made_sees_the_input_under_its_own_noise(skip, mo
         return torch.zeros_like(x)
 
     monkeypatch.setattr("sdvg_core.causal_wan.generator.denoise_pass", velocity)
-    run, _ = restyle(engine, TARGET_ONLY, Strength(skip=skip), blocks=1)
+    run = restyle(engine, TARGET_ONLY, Strength(skip=skip), blocks=1)
+    latents_shown(run)
     step = get_schedule(STEPS)[skip]
     timestep, x = seen[0]
     assert timestep == step.timestep
@@ -123,17 +125,16 @@ def test_frame_by_frame_the_input_is_cut_as_the_block_is():
     """A drafter of one latent frame. Catches: each of its frames from the block's first."""
     engine = make_framewise("incremental", schedule=STEPS)
     engine = replace(engine, target=make_engine("incremental", schedule=STEPS).target)
-    alone = RouterConfig(policy="always-draft", forced_blocks=0)
     other = INPUT.clone()
     other[:, :, 2] += 1
-    one, two = (latents(restyle(engine, alone, Strength(skip=3), source=clip)[1]) for clip in (INPUT, other))
+    one, two = (latents(engine, DRAFTER_ONLY, Strength(skip=3), source=clip) for clip in (INPUT, other))
     assert torch.equal(one[:, :, :2], two[:, :, :2])
     assert not torch.equal(one[:, :, 2], two[:, :, 2])
 
 
 def test_every_block_may_have_a_strength_of_its_own():
     mixed = (Strength(skip=1), Strength(skip=1), Strength(share=0.4), Strength(skip=3))
-    one, two = (latents(restyle(engine_of(), TARGET_ONLY, which)[1]) for which in (Strength(skip=1), mixed))
+    one, two = (latents(engine_of(), TARGET_ONLY, which) for which in (Strength(skip=1), mixed))
     assert torch.equal(one[:, :, :6], two[:, :, :6])
     assert not torch.equal(one[:, :, 6:9], two[:, :, 6:9])
 
@@ -145,12 +146,13 @@ def test_every_block_may_have_a_strength_of_its_own():
 def test_where_the_input_stands_in_for_all_that_is_handed_over_nothing_is_drafted(skip, drafted, by_target):
     """And the target starts where the input leaves off. Catches: it starts at the handover's step all the same."""
     router = RouterConfig(policy="first", forced_blocks=BLOCKS, handover=2)
-    run, shown = restyle(engine_of(), router, Strength(skip=skip) if skip else None)
-    draft, target = shown[-1].record.draft, shown[-1].record.target
+    run = restyle(engine_of(), router, Strength(skip=skip) if skip else None)
+    made = list(run.blocks())
+    draft, target = made[-1].record.draft, made[-1].record.target
     assert (draft and draft.denoising_passes, target.denoising_passes) == (drafted, by_target)
     assert bool(run.notes) == (skip >= 2)
     if skip >= 2:
-        assert torch.equal(latents(shown), latents(restyle(engine_of(), TARGET_ONLY, Strength(skip=skip))[1]))
+        assert torch.equal(latents_of(made), latents(engine_of(), TARGET_ONLY, Strength(skip=skip)))
 
 
 def test_what_is_made_again_is_told_by_input_and_strength():
@@ -161,10 +163,9 @@ def test_what_is_made_again_is_told_by_input_and_strength():
 
     def again(strength, source=INPUT):
         store.begin_run()
-        run, shown = restyle(
-            engine_of(), TARGET_ONLY, strength, source=source, reuse=Reuse(store=store, identities=identities)
-        )
-        assert torch.equal(latents(shown), latents(restyle(engine_of(), TARGET_ONLY, strength, source=source)[1]))
+        reuse = Reuse(store=store, identities=identities)
+        run = restyle(engine_of(), TARGET_ONLY, strength, source=source, reuse=reuse)
+        assert torch.equal(latents_shown(run), latents(engine_of(), TARGET_ONLY, strength, source=source))
         return len(run.reused)
 
     found = [again(Strength(skip=2)), again(Strength(skip=2)), again(Strength(skip=2), other)]
@@ -174,17 +175,10 @@ def test_what_is_made_again_is_told_by_input_and_strength():
 # --- what is refused
 
 
-@pytest.mark.parametrize(
-    ("text", "strength"),
-    [
-        ("light", Strength(skip=3)),
-        ("medium", Strength(skip=2)),
-        ("strong", Strength(skip=1)),
-        ("0.6", Strength(share=0.6)),
-    ],
-)
-def test_a_strength_is_a_word_or_a_number(text, strength):
-    assert read_strength(text) == strength
+def test_a_strength_is_a_word_or_a_number():
+    words = {"light": Strength(skip=3), "medium": Strength(skip=2), "strong": Strength(skip=1)}
+    assert {word: read_strength(word) for word in words} == words
+    assert read_strength("0.6") == Strength(share=0.6)
 
 
 @pytest.mark.parametrize("text", ["", "weak", "0", "-1", "1.1", "nan", "inf", "0.6.1"])

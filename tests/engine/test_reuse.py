@@ -14,12 +14,11 @@ import pytest
 import torch
 from reuse_runs import ROUTERS, WAYS, Asked, Made, identities, made, parts_of, route, same, same_video, works
 from thinned import every_pair, in_turn
-from tiny import CONTEXTS, LONG, POLICIES, condition
+from tiny import CONTEXTS, LONG, POLICIES, condition, planned
 
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.store import PixelStore, Store
 from sdvg_core.engine.types import Condition, DrafterContext, Work
 
@@ -307,16 +306,8 @@ def test_a_prompt_in_other_words_with_the_same_embedding_and_gate_text_is_told_b
     made(asked, store)
     parts = parts_of(asked)
     words = Condition(condition(5).embedding, "ein roter Ball", "a red ball")
-    run = plan_run(
-        parts.engine,
-        asked.router,
-        lambda _: words,
-        blocks=3,
-        seed=42,
-        width=8,
-        height=8,
-        reuse=Reuse(store=store, identities=identities(asked)),
-    )
+    reuse = Reuse(store=store, identities=identities(asked))
+    run = planned(parts.engine, asked.router, condition_of=lambda _: words, blocks=3, reuse=reuse)
     assert [record.prompt for record in run.reused] == ["ein roter Ball"] * 3
     assert all(block.condition is words for block in run.before)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from tiny import PROMPT, EchoCodec, generator_of, latents_of, make_engine, random_tree, run, scripted
+from tiny import EchoCodec, generator_of, latents_of, make_engine, planned, random_tree, run, scripted
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.build import Wan, build_engine
@@ -17,7 +18,6 @@ from sdvg_core.engine.plan import NOT_FORCED, ModelSet, RunPlan, available_in, p
 from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
@@ -50,12 +50,7 @@ def without(engine: Engine, *roles: str) -> Engine:
     return replace(engine, **{role: changes[role] for role in roles})
 
 
-def planned(engine: Engine, router: RouterConfig, **options: Any) -> Run:
-    return plan_run(
-        engine, router, lambda _: PROMPT, **{"blocks": 6, "seed": 42, "width": 8, "height": 8, **options}
-    )
-
-
+six = partial(planned, blocks=6)
 UNFORCED: dict[str, Any] = {"forced_blocks": 0}
 ROLES_OF: list[tuple[RouterConfig, str, str]] = [
     (RouterConfig(), "", "dts"),
@@ -100,8 +95,8 @@ def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
     # Only these are needed: the same run is planned and made where nothing else is there.
     assert route(router, models(parts), directions=letters).models_needed == models(parts)
     missing = [role for role in ("drafter", "target", "scorer") if role[0] not in parts]
-    made = list(planned(without(make_engine(), *missing), router, directions=letters).blocks())
-    whole = list(planned(make_engine(), router, directions=letters).blocks())
+    made = list(six(without(make_engine(), *missing), router, directions=letters).blocks())
+    whole = list(six(make_engine(), router, directions=letters).blocks())
     assert torch.equal(latents_of(made), latents_of(whole))
     assert [one.record.decision for one in made] == [one.record.decision for one in whole]
 
@@ -153,7 +148,7 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
 
 def test_without_a_target_the_first_block_is_not_forced_and_the_run_says_so() -> None:
     engine = without(make_engine(), "target", "scorer")
-    found = planned(engine, RouterConfig(policy="always-draft"))
+    found = six(engine, RouterConfig(policy="always-draft"))
     assert found.notes == (NOT_FORCED,)
     made = list(found.blocks())
     assert [one.record.author for one in made] == ["drafter"] * 6
@@ -165,12 +160,12 @@ def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
     clip = torch.randn(1, 4, 3, 4, 4, generator=generator_of(3))
     draft = RouterConfig(policy="always-draft")
     no_target = without(make_engine(), "target", "scorer")
-    assert planned(make_engine(), draft).notes == ()
-    assert planned(no_target, replace(draft, forced_blocks=0)).notes == ()
-    assert planned(no_target, draft, given=clip).notes == ()
-    assert planned(no_target, draft, directions="d.....").notes == ()
-    assert planned(no_target, draft, directions=".d....").notes == (NOT_FORCED,)
-    assert planned(no_target, scripted("dddddd")).notes == (NOT_FORCED,)
+    assert six(make_engine(), draft).notes == ()
+    assert six(no_target, replace(draft, forced_blocks=0)).notes == ()
+    assert six(no_target, draft, given=clip).notes == ()
+    assert six(no_target, draft, directions="d.....").notes == ()
+    assert six(no_target, draft, directions=".d....").notes == (NOT_FORCED,)
+    assert six(no_target, scripted("dddddd")).notes == (NOT_FORCED,)
 
 
 # --- runs without one of the models
@@ -182,13 +177,13 @@ def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(
     alone = replace(identities, **{role: ""})
     router = RouterConfig(policy=policy, forced_blocks=0)
     store = Store()
-    first = planned(without(make_engine(), role), router, reuse=Reuse(store=store, identities=alone))
+    first = six(without(make_engine(), role), router, reuse=Reuse(store=store, identities=alone))
     made = list(first.blocks())
-    again = planned(make_engine(), router, blocks=8, reuse=Reuse(store=store, identities=identities))
+    again = six(make_engine(), router, blocks=8, reuse=Reuse(store=store, identities=identities))
     assert len(again.reused) == 6
     assert torch.equal(torch.cat([block.latents for block in again.before], dim=2), latents_of(made))
     assert len(list(again.blocks())) == 2
-    last = planned(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, identities=alone))
+    last = six(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, identities=alone))
     assert len(last.reused) == 8
 
 
