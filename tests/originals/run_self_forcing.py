@@ -1,8 +1,12 @@
-"""Runs Self-Forcing's own pipeline on a CPU, over a miniature of its model. See `standins.py`."""
+"""Runs, on a CPU and over a miniature, the pipeline of Self-Forcing or of an original that is built on its code.
+
+These are LongLive 1.0, Infinity-RoPE and MemRoPE. See `standins.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,71 +28,81 @@ from torch import Tensor
 
 FULL_CACHE = 32760
 """The tokens of 21 latent frames at 480 x 832, the size of the cache without a window."""
+ABSENT = ("wan.modules.tokenizers", "wan.modules.t5", "demo_utils.memory", "utils.memory")
 
 
 def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the latents of every case, `b c t h w`, and what the official VAE makes of the first."""
+    """Return the latents of every case, `b c t h w`; with `pixels`, what the official VAE makes of the first.
+
+    A case has the options of the `model`, and `asked`, what its `inference` is called with.
+    """
     without_cuda()
-    use_checkout(
-        checkout,
-        packages=("wan", "wan.modules", "pipeline"),
-        absent=("wan.modules.tokenizers", "wan.modules.t5", "demo_utils.memory"),
-    )
-    made = {name: latents(request, **case) for name, case in request["cases"].items()}
-    return {"latents": made, **pixels(next(iter(made.values())))}
+    use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
+    build = pipelines(request)
+    made = {
+        name: latents(build(case["model"]), request["noise"], case["asked"])
+        for name, case in request["cases"].items()
+    }
+    return {"latents": made, **(pixels(next(iter(made.values()))) if request.get("pixels") else {})}
 
 
-def latents(request: Mapping[str, Any], *, window: int, sink: int) -> Tensor:
-    """Return a video's latents. `window`: latent frames, -1 for a cache that holds all of them."""
-    pipeline = build(request, window=window, sink=sink)
-    noise = request["noise"].transpose(1, 2)  # slots t c h w
+def latents(pipeline: Any, noise: Tensor, asked: Mapping[str, Any]) -> Tensor:
+    noise = noise.transpose(1, 2)  # slots t c h w
     with drawing("randn_like", noise, len(pipeline.denoising_step_list)):
-        _, made = pipeline.inference(noise[:1], ["first"], return_latents=True)
+        _, made = pipeline.inference(noise[:1], **asked, return_latents=True)
     return made.transpose(1, 2)
 
 
-def build(request: Mapping[str, Any], *, window: int, sink: int) -> Any:
-    """Return its inference pipeline over a miniature, with the released checkpoint's settings."""
+def pipelines(request: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """Return what makes a pipeline over a miniature with the released settings, for some options of the model."""
     from wan.modules import attention
 
     use_eager_attention(attention)
     import pipeline.causal_inference as inference
     import utils.wan_wrapper as wrapper
-    from wan.modules import causal_model as causal
 
-    sizes, model = request["sizes"], causal.CausalWanModel
-    cache = request["noise"].shape[2] * request["frame_tokens"]
-    model.from_pretrained = classmethod(
-        lambda cls, _, low_cpu_mem_usage=None, device_map=None, **options: cls(**sizes, **options)
-    )
-    once(causal.CausalWanSelfAttention, "__init__", {FULL_FRAME: request["frame_tokens"], FULL_CACHE: cache})
-    pipe = inference.CausalInferencePipeline
-    once(pipe, "__init__", {FULL_FRAME: request["frame_tokens"], 30: sizes["num_layers"]})
-    once(pipe, "_initialize_kv_cache", {FULL_CACHE: cache, 12: sizes["num_heads"]})
-    once(pipe, "_initialize_crossattn_cache", {12: sizes["num_heads"]})
+    sizes, tokens, pipe = request["sizes"], request["frame_tokens"], inference.CausalInferencePipeline
+    cache = {FULL_CACHE: request["noise"].shape[2] * tokens} if request["whole_cache"] else {}
+    for name in request["models"]:
+        causal = import_module(f"wan.modules.{name}")
+        causal.CausalWanModel.from_pretrained = classmethod(
+            lambda cls, _, low_cpu_mem_usage=None, device_map=None, **options: cls(**sizes, **options)
+        )
+        replace_numbers(causal.CausalWanSelfAttention, "__init__", {FULL_FRAME: tokens, **cache})
+    replace_numbers(pipe, "__init__", {FULL_FRAME: tokens, 30: sizes["num_layers"]})
+    replace_numbers(pipe, "_initialize_kv_cache", {12: sizes["num_heads"], **cache})
+    replace_numbers(pipe, "_initialize_crossattn_cache", {12: sizes["num_heads"]})
+    module, name = request["pipeline"].rsplit(".", 1)
+    kind = getattr(import_module(f"pipeline.{module}"), name)
+    if request.get("flush"):
+        scale_flush(kind, tokens)
 
-    generator = wrapper.WanDiffusionWrapper(
-        timestep_shift=5.0, is_causal=True, local_attn_size=window, sink_size=sink
-    )
-    load(generator.model, request["weights"])
-    settings = SimpleNamespace(
-        denoising_step_list=[1000, 750, 500, 250],
-        warp_denoising_step=True,
-        num_frame_per_block=3,
-        independent_first_frame=False,
-        context_noise=0,
-    )
-    prompts = Prompts(request["prompts"])
-    return pipe(settings, "cpu", generator=generator, text_encoder=prompts, vae=NoPixels())
+    def build(model: Mapping[str, Any]) -> Any:
+        options = SimpleNamespace(timestep_shift=5.0, **model)
+        generator = wrapper.WanDiffusionWrapper(**vars(options), is_causal=True)
+        load(generator.model, request["weights"])
+        settings = SimpleNamespace(
+            denoising_step_list=[1000, 750, 500, 250],
+            warp_denoising_step=True,
+            num_frame_per_block=3,
+            independent_first_frame=False,
+            context_noise=0,
+            global_sink=True,
+            model_kwargs=options,
+        )
+        prompts = Prompts(request["prompts"])
+        return kind(settings, "cpu", generator=generator, text_encoder=prompts, vae=NoPixels())
+
+    return build
 
 
-def once(owner: Any, method: str, numbers: Mapping[int, int]) -> None:
-    if (owner, method) not in DONE:
-        replace_numbers(owner, method, numbers)
-        DONE.add((owner, method))
-
-
-DONE: set[tuple[Any, str]] = set()
+def scale_flush(pipe: Any, frame_tokens: int) -> None:
+    """Give the flush of Infinity-RoPE, a function within a method, the miniature's tokens per frame."""
+    code = pipe.inference.__code__
+    numbers = {frames * FULL_FRAME: frames * frame_tokens for frames in (1, 3, -2)}
+    inner = next(c for c in code.co_consts if getattr(c, "co_name", "") == "kv_flush")
+    scaled = inner.replace(co_consts=tuple(numbers.get(c, c) if type(c) is int else c for c in inner.co_consts))
+    pipe.inference.__code__ = code.replace(co_consts=tuple(scaled if c is inner else c for c in code.co_consts))
 
 
 def pixels(made: Tensor) -> Mapping[str, Any]:

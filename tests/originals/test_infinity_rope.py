@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from torch import Tensor
-from witness import AGREES, FIRST, SECOND, ask, difference, generator_over, request_for, tree_of, video_of
+from witness import AGREES, FIRST, SECOND, ask_family, difference, generator_over, tree_of, video_of
 
 from sdvg_core.causal_wan.incremental import Incremental
 
@@ -23,9 +23,9 @@ PROMPTS = {"one prompt": {}, "new prompt": {6: SECOND}, "cut": {6: replace(SECON
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    cases = {name: {"prompts": prompts} for name, prompts in CASES.items()}
-    request = request_for(cases, weights=tree_of(1).state_dict())
-    return ask("run_infinity_rope.py", CHECKOUT, request, tmp_path_factory.mktemp("infinity_rope"))
+    model = {"local_attn_size": 6, "sink_size": 1}
+    cases = {name: {"model": model, "asked": {"text_prompts": [text]}} for name, text in CASES.items()}
+    return ask_family(CHECKOUT, cases, tmp_path_factory.mktemp("infinity_rope"), flush=True)["latents"]
 
 
 def ours(name: str, **other: object) -> Tensor:

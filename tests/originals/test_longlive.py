@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from torch import Tensor
-from witness import AGREES, SECOND, ask, difference, generator_over, per_block, request_for, tree_of, video_of
+from witness import AGREES, SECOND, ask_family, difference, generator_over, per_block, tree_of, video_of
 
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.presets import get_preset
@@ -20,10 +20,16 @@ SWITCHES = {"early": 2, "late": 6}
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    cases = {"one prompt": {"switch": -1}, "infinity": {"switch": -1, "infinite": True}}
-    cases |= {name: {"switch": 3 * block} for name, block in SWITCHES.items()}
-    request = request_for(cases, weights=tree_of(1).state_dict())
-    return ask("run_longlive.py", CHECKOUT, request, tmp_path_factory.mktemp("longlive"))
+    asked = {"text_prompts_list": [["first"]], "switch_frame_indices": []}
+    model = {"local_attn_size": 12, "sink_size": 3, "use_infinite_attention": False}
+    cases = {"one prompt": {"model": model, "asked": asked}}
+    cases["infinity"] = {"model": model | {"use_infinite_attention": True}, "asked": asked}
+    for name, block in SWITCHES.items():
+        switched = {"text_prompts_list": [["first"], ["second"]], "switch_frame_indices": [3 * block]}
+        cases[name] = {"model": model, "asked": switched}
+    pipeline = "interactive_causal_inference.InteractiveCausalInferencePipeline"
+    options = {"models": ["causal_model", "causal_model_infinity"], "pipeline": pipeline, "whole_cache": False}
+    return ask_family(CHECKOUT, cases, tmp_path_factory.mktemp("longlive"), **options)["latents"]
 
 
 def ours(policy=Incremental, sink=PRESET.sink, recache=False, relative=False, **prompts) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from torch import Tensor
-from witness import AGREES, ask, difference, generator_over, request_for, tree_of, video_of
+from witness import AGREES, ask_family, difference, generator_over, tree_of, video_of
 
 from sdvg_core.causal_wan.incremental import Incremental
 
@@ -14,8 +14,10 @@ pytestmark = pytest.mark.originals
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    request = request_for({}, weights=tree_of(1).state_dict())
-    return ask("run_memrope.py", CHECKOUT, request, tmp_path_factory.mktemp("memrope"))["latents"]
+    model = {"local_attn_size": 12, "sink_size": 3, "recent_size": 4, "compression_method": "ema"}
+    cases = {"means": {"model": model, "asked": {"text_prompts": ["first"]}}}
+    folder = tmp_path_factory.mktemp("memrope")
+    return ask_family(CHECKOUT, cases, folder, whole_cache=False)["latents"]["means"]
 
 
 def ours(**other: object) -> Tensor:

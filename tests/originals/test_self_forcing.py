@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import save_file
-from witness import AGREES, BLOCKS, SPANS, ask, difference, generator_over, request_for, tree_of, video_of
+from witness import AGREES, BLOCKS, SPANS, ask_family, difference, generator_over, tree_of, video_of
 
 from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.incremental import Incremental
@@ -20,13 +20,11 @@ WINDOWS = {"full window": (EVERYTHING, 0), "window of 21": (21, 0), "window of 1
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    cases = {
-        name: {"window": -1 if window == EVERYTHING else window, "sink": sink}
-        for name, (window, sink) in WINDOWS.items()
-    }
-    request = request_for(cases, weights=tree_of(1).state_dict())
-    folder = tmp_path_factory.mktemp("self_forcing")
-    return ask("run_self_forcing.py", CHECKOUT, request, folder)
+    cases = {}
+    for name, (window, sink) in WINDOWS.items():
+        model = {"local_attn_size": -1 if window == EVERYTHING else window, "sink_size": sink}
+        cases[name] = {"model": model, "asked": {"text_prompts": ["first"]}}
+    return ask_family(CHECKOUT, cases, tmp_path_factory.mktemp("self_forcing"), pixels=True)
 
 
 def ours(window: int, sink: int, schedule="four-step", policy=Incremental) -> torch.Tensor:

@@ -80,6 +80,17 @@ def ask(script: str, variable: str, request: Mapping[str, Any], folder: Path) ->
     return answer
 
 
+def ask_family(variable: str, cases: Mapping[str, Any], folder: Path, **options: Any) -> dict[str, Any]:
+    """Ask Self-Forcing or an original built on its code; without options, as Self-Forcing itself is asked."""
+    usual = {
+        "models": ["causal_model"],
+        "pipeline": "causal_inference.CausalInferencePipeline",
+        "whole_cache": True,
+    }
+    request = request_for(cases, weights=tree_of(1).state_dict(), **usual | options)
+    return ask("run_self_forcing.py", variable, request, folder)
+
+
 def generator_over(
     tree: WanTree,
     context: ContextPolicy,
