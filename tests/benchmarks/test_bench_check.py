@@ -1,6 +1,5 @@
 """How far a fast execution's video is from the plain one's."""
 
-import contextlib
 import json
 
 import pytest
@@ -22,20 +21,19 @@ def test_every_execution_starts_from_the_same_noise():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("stop, code", [(KeyboardInterrupt, 130), (RuntimeError, None)])
-def test_what_was_compared_before_an_interrupt_or_an_error_is_printed(stop, code, capsys, monkeypatch):
+def test_what_was_compared_before_an_error_is_printed(capsys, monkeypatch):
     """Catches minutes on a GPU lost with the one execution that fails, or that the time did not suffice for."""
     honest = Bench.run
 
     def run(self, asked, blocks=None):
         if asked.variant.name == "diffusers":
-            raise stop
+            raise RuntimeError
         return honest(self, asked, blocks)
 
     monkeypatch.setattr(Bench, "run", run)
     asked = ["--scale", "tiny", "--blocks", "3", "--check", "--executions", "diffusers"]
-    with pytest.raises(stop) if code is None else contextlib.nullcontext():
-        assert main([*asked, "--json"]) == code
+    with pytest.raises(RuntimeError):
+        main([*asked, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["interrupted"]
     assert list(found["checks"]) == ["ours"]

@@ -10,15 +10,14 @@ from tiny import BrightScorer, EchoCodec, latents_of, make_engine, make_generato
 
 from benchmarks.variants import AS_PUBLISHED, OnceABlock, as_published
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
+from sdvg_core.engine.protocols import WrappedGenerator
 
 
-class Watched:
-    """A generator that writes down each call: block, and how many steps were given."""
+class Watched(WrappedGenerator):
+    """Writes down each call: block, and how many steps were given."""
 
     def __init__(self, inner):
-        self.inner = inner
-        for name in ("name", "block_frames", "latent_channels", "timesteps", "first_timesteps", "anchor_horizon"):
-            setattr(self, name, getattr(inner, name))
+        super().__init__(inner)
         self.calls = []
 
     def generate(self, call):

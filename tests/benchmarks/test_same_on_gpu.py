@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.measure import compare
-from benchmarks.same_on_gpu import VARIANTS, main
+from benchmarks.same_on_gpu import main
 from sdvg_core.devices import execution as compiling
 
 
@@ -38,9 +38,3 @@ def test_a_real_run_tells_what_is_alike_and_what_could_not_be_run(capsys, monkey
     assert found["plain"]["latents"] == 0
     assert found["plain"]["scores"] < 1e-2
     assert "compiling failed (no compiler)" in found["compiled"]["failed"]
-
-
-def test_every_way_to_run_a_video_is_among_the_variants():
-    named = {word for options in VARIANTS.values() for word in options.split() if word.startswith("--")}
-    ways = {"--attention", "--vae-layers", "--vae-dtype", "--reward-dtype", "--dtype", "--kv-dtype"}
-    assert named == ways | {"--compile"}

@@ -137,15 +137,6 @@ def test_a_video_of_256_blocks_takes_the_memory_of_one_of_four(policy):
     )
 
 
-def test_a_video_of_256_blocks_is_written_whole_and_reported_whole(tmp_path):
-    with quick():
-        report = make_video(make_loaded(), tmp_path, replace(REQUEST, blocks=256))
-    assert [record.span.index for record in report.blocks] == list(range(256))
-    assert load_latents(tmp_path / LATENTS).latents.shape[2] == 3 * 256
-    with av.open(str(tmp_path / VIDEO)) as video:
-        assert sum(1 for _ in video.decode(video=0)) == report.pixel_frames == 9 + 255 * 12
-
-
 BLOCKS = 1000
 KILLED = 400
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from thinned import in_turn
 from tiny import CONFIG, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise
 
 from sdvg_core.causal_wan.attention import TorchOps
@@ -52,10 +53,10 @@ MORE |= {"relative, flush": {"relative": True, "flush": True}, "absolute, flush"
 MORE |= {"means": {"relative": True, "means": True}}
 
 
-@pytest.mark.parametrize("more", MORE)
-@pytest.mark.parametrize("frames, undo", [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
-def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(frames, undo, more):
-    """Catches: slots taken for those of frames that are not there any more."""
+@in_turn("more, sizes", tuple(MORE), [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
+def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(more, sizes):
+    """Latent frames of a block, and blocks of undo. Catches: slots taken for those of frames that are gone."""
+    frames, undo = sizes
     choose = random.Random(10 * frames + undo)
     chosen = {"recache": False} | MORE[more]
     model = make_generator(1, EchoCodec(), "incremental", **options_of(frames, undo, **chosen))

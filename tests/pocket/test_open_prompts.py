@@ -29,7 +29,7 @@ def test_completions_are_the_determined_scenes_that_fit_the_words():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("slots", KINDS_OF_OPEN, ids=" and ".join)
+@pytest.mark.parametrize("slots", KINDS_OF_OPEN[::3], ids=" and ".join)
 def test_any_clip_that_an_open_prompt_allows_is_perfect(slots):
     generator = random.Random(11)
     scene = draw_open_scene(generator, held_out=True, slots=slots)

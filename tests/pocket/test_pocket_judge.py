@@ -1,10 +1,7 @@
 """The embedded judge: small, close to the VAE's own picture, and the same in any pieces; and in the demo."""
 
-import json
-
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from research.world import held_out_prompts, render
@@ -25,7 +22,6 @@ CLOSE, FIRST, THINGS = 28.0, 22.0, 21.0
 """Decibels to the VAE's own picture: of whole clips, of their first frames, and where there are things."""
 
 PROMPTS = held_out_prompts(4, seed=22)
-SCRIPT = ["--blocks", "4", "--directions", "tard"]
 
 
 @pytest.fixture(scope="module")
@@ -110,21 +106,3 @@ def test_the_encoders_training_computes_what_the_codec_does(judge):
     frames = torch.stack([render(parse(prompt), torch.arange(13)) for prompt in PROMPTS])
     net, _ = load_taehv_network(shipped.pocket_judge())
     assert (encoded(net, frames) - judge.encode(frames)).abs().max() < 1e-4
-
-
-@pytest.mark.heavy
-def test_the_video_has_the_same_latents_with_the_judge_and_names_it(tmp_path, capsys):
-    made, said = {}, {}
-    command = ["generate", "--models", "pocket", "--prompt", PROMPTS[0], "--preset", "paper", "--json", *SCRIPT]
-    for name, more in {"plain": [], "judged": ["--judge-vae", "pocket"]}.items():
-        folder = tmp_path / name
-        assert main([*command, "--output", str(folder), *more]) == 0
-        made[name] = load_file(folder / "latents.safetensors")
-        said[name] = json.loads(capsys.readouterr().out)
-    assert made["plain"].keys() == made["judged"].keys()
-    assert all(torch.equal(made["judged"][key], one) for key, one in made["plain"].items())
-    assert said["plain"]["settings"]["judge"] is None
-    assert said["judged"]["settings"]["judge"]["file"] == "pocket_taew2_1.safetensors"
-    assert said["judged"]["settings"]["judge"]["tae_kind"] == "taew2_1"
-    scores = {name: [b["frame_scores"] for b in found["blocks"]] for name, found in said.items()}
-    assert scores["plain"] != scores["judged"], "the judge's frames are scored"

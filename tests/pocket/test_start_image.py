@@ -50,7 +50,7 @@ def test_a_video_goes_on_from_a_clip_of_any_number_of_latent_frames(streamer, tm
     """Against the same moments of a clip made whole. Catches: one latent frame, or two, taken as they are."""
     codec = streamer._loaded.build().codec
     wholes = {prompt: made(streamer, blocks=4, prompt=prompt) for prompt in (PROMPT, FRAIL)}
-    for prompt, frames in [*((PROMPT, frames) for frames in (1, 2, 4, 5, 7)), (FRAIL, 2)]:
+    for prompt, frames in [*((PROMPT, frames) for frames in (1, 2, 4)), (FRAIL, 2)]:
         given = render(parse(prompt), torch.arange(first := 1 + 4 * (frames - 1)))
         save_latents(tmp_path / "clip.safetensors", codec.encode(given[None]), {})
         new = made(streamer, blocks=1, prompt=prompt, continue_from=tmp_path / "clip.safetensors")

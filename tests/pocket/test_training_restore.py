@@ -41,12 +41,9 @@ def test_a_transformer_goes_on_with_every_weight(folder, role):
     assert all(torch.equal(state[name], w) for name, w in weights.items())
 
 
-def test_the_vae_goes_on_with_every_weight(folder):
-    build_vae().load_state_dict(torch.load(folder / "vae.pt", weights_only=True)["weights"])
-
-
-def test_the_judge_goes_on_with_every_weight(folder):
-    build_judge().load_state_dict(torch.load(folder / "judge.pt", weights_only=True)["weights"])
+def test_vae_and_judge_go_on_with_every_weight(folder):
+    for name, build_it in {"vae": build_vae, "judge": build_judge}.items():
+        build_it().load_state_dict(torch.load(folder / f"{name}.pt", weights_only=True)["weights"])
 
 
 def test_the_text_encoder_says_what_the_engine_hears(folder):

@@ -24,9 +24,12 @@ def strip(image: Image.Image) -> list[Outcome]:
     return [OUTCOME_OF_COLOUR[colour] for colour, _ in groupby(row) if colour in OUTCOME_OF_COLOUR]
 
 
-def test_the_strip_shows_every_block_in_the_colour_of_its_fate():
-    seen = strip(route_picture(report(of_every_reason())))
-    assert "".join(LETTERS[outcome] for outcome in seen) == "FaarrrBdtardtar"
+def test_the_strip_shows_every_block_in_the_colour_of_its_fate_also_in_the_dark():
+    light, dark = (route_picture(report(of_every_reason()), dark=dark) for dark in (False, True))
+    for picture in (light, dark):
+        assert "".join(LETTERS[outcome] for outcome in strip(picture)) == "FaarrrBdtardtar"
+    assert light.size == dark.size
+    assert (light.getpixel((0, 0)), dark.getpixel((0, 0))) == ((255, 255, 255), ImageColor.getrgb(DARK.ground))
 
 
 def test_every_reason_has_an_outcome_and_every_outcome_a_letter_and_colour_of_its_own():
@@ -56,18 +59,8 @@ def test_any_prompt_can_be_shown(prompt):
     )
 
 
-@pytest.mark.parametrize(
-    "text, shown",
-    [
-        ("déjà vu: naïve Ångström", "deja vu: naive Angstrom"),
-        ("e\u0301te\u0301", "ete"),
-        ("\u201cthe fox\u2019s tail\u201d \u2014 1\u20132\u2026", '"the fox\'s tail" - 1-2...'),
-        ("狐 fox 🦊", "¤ fox ¤"),
-        ("\ud800", "¤"),
-    ],
-)
-def test_letters_that_the_font_lacks_lose_their_accents_or_become_a_box(text, shown):
-    assert drawable(text) == shown
+def test_letters_that_the_font_lacks_lose_their_accents_or_become_a_box():
+    assert drawable("déjà e\u0301te\u0301 \u201cfox\u2019s\u201d \u2014 狐 \ud800") == 'deja ete "fox\'s" - ¤ ¤'
 
 
 # --- contrast ----------------------------------------------------------------------------------------------------
@@ -123,10 +116,3 @@ def test_there_is_no_axis_for_scores_or_seconds_where_there_are_none():
     heights = [route_picture(one).height for one in (reused, made, report(scored))]
     assert heights[1] - heights[0] >= 100
     assert heights[2] - heights[1] >= 200
-
-
-def test_the_dark_picture_is_the_light_one_in_other_colours():
-    light, dark = (np.asarray(route_picture(report(of_every_reason()), dark=dark)) for dark in (False, True))
-    assert light.shape == dark.shape
-    assert (tuple(light[0, 0]), tuple(dark[0, 0])) == ((255, 255, 255), ImageColor.getrgb(DARK.ground))
-    assert strip(Image.fromarray(dark)) == strip(Image.fromarray(light))

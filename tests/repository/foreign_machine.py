@@ -13,11 +13,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli_runs import SMALL, options
+
 import sdvg_core
+from sdvg_core.checkpoints.model_files import ModelFiles
 
 PACKAGE = Path(sdvg_core.__file__).parent
 PROMPT = "ein Bär läuft über weißen Schnee 雪"
-SMALL = ["--width", "32", "--height", "32", "--schedule", "1000,625", "--blocks", "2"]
 
 # The number of the call for a socket, where the system can be told to refuse it to a process; else empty.
 NUMBERS = {"x86_64": "41", "aarch64": "198"}
@@ -99,27 +101,14 @@ class Stay:
         return self.work / "out put" / name
 
 
-def options(models: Path) -> list[str]:
-    files = {
-        "drafter": "tiny_self_forcing.pt",
-        "target": "tiny_krea.safetensors",
-        "vae": "tiny_wan_2.1_vae.safetensors",
-        "text-encoder": "tiny_umt5.safetensors",
-        "reward": "TinyImageReward.pt",
-    }
-    named = [word for role, name in files.items() for word in (f"--{role}", str(models / name))]
-    presets = ("--drafter-preset", "self-forcing-1.3b", "--target-preset", "krea-14b")
-    return [*named, *presets, "--text-dtype", "float32"]
-
-
-def commands(models: Path, prompts: Path) -> dict[str, list[str]]:
+def commands(models: ModelFiles, prompts: Path) -> dict[str, list[str]]:
     return {
-        "generate": ["generate", *options(models), *SMALL, "--prompt-file", str(prompts)],
+        "generate": [*options(models), *SMALL, "--blocks", "2", "--prompt-file", str(prompts)],
         "demo": ["demo", "--blocks", "1"],
     }
 
 
-def stay(models: Path, tmp_path: Path, *before: str, **environment: str) -> Stay:
+def stay(models: ModelFiles, tmp_path: Path, *before: str, **environment: str) -> Stay:
     """Run every command somewhere else, with an empty home and nothing inherited."""
     work = tmp_path / "ein schöner Ordner 文件夹"
     home, cwd, temp, watch = (work / name for name in ("home", "somewhere else", "temp", "watch"))
@@ -131,11 +120,11 @@ def stay(models: Path, tmp_path: Path, *before: str, **environment: str) -> Stay
         [*words, "--output", str(work / "out put" / name)]
         for name, words in commands(models, watch / "prompts.txt").items()
     ]
-    asked += [["inspect", str(models / "tiny_krea.safetensors")], ["doctor", "--models", str(models), "--json"]]
+    asked += [["inspect", str(models.target)], ["doctor", "--models", str(models.target.parent), "--json"]]
     asked += [["plan", "--vram", "24"], ["report", "--html", str(work / "out put" / "demo")]]
     (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
     home.chmod(0o555)
-    folders = (home, cwd, temp, PACKAGE, models)
+    folders = (home, cwd, temp, PACKAGE, models.target.parent)
     there = files_in(*folders)
     done = subprocess.run(
         [*before, sys.executable, "-c", PROGRAM, str(watch / "commands.json")],

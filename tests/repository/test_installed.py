@@ -26,7 +26,7 @@ def test_the_installed_command_makes_the_pocket_demo_from_what_was_installed(tmp
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, source / name)
     environment = tmp_path / "environment"
-    venv.create(environment, with_pip=True)
+    venv.create(environment)
     (packages,) = environment.glob("lib/python*/site-packages")
     # After what is installed here, and without the .pth files in there: the editable package is not seen.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
@@ -38,9 +38,10 @@ def test_the_installed_command_makes_the_pocket_demo_from_what_was_installed(tmp
             [environment / "bin" / command[0], *command[1:]], stdout=subprocess.PIPE, **where
         ).stdout
 
-    run("pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", str(source))
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-deps", str(source)]
+    run("python", "-m", "pip", "install", *quiet)
     shutil.rmtree(source)
     where = run("python", "-c", "import sdvg_core; print(sdvg_core.__file__)")
     assert Path(where.strip()).parent == packages / "sdvg_core", sys.path
-    run("sdvg", "demo", "--output", "made")
+    run("sdvg", "demo", "--blocks", "2", "--output", "made")
     assert {"video.mp4", "report.json"} <= {path.name for path in (tmp_path / "made").iterdir()}

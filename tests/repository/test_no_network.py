@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from foreign_machine import SOCKET_CALL, WATCH, stay
-from random_set import write_random_set
 
 # Asks the C library, which Python does not hear of, for a socket, and has a child ask for one.
 INTERNET, FILE = 2, 1
@@ -21,13 +20,6 @@ child = "import ctypes, sys; sys.exit(ctypes.CDLL(None).socket(int(sys.argv[1]),
 asked.append(-subprocess.run([sys.executable, "-c", child, str(family)]).returncode)
 sys.exit(sum(number == -1 for number in asked))
 """
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_random_set(folder)
-    return folder
 
 
 def asks(family: int, folder: Path, *, watched: bool = True) -> int:
@@ -52,10 +44,10 @@ def test_the_watch_leaves_native_code_and_children_no_internet_socket(tmp_path):
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, which Linux has")
-def test_everything_runs_where_there_is_no_network_at_all(models, tmp_path):
+def test_everything_runs_where_there_is_no_network_at_all(files, tmp_path):
     """In a namespace without even a loopback, and in a locale whose I has a dot: one stay for both."""
     cut = ["unshare", "--net", "--map-root-user"]
     if subprocess.run([*cut, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this kernel lets nobody have a network of their own")
-    found = stay(models, tmp_path, *cut, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
+    found = stay(files, tmp_path, *cut, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
     assert found.done.returncode == 0, found.done.stderr

@@ -4,7 +4,6 @@ Every command runs once in a process of its own, which is watched from inside (P
 outside (which files there are afterwards), and has to make the very latents that it makes elsewhere.
 """
 
-import ast
 import os
 import re
 import subprocess
@@ -17,14 +16,13 @@ from random_set import write_random_set
 from safetensors.torch import load_file
 
 import sdvg_core
+from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "Modelle für später"
-    write_random_set(folder)
-    return folder
+def models(tmp_path_factory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models") / "Modelle für später")
 
 
 @pytest.fixture(
@@ -75,32 +73,6 @@ def test_the_latents_are_those_made_at_home(abroad, models, tmp_path):
         places = (tmp_path / name / VIDEO.get(name, ""), abroad.output(name) / VIDEO.get(name, ""))
         here, there = (load_file(place / "latents.safetensors")["latents"] for place in places)
         assert here.equal(there), name
-
-
-NETWORK = ("socket", "ssl", "http", "urllib.request", "urllib3", "requests", "aiohttp", "httpx")
-NETWORK += ("websockets", "asyncio")
-
-
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports from outside, at its top or inside functions."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
-
-
-def test_no_file_of_the_core_can_connect():
-    """Catches: an address that is asked somewhere else. A Ray cluster is connected to by ray itself."""
-    core = Path(sdvg_core.__file__).parent
-    networked = {
-        path.relative_to(core).as_posix()
-        for path in core.rglob("*.py")
-        if any(name == way or name.startswith(f"{way}.") for name in imported(path) for way in NETWORK)
-    }
-    assert networked == set()
 
 
 # What Python has on POSIX alone: modules, names of os and signal; and a start of processes that copies locks.

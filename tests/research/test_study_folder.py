@@ -95,7 +95,7 @@ def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
 @pytest.mark.heavy
 def test_a_worker_that_dies_is_told_of_and_its_rows_stay(tmp_path):
     with pytest.raises(BadInput, match=r"a worker died.*all rows so far are kept: call again"):
-        study(tmp_path, plan(SOME[:1]), doomed_models, workers=2)
+        study(tmp_path, plan(SOME[:1], PROMPTS[:1]), doomed_models, workers=2)
     study(tmp_path, plan(SOME[:1]))
     assert lines_of(tmp_path) == 2
 

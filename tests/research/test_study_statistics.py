@@ -22,7 +22,6 @@ from research.study import read_classes
 from research.summary import by_class, gate_correlations
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.work import step_seconds
 
 QUALITY = metric("quality")
 
@@ -91,17 +90,6 @@ def test_at_equal_cost_a_gate_pays_for_the_drafts_and_scores_it_throws_away(tabl
     paired = against_curve(table, "reward-min@0", curve, target_calls, QUALITY)
     assert paired.low < 0 < paired.high
     assert against_curve(table, "reward-min@0", curve, cost, QUALITY).high < -0.5
-
-
-def test_a_block_of_the_target_alone_costs_one():
-    """Catches: a weight of another pass, or of another unit."""
-    weights = pass_weights(PlanRequest())
-    block = {"target_denoising": 4, "target_context": 1, "encodes": 1, "decodes": 1}
-    assert cost_with(weights)({"passes": block}) == pytest.approx(1)
-    step = step_seconds(PlanRequest(), fp8=False)
-    draft = {"drafter_denoising": 4, "drafter_context": 1, "encodes": 1, "decodes": 1, "scores": 12}
-    expected = (step["drafter"] + step["decode"] + step["score"]) / (step["target"] + step["decode"])
-    assert cost_with(weights)({"passes": draft}) == pytest.approx(expected)
 
 
 # --- classes of prompts
