@@ -64,18 +64,6 @@ def test_a_store_too_small_for_a_run_keeps_its_beginning_and_changes_no_video() 
     assert store.bytes <= store.limit
 
 
-def test_the_store_counts_its_bytes() -> None:
-    store = Store()
-    store.begin_run()
-    store.put("a", (torch.ones(4),))
-    kept = store.get("a")
-    assert kept is not None
-    assert (kept[0].tolist(), store.bytes) == ([1.0] * 4, 16)
-    assert store.get("b") is None
-    store.put("a", (torch.ones(2), torch.ones(3)))
-    assert (store.bytes, len(store.newest["a"])) == (20, 2)
-
-
 def test_what_the_store_gives_out_is_never_changed() -> None:
     """It keeps a run's own tensors, so neither that run nor a later one may write into them."""
     asked, store = Asked(blocks=5, router=ROUTERS["repair"]), Store()

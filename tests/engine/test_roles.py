@@ -56,32 +56,22 @@ ROLES_OF: list[tuple[RouterConfig, str, str]] = [
     (RouterConfig(), "", "dts"),
     (RouterConfig(**UNFORCED), "", "dts"),
     (RouterConfig(policy="always-target"), "", "t"),
-    (RouterConfig(policy="always-target", bail_out=1), "", "t"),
     (RouterConfig(policy="always-draft"), "", "dt"),
     (RouterConfig(policy="always-draft", **UNFORCED), "", "d"),
-    (RouterConfig(policy="always-draft", bail_out=1, **UNFORCED), "", "d"),
-    (RouterConfig(policy="anchor-only"), "", "dt"),
     (RouterConfig(policy="anchor-only", **UNFORCED), "", "dt"),
     (RouterConfig(policy="random", rate=0.0, **UNFORCED), "", "t"),
     (RouterConfig(policy="random", rate=1.0, **UNFORCED), "", "d"),
     (RouterConfig(policy="random", rate=0.5), "", "dt"),
     (scripted("tttttt"), "", "t"),
-    (scripted("dddddd"), "", "dt"),
     (scripted("dddddd", **UNFORCED), "", "d"),
-    (scripted("tddddd"), "", "dt"),
     (scripted("adtdtd"), "", "dt"),  # the forced block is not scored
     (scripted("adtdtd", **UNFORCED), "", "dts"),
-    (scripted("ddddda", **UNFORCED), "", "dts"),
-    (scripted("tttttr"), "", "dts"),
     (scripted("ddddddar", **UNFORCED), "", "d"),  # the script goes on behind the run
-    (RouterConfig(), "tttttt", "t"),
     (RouterConfig(), "dddddd", "d"),
-    (RouterConfig(), "tttttd", "dt"),
     (RouterConfig(), "ttttt.", "dts"),
     (RouterConfig(), ".ttttt", "t"),
     (RouterConfig(), "aaaaaa", "dts"),  # a score that is no number still calls the target
     (RouterConfig(policy="always-draft", **UNFORCED), "...t..", "dt"),
-    (RouterConfig(policy="always-target"), "...d..", "dt"),
     (RouterConfig(policy="always-target"), "...r..", "dts"),
 ]
 

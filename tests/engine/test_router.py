@@ -91,6 +91,10 @@ def test_of_equal_frames_the_first_is_the_worst():
     "settings, part",
     [
         ({"tau": math.nan}, "NaN"),
+        ({"tau": "high"}, "tau is 'high'; give a number"),
+        ({"rate": 10**400}, "rate is .*; give a number"),
+        ({"policy": ["reward"]}, "policy is .*; give text"),
+        ({"policy": "scripted", "script": None}, "script is None; give text"),
         ({"policy": "rewrad"}, "reward, first, relative, anchor-only"),
         ({"aggregation": "max"}, "min, mean, quantile"),
         ({"rate": 1.5}, "rate is 1.5; give a share"),

@@ -28,7 +28,7 @@ def test_a_start_image_is_one_latent_frame_before_block_0():
     assert spans_of_clip(6, 3) == plan_spans(2, 3)
 
 
-@pytest.mark.parametrize("blocks", [0, -3])
+@pytest.mark.parametrize("blocks", [0, -3, 10**9, "9"])
 def test_no_blocks_is_refused(blocks):
     with pytest.raises(BadInput, match="give 1 to"):
         plan_spans(blocks, 3)
@@ -69,10 +69,10 @@ def test_noise_is_standard_normal_float32():
     assert abs(float(big.std()) - 1) < 0.007
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64])
+@pytest.mark.parametrize("seed", [-1, 2**64, "42"])
 def test_a_seed_out_of_range_is_refused(seed):
     with pytest.raises(BadInput, match="is not a whole number from 0"):
-        make_noise(seed)
+        KeyedNoise(seed=seed, channels=4, height=2, width=2)
 
 
 # --- schedules
@@ -92,7 +92,7 @@ def test_sigma_is_looked_up_at_the_nearest_table_entry():
     assert nearest_sigma(937.5) == 0.9375
 
 
-@pytest.mark.parametrize("name", ["sf4", "", "500,1000", "1200,3", "nan", "1000,1000"])
+@pytest.mark.parametrize("name", ["sf4", "", "500,1000", "1200,3", "nan", "1000,1000", [1000]])
 def test_a_bad_schedule_is_refused(name):
     with pytest.raises(BadInput):
         get_schedule(name)

@@ -10,20 +10,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import torch
-
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.plan import direct, read_takes
-from sdvg_core.engine.router import RouterConfig, decide, decide_early
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
-from sdvg_core.engine.types import Span, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_image
 from sdvg_core.pipeline.blocks import BlockFiles, read_block
@@ -36,7 +31,7 @@ from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
-from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt, read_prompt_list, read_prompt_schedule
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
 from sdvg_core.text.umt5 import load_umt5
 
@@ -148,41 +143,6 @@ def read_earlier(path: Path) -> None:
     read_block(path)
 
 
-def build_router(**settings: Any) -> None:
-    """Build a router as its node does, and have it decide on two blocks."""
-    config = RouterConfig(**settings)
-    config.check_blocks(1)
-    for index in (0, 1):
-        decide_early(config, index, ())
-        decide(config, index, torch.tensor([0.1, -1.0]), 0.0)
-
-
-def build_sampler(
-    prompt: Any = "a ball", schedule: Any = "four-step", blocks: Any = 9, seed: Any = 42, start: object = 0
-) -> None:
-    """Build what the sampler makes of its plain values."""
-    read_prompt(prompt)
-    get_schedule(schedule)
-    plan_spans(blocks, 3, 0)
-    KeyedNoise(seed=seed, channels=4, height=2, width=2).draw(Span(0, 0, 1), 0)
-
-
-BUILDERS: Mapping[str, Callable[..., object]] = {
-    "router": build_router,
-    "preset": lambda preset="custom", **settings: get_preset(preset).replace(**settings),
-    "sampler": build_sampler,
-}
-
-
-def read_values(path: Path) -> None:
-    try:
-        given = json.loads(path.read_bytes())
-        build, values = BUILDERS[given["build"]], given["values"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return  # what no server would have read, or handed on to a node
-    build(**values)
-
-
 def one_file(name: str, make: Callable[[Random], bytes]) -> Callable[[Random], Files]:
     return lambda random: {name: make(random)}
 
@@ -205,7 +165,6 @@ READERS: Mapping[str, Reader] = {
         Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),
         Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_schedule)),
         Reader(name="script", make=texts.script, read=read_script),
-        Reader(name="workflow", make=texts.workflow, read=read_values),
         Reader(name="report", make=texts.report, read=read_run_report),
         Reader(name="tokenizer", make=texts.tokenizer, read=read_words),
         Reader(name="pieces", make=texts.pieces, read=read_words),

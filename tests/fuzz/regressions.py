@@ -200,27 +200,8 @@ def prompts() -> Cases:
     yield "a line of spaces", Case("prompt-schedule", {"schedule.txt": spaces}, "says nothing")
 
 
-def values() -> Cases:
-    """Values of a workflow, of kinds its nodes did not ask for."""
-    for name, build, given, words in (
-        ("a threshold in words", "router", {"tau": "high"}, "tau is 'high'; give a number"),
-        ("a script that is none", "router", {"policy": "scripted", "script": None}, "script is None; give text"),
-        ("a policy that is a list", "router", {"policy": ["reward"]}, "policy is .*; give text"),
-        ("a rate of 400 digits", "router", {"rate": 10**400}, "rate is .*; give a number"),
-        ("a thousand million blocks", "sampler", {"blocks": 10**9}, "give 1 to 100000"),
-        ("blocks in words", "sampler", {"blocks": "9"}, "give 1 to 100000"),
-        ("half a character", "sampler", {"prompt": "a \ud800"}, "control character U[+]D800"),
-        ("a number as a prompt", "sampler", {"prompt": 5}, "the prompt is empty"),
-        ("a seed in words", "sampler", {"seed": "42"}, "the seed '42'"),
-        ("a schedule without end", "sampler", {"schedule": ",".join(["1"] * 100_000)}, "no schedule"),
-        ("a schedule that is a list", "sampler", {"schedule": [1000]}, "no schedule"),
-    ):
-        content = to_json({"build": build, "values": given})
-        yield f"{build}: {name}", Case("workflow", {"values.json": content}, words)
-
-
 FAMILIES: tuple[Callable[[], Cases], ...] = (
-    *(headers, sizes, configs, pickles, shards, words_files, reports, pictures_, prompts, values),
+    *(headers, sizes, configs, pickles, shards, words_files, reports, pictures_, prompts),
 )
 
 

@@ -1,4 +1,4 @@
-"""Text files, spoiled: prompts, scripts, reports, blocks with a record, tokenizers, values of a workflow."""
+"""Text files, spoiled: prompts, scripts, reports, blocks with a record, tokenizers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tokenizers
 
 from .files import Entry, Files, changed_file, safetensors
 from .models import REWARD_WORDS, piece_model
-from .values import changed_bytes, changed_json, odd_text, odd_value, to_json
+from .values import changed_bytes, changed_json, odd_text, to_json
 
 # A case of megabytes is one in a thousand; a number that nothing that chooses numbers is fond of.
 RARE, OF = 617, 1000
@@ -102,48 +102,6 @@ def results(random: Random) -> Files:
     make = safetensors if random.random() < 0.2 else partial(changed_file, random)
     data = make(entries, metadata)
     return {"000001.safetensors": data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)}
-
-
-def workflow(random: Random) -> Files:
-    """Return a node's values as they come in API JSON, where a wire may bring any kind of value."""
-    build = random.choice(sorted(WORKFLOW))
-    values = {
-        name: odd_value(random) if random.random() < 0.3 else random.choice(sound)
-        for name, sound in WORKFLOW[build].items()
-        if random.random() < 0.9
-    }
-    return {"values.json": to_json({"build": build, "values": values})}
-
-
-WORKFLOW: dict[str, dict[str, tuple[Any, ...]]] = {
-    "router": {
-        "policy": ("reward", "random", "relative", "scripted", "anchor-only", "always-draft"),
-        "tau": (-0.7, 0, 3),
-        "aggregation": ("min", "mean", "quantile"),
-        "quantile": (0.1, 0, 1),
-        "rate": (0.7, 0, 1),
-        "seed": (0, 2**31),
-        "script": ("raaaaaaaa",),
-        "forced_blocks": (1, 0),
-        "bail_out": (0, 2),
-        "handover": (0, 1),
-    },
-    "preset": {
-        "preset": ("custom", "krea-14b"),
-        "block_frames": (3, 1),
-        "policy": ("recompute", "incremental"),
-        "context_frames": (3,),
-        "window": (21, 6),
-        "sink": (0, 3),
-    },
-    "sampler": {
-        "prompt": ("a red ball",),
-        "blocks": (1, 9, 4096),
-        "seed": (0, 42, 2**64 - 1),
-        "schedule": ("four-step", "reference5", "1000,500"),
-        "start": (0, 3),
-    },
-}
 
 
 @cache

@@ -90,10 +90,7 @@ def test_a_prompt_and_names_of_folders_are_text_even_if_they_are_html(tmp_path):
 
 HOSTILE = {
     "no JSON": lambda text: "not json",
-    "a list": lambda text: "[]",
     "NaN": lambda text: text.replace('"fps": 16.0', '"fps": NaN'),
-    "a number of 5000 digits": lambda text: text.replace('"fps": 16.0', '"fps": 1' + "0" * 5000),
-    "no blocks": lambda text: json.dumps({**json.loads(text), "blocks": []}),
     "deeply nested": lambda text: "[" * 100_000,
     "deep settings": lambda text: text.replace('"seed": 42', '"seed": ' + "[" * 300 + "]" * 300),
 }

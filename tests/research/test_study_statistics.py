@@ -13,7 +13,6 @@ from research.statistics import (
     against_curve,
     cost_with,
     curve_of,
-    interval,
     make_table,
     metric,
     pass_weights,
@@ -60,13 +59,6 @@ def test_a_difference_is_paired(table):
     assert found.low > 0
     alone = table.mean("target-only", QUALITY)
     assert alone.high - alone.low > 1
-
-
-def test_an_undefined_figure_has_no_interval():
-    assert interval(np.array([np.nan, 1.0])) is None
-    assert interval(np.array([1.0, np.nan])) is None
-    found = interval(np.array([1.0, np.nan, 1.0, 1.0]))
-    assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
 
 
 # --- at matched cost
