@@ -21,7 +21,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import struct
 import subprocess
 import sys
@@ -121,7 +120,6 @@ class Place:
     checkout: Path
     python: Path
     folder: Path
-    models: Path | None = None
 
     def run(self, *words: str) -> str:
         """Run Python on the checkout's modules and return what it printed. Raises `RuntimeError` if it fails."""
@@ -150,11 +148,8 @@ def prepare(place: Place) -> None:
     ours = Path(place.run("-c", "import sdvg_core; print(sdvg_core.__file__)").strip()).resolve()
     if not ours.is_relative_to(place.checkout):
         raise RuntimeError(f"expected to run the code of {place.checkout}, but Python finds {ours}")
-    if place.models:
-        shutil.copytree(place.models, place.folder / "models")
-    else:
-        write = "import pathlib, sys; from random_set import write_random_set as write"
-        place.run("-c", f"{write}; write(pathlib.Path(sys.argv[1]))", str(place.folder / "models"))
+    write = "import pathlib, sys; from random_set import write_random_set as write"
+    place.run("-c", f"{write}; write(pathlib.Path(sys.argv[1]))", str(place.folder / "models"))
     place.run(*place.command(f"{SCRIPT} --blocks 3 --seed 5", place.folder / "clip"))
     (place.folder / "prompts.txt").write_text("a red ball\na blue cube\n", encoding="utf-8")
     (place.folder / "schedule.txt").write_text("1: a red ball\n3: a blue cube\n", encoding="utf-8")
@@ -256,7 +251,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     new = commands.add_parser("record", help="make the videos and write their digests")
     new.add_argument("file", type=Path, help="file to write")
     new.add_argument("--checkout", type=Path, default=ROOT, help="whose work (default: this one's)")
-    new.add_argument("--models", type=Path, help="folder of the tiny set (default: the checkout writes its own)")
     new.add_argument("--python", type=Path, default=ROOT / ".venv-test/bin/python")
     old = commands.add_parser("compare", help="list what differs between two such files")
     old.add_argument("files", type=Path, nargs=2)
@@ -269,7 +263,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             checkout=options.checkout.resolve(),
             python=options.python.absolute(),
             folder=Path(folder).resolve(),
-            models=options.models,
         )
         made = record(place)
     options.file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

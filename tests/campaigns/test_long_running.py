@@ -17,12 +17,9 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "faults"))
 from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_bytes
-from random_set import write_random_set
-from reuse_folders import five
 from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
-from sdvg_core.cli import main
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
@@ -86,19 +83,6 @@ def check_flat(settled: dict[str, int], after: dict[str, int], grown: int) -> No
 
 def test_three_hundred_runs_of_changing_kind_hold_no_more_than_twelve(tmp_path):
     check_flat(*run_many(300, tmp_path))
-
-
-def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path):
-    """Loading included: the models of every command are gone when it is over."""
-    sets = [write_random_set(tmp_path / f"models{seed}", seed) for seed in range(2)]
-    for number in range(40):
-        if number == 3:
-            settled, bytes_then = footprint(), resident_bytes()
-        more = ["--prompt", f"a red ball {number}", "--width", str(16 * (1 + number % 3)), "--blocks", "2"]
-        more += ["--drafter-settings", ("cache=recompute", "cache=incremental")[number % 2], "--seed", str(number)]
-        assert main([*five(sets[number % 2]), *more, "--output", str(tmp_path / "out")]) == 0
-    check_flat(settled, footprint(), resident_bytes() - bytes_then)
-    assert footprint()["tensors"] <= settled["tensors"]
 
 
 # --- one long video

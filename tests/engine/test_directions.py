@@ -23,10 +23,10 @@ from tiny import (
 from torch import Tensor
 
 from sdvg_core.engine.noise import key
-from sdvg_core.engine.plan import LETTERS, MOST_TAKES, check_directions, direct, read_takes
+from sdvg_core.engine.plan import MOST_TAKES, check_directions, direct, read_takes
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
-from sdvg_core.engine.router import SCRIPT_LETTERS, Reason, RouterConfig
+from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Span
 from sdvg_core.errors import BadInput
@@ -179,12 +179,6 @@ def refusal(function: Any, *arguments: Any) -> str:
     assert "\n" not in sentence
     assert "; " in sentence
     return sentence
-
-
-def test_the_letters_are_those_of_a_script_and_a_dot() -> None:
-    assert set(LETTERS) == {".", *SCRIPT_LETTERS} == set(".ardt")
-    for letters in ("", "......", "ardt..", "tttttt"):
-        check_directions(letters, 6)
 
 
 @pytest.mark.parametrize("letters", ["A.....", ". ....", "\n", "\uff41.....", 6, None, ["t"] * 6])

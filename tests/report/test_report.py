@@ -14,7 +14,7 @@ from sample_reports import SECONDS, TARGET, of_a_router, of_every_reason, record
 import sdvg_core.report.run_report
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
-from sdvg_core.engine.types import Span, Work
+from sdvg_core.engine.types import Work
 from sdvg_core.errors import BadInput
 from sdvg_core.report.run_report import Tally, predict_target_only, read_report, report_from_dict
 from sdvg_core.report.summary import speedup_known, summarise
@@ -69,19 +69,10 @@ def test_target_only_is_predicted_from_the_blocks_the_target_made():
     """Block 0 has no context and is left out where there are others; of two decodes one was the draft's."""
 
     def made(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
-        work = Work(context_seconds=context)
+        reason = Reason.FELL_SHORT if index else Reason.FORCED
         seconds = Seconds(target=target, decode=decode, context=context)
-        reason = Reason.FORCED if index == 0 else Reason.FELL_SHORT
-        return BlockRecord(
-            span=Span(index, 3 * index, 3),
-            pixel_frames=12,
-            prompt="",
-            decision=Decision(accepted=False, reason=reason),
-            draft=None,
-            target=work,
-            decodes=decodes,
-            seconds=seconds,
-        )
+        some = record(Decision(accepted=False, reason=reason), index, seconds=seconds)
+        return replace(some, target=Work(context_seconds=context), decodes=decodes)
 
     first, other = made(0, 9.0, 0.0, 1.0, 1), made(1, 4.0, 0.5, 3.0, 2)
     kept = record(Decision(accepted=True, reason=Reason.REACHED), 2)

@@ -1,10 +1,13 @@
-"""docs/architecture.md names what exists, its example runs, and its picture shows the rooms that there are."""
+"""docs/architecture.md names what exists, and its example runs; a request reads downward."""
+
+from __future__ import annotations
 
 import re
 import runpy
 from pathlib import Path
 
 import pytest
+from request_trace import from_the_command_line, trace
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -33,3 +36,10 @@ def test_the_picture_has_the_rooms_that_there_are():
     assert sorted(shown) == sorted(rooms)
     table = {span for row in re.findall(r"^\| (`.*?) \|", PROSE, re.M) for span in SPANS.findall(row)}
     assert table >= rooms
+
+
+def test_a_command_reaches_the_first_denoising_pass_through_fifteen_files() -> None:
+    files, returns = trace(from_the_command_line)
+    assert files[-1] == "sdvg_core/causal_wan/forward.py"
+    assert len(files) <= 15, files
+    assert not returns

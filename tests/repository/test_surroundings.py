@@ -1,23 +1,166 @@
 """The command line alone on a foreign machine: no network, no home to write to, odd paths and a terminal of old.
 
-Every command runs once in a process of its own, which is watched from inside (Python's audit events) and from
-outside (which files there are afterwards), and has to make the very latents that it makes elsewhere.
+Every command runs once in a process of its own, with an empty home and nothing inherited. It is watched from inside
+(Python's audit events) and from outside (which files there are afterwards), and has to make the very latents
+that it makes elsewhere.
 """
 
+from __future__ import annotations
+
+import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from foreign_machine import PROMPT, SOCKET_CALL, WATCH, Stay, commands, stay
+from cli_runs import SMALL, options
 from random_set import write_random_set
 from safetensors.torch import load_file
 
 import sdvg_core
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
+
+PACKAGE = Path(sdvg_core.__file__).parent
+PROMPT = "ein Bär läuft über weißen Schnee 雪"
+
+# The number of the call for a socket, where the system can be told to refuse it to a process; else empty.
+NUMBERS = {"x86_64": "41", "aarch64": "198"}
+SOCKET_CALL = NUMBERS.get(platform.machine(), "") if sys.platform == "linux" else ""
+
+# Runs before anything else in the process. It notes what a library may swallow, and lets nothing out: not what goes
+# through Python, and where the system can refuse every internet socket (seccomp), not native code nor a child.
+WATCH = """
+import ctypes
+import errno
+import os
+import struct
+import sys
+
+SOCKET_CALL = int(os.environ.get("SDVG_SOCKET_CALL") or 0)
+NOTES = open(os.environ["SDVG_NOTES"], "a", encoding="utf-8", errors="backslashreplace")
+NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg")
+CHANGES = ("os.mkdir", "os.rename", "os.link", "os.symlink", "os.truncate", "os.chmod")
+
+
+def note(kind, what):
+    if isinstance(what, bytes):
+        what = os.fsdecode(what)
+    NOTES.write(f"{kind}\\t{os.path.abspath(what) if kind == 'write' else what}\\n")
+    NOTES.flush()
+
+
+def watch(event, args):
+    if event in NETWORK:
+        note("network", f"{event} {args[1:]!r}")
+        raise ConnectionRefusedError("the network is cut")
+    if event == "open" and isinstance(args[0], (str, bytes)) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        note("write", args[0])
+    elif event in CHANGES:
+        for place in args[:2]:
+            if isinstance(place, (str, bytes)):
+                note("write", place)
+
+
+def refuse_internet_sockets():
+    allow, refuse = 0x7FFF0000, 0x00050000 | errno.EACCES
+    # Load the call's number; go on if it is another than socket. Load its first argument, a family of addresses;
+    # refuse 2 and 10, the two of the internet.
+    steps = [(0x20, 0, 0, 0), (0x15, 0, 4, SOCKET_CALL), (0x20, 0, 0, 16), (0x15, 1, 0, 2), (0x15, 0, 1, 10)]
+    steps += [(0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
+    control = ctypes.CDLL(None).prctl
+    no_new_privileges, seccomp, by_program = 38, 22, 2
+    denied = control(no_new_privileges, 1, 0, 0, 0) or control(seccomp, by_program, program, 0, 0)
+    note("refused", "nothing" if denied else "every internet socket")
+
+
+if SOCKET_CALL:
+    refuse_internet_sockets()
+sys.addaudithook(watch)
+"""
+
+# All commands in one process, because most of a command's time goes into importing torch.
+PROGRAM = """
+import json, sys
+from sdvg_core.__main__ import run
+codes = [run(arguments) for arguments in json.load(open(sys.argv[1], encoding="utf-8"))]
+sys.exit(any(codes))
+"""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A process that has run, where it could write, and what it noted."""
+
+    work: Path
+    done: subprocess.CompletedProcess[str]
+    notes: list[list[str]]
+    changed: set[Path]
+
+    def output(self, name: str) -> Path:
+        """Return the folder that a command wrote into."""
+        return self.work / "out put" / name
+
+
+def commands(models: ModelFiles, prompts: Path) -> dict[str, list[str]]:
+    return {
+        "generate": [*options(models), *SMALL, "--blocks", "2", "--prompt-file", str(prompts)],
+        "demo": ["demo", "--blocks", "1"],
+    }
+
+
+def stay(models: ModelFiles, tmp_path: Path, *before: str, **environment: str) -> Stay:
+    """Run every command somewhere else, with an empty home and nothing inherited."""
+    work = tmp_path / "ein schöner Ordner 文件夹"
+    home, cwd, temp, watch = (work / name for name in ("home", "somewhere else", "temp", "watch"))
+    for folder in (home, cwd, temp, watch):
+        folder.mkdir(parents=True)
+    (watch / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
+    (watch / "prompts.txt").write_text(PROMPT + "\n", encoding="utf-8")
+    asked = [
+        [*words, "--output", str(work / "out put" / name)]
+        for name, words in commands(models, watch / "prompts.txt").items()
+    ]
+    asked += [["inspect", str(models.target)], ["doctor", "--models", str(models.target.parent), "--json"]]
+    asked += [["plan", "--vram", "24"], ["report", "--html", str(work / "out put" / "demo")]]
+    (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
+    home.chmod(0o555)
+    folders = (home, cwd, temp, PACKAGE, models.target.parent)
+    there = files_in(*folders)
+    done = subprocess.run(
+        [*before, sys.executable, "-c", PROGRAM, str(watch / "commands.json")],
+        cwd=cwd,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join((str(watch), str(PACKAGE.parent))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", ""),
+            "SDVG_NOTES": str(watch / "notes"),
+            "SDVG_SOCKET_CALL": SOCKET_CALL,
+            "HOME": str(home),
+            "TMPDIR": str(temp),
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        },
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        timeout=1200,
+        check=False,
+    )
+    notes = [line.split("\t", 1) for line in (watch / "notes").read_text(encoding="utf-8").splitlines()]
+    return Stay(work, done, notes, files_in(*folders) ^ there)
+
+
+def files_in(*folders: Path) -> set[Path]:
+    return {path for folder in folders for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +246,47 @@ def test_a_connection_and_a_file_in_the_home_folder_are_seen(tmp_path):
     assert notes[0][0] == "network"
     assert ["write", str(tmp_path / "left")] in notes
     assert ["write", str(tmp_path / "folder")] in notes
+
+
+# Asks the C library, which Python does not hear of, for a socket, and has a child ask for one.
+INTERNET, FILE = 2, 1
+ASKS = """
+import ctypes, subprocess, sys
+library = ctypes.CDLL(None)
+family = int(sys.argv[1])
+asked = [library.socket(family, 1, 0)]
+child = "import ctypes, sys; sys.exit(ctypes.CDLL(None).socket(int(sys.argv[1]), 1, 0) == -1)"
+asked.append(-subprocess.run([sys.executable, "-c", child, str(family)]).returncode)
+sys.exit(sum(number == -1 for number in asked))
+"""
+
+
+def asks(family: int, folder: Path, *, watched: bool = True) -> int:
+    """Return how many of two sockets, one of them a child's, were refused to code that does not ask Python."""
+    (folder / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
+    environment = {**os.environ, "SDVG_NOTES": str(folder / "notes"), "SDVG_SOCKET_CALL": SOCKET_CALL}
+    if watched:
+        environment["PYTHONPATH"] = str(folder)
+    return subprocess.run([sys.executable, "-c", ASKS, str(family)], env=environment, check=False).returncode
+
+
+@pytest.mark.skipif(not SOCKET_CALL, reason="needs Linux on x86-64 or Arm, which can refuse sockets to a process")
+def test_the_watch_leaves_native_code_and_children_no_internet_socket(tmp_path):
+    """Without it, a run under a watch that refuses nothing would prove nothing."""
+    refused = asks(INTERNET, tmp_path)
+    if "refused\tnothing" in (tmp_path / "notes").read_text(encoding="utf-8"):
+        pytest.skip("this system lets no process do without sockets")
+    assert refused == 2
+    assert asks(FILE, tmp_path) == 0
+    assert asks(INTERNET, tmp_path, watched=False) == 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, which Linux has")
+def test_everything_runs_where_there_is_no_network_at_all(models, tmp_path):
+    """In a namespace without even a loopback, and in a locale whose I has a dot: one stay for both."""
+    cut = ["unshare", "--net", "--map-root-user"]
+    if subprocess.run([*cut, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this kernel lets nobody have a network of their own")
+    found = stay(models, tmp_path, *cut, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
+    assert found.done.returncode == 0, found.done.stderr

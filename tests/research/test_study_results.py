@@ -13,36 +13,15 @@ from research.plots import LOOKS, draw_gain_over_first
 from research.summary import page_text, summarise_study
 
 
-def summary_of(prompts: int = 20, slope: float = -1.0, gains: bool = True, **options):
+def summary_of(prompts: int = 20, **options):
     plan = made_up_plan(prompts)
-    found = made_up_gains(plan, slope) if gains else []
-    rows = made_up_rows(plan, **options)
-    notebook = SimpleNamespace(rows_of=lambda _: rows, gains_of=lambda _: found)
-    return summarise_study(notebook, plan), found
+    rows, gains = made_up_rows(plan, **options), made_up_gains(plan, slope=-1.0)
+    return summarise_study(SimpleNamespace(rows_of=lambda _: rows, gains_of=lambda _: gains), plan)
 
 
 @pytest.fixture(scope="module")
 def summary():
-    return summary_of()[0]
-
-
-def of(summary, name: str):
-    return next(c for c in summary["configurations"] if c["name"] == name)
-
-
-def test_the_summary_holds_what_the_rows_hold(summary):
-    target = of(summary, "target-only")
-    assert target["target_calls"] == {name: pytest.approx(9.0) for name in ("value", "low", "high")}
-    assert target["draft_share"]["value"] == 0
-    assert target["share_of_gap"]["value"] == pytest.approx(1)
-    assert target["speed_up"]["value"] == pytest.approx(1)
-    assert set(target["against"]) == {"draft-only", "anchor-only"}
-    anchor = of(summary, "anchor-only")
-    assert [b["value"] for b in anchor["accepted_per_block"]] == pytest.approx([0] + [1] * 8)
-    assert anchor["speed_up"]["value"] == pytest.approx(
-        summary["configurations"][0]["cost"]["value"] / anchor["cost"]["value"], rel=0.01
-    )
-    assert anchor["share_of_gap"]["value"] == pytest.approx(1 / 9, abs=0.05)
+    return summary_of()
 
 
 def words_of(summary, column: str = "minus random, as many target calls") -> dict[str, str]:
@@ -58,7 +37,7 @@ def test_the_page_says_in_a_word_whether_the_reward_beats_chance(summary):
     """With no bonus one gate in twenty seems to differ; with one of 1 dB every gate does, whatever its sign."""
     gates = [c["name"] for c in summary["configurations"] if c["tau"] is not None]
     assert len(gates) > 7
-    plain, better, worse = map(words_of, (summary, *(summary_of(12, gate_bonus=b)[0] for b in (1.0, -1.0))))
+    plain, better, worse = map(words_of, (summary, *(summary_of(12, gate_bonus=b) for b in (1.0, -1.0))))
     assert sum(plain[gate] == "open" for gate in gates) >= 0.7 * len(gates)
     for found, word in ((better, "better"), (worse, "worse")):
         assert found["reward-min@0"] == word
@@ -67,7 +46,7 @@ def test_the_page_says_in_a_word_whether_the_reward_beats_chance(summary):
 
 def test_few_prompts_give_figures_without_intervals_and_no_verdict():
     """Catches a table of two prompts that says *better*."""
-    summary = summary_of(2, gate_bonus=1.0)[0]
+    summary = summary_of(2, gate_bonus=1.0)
     text = page_text(summary)
     assert "2 prompts are too few for an interval, so nothing is claimed beyond them" in text
     assert "takes at least 10 prompts" in text

@@ -1,7 +1,10 @@
-"""What is trained is what runs: the batched forward with gradients gives the blocks that the engine gives."""
+"""What is trained is what runs, batched and with gradients, and the shipped weights can be trained on."""
+
+from pathlib import Path
 
 import pytest
 import torch
+from transformers import UMT5EncoderModel
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
@@ -11,7 +14,15 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Condition, Span
-from training.causal import SCHEDULE, Prompted, build
+from sdvg_core.pipeline.loading import encode_prompts
+from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from training import restore
+from training.causal import SCHEDULE, Prompted, build, embed
+from training.train_judge import build as build_judge
+from training.train_text import CONFIG, Tokens
+from training.train_transformer import MODELS, go_on_from
+from training.train_vae import build as build_vae
 
 SIZES = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=16)
 NOISE = KeyedNoise(seed=1, channels=16, height=8, width=8)
@@ -53,3 +64,41 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
         engine = CausalWanGenerator(tree, name="it", ops=TorchOps(torch.float32), context=policy, schedule=SCHEDULE)
         made = engine.generate(BlockCall(history, span, NOISE, condition)).latents
         torch.testing.assert_close(sampled[i : i + 1], made, atol=1e-5, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("restored")
+    restore.main(folder)
+    return folder
+
+
+def test_what_is_there_already_is_kept(folder):
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    restore.main(folder)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    models = {"drafter.pt", "target.pt", "vae.pt", "judge.pt", "text.pt"}
+    assert set(before) == {*models, "reward.safetensors", "vocab.txt"}
+
+
+@pytest.mark.parametrize("role", MODELS)
+def test_a_transformer_goes_on_with_every_weight(folder, role):
+    weights = torch.load(folder / f"{role}.pt", weights_only=True)["weights"]
+    tree = build(MODELS[role])
+    go_on_from(tree, weights)
+    state = tree.state_dict()
+    assert all(torch.equal(state[name], w) for name, w in weights.items())
+
+
+def test_vae_and_judge_go_on_with_every_weight(folder):
+    for name, build_it in {"vae": build_vae, "judge": build_judge}.items():
+        build_it().load_state_dict(torch.load(folder / f"{name}.pt", weights_only=True)["weights"])
+
+
+def test_the_text_encoder_says_what_the_engine_hears(folder):
+    saved = torch.load(folder / "text.pt", weights_only=True)
+    encoder = UMT5EncoderModel(CONFIG).eval()
+    encoder.load_state_dict(saved["weights"])
+    found, real = embed(encoder, Tokens(saved["pieces"].numpy().tobytes()), [DEFAULT_PROMPT])
+    expected = encode_prompts(trained_set(), (DEFAULT_PROMPT,), pocket_options())[DEFAULT_PROMPT]
+    assert torch.allclose(found[0], expected[0, : real.sum()], atol=1e-5)

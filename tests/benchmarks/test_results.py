@@ -1,0 +1,134 @@
+"""From samples to numbers to a page: each in its place, held against a goal only where there is one."""
+
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+from bench_parts import case
+from speed_results import NOT_MEASURED, ON_A_CPU, PLAIN, result, row_at, rows, sample
+
+from benchmarks.results import GOALS, PAGE, main, result_text, summarise_cases
+from benchmarks.variants import AS_PUBLISHED
+
+
+def test_ratios_limits_and_shares_follow_from_the_medians():
+    target, one, published = case("target-only"), case("r=1"), case("r=1", AS_PUBLISHED)
+    found = summarise_cases(
+        {
+            target: [sample(1, 10), sample(1, 90), sample(1, 12)],
+            one: [sample(1, 4, decode=3, peak=7), sample(2, 3, decode=1, peak=9), sample(3, 6, decode=2, peak=8)],
+            published: [sample(2, 8)],
+            case("r=2"): [],
+        }
+    )
+    base, fast, slow = found
+    assert [entry["route"] for entry in found] == ["target-only", "r=1", "r=1"]
+    assert base["seconds"]["video"] == median([10, 90, 12])
+    assert base["ratio_to_target_only"] == base["share_of_limit"] == 1
+    assert (fast["seconds"]["video"], fast["seconds"]["decode"], fast["peak_bytes"]) == (4, 2, 9)
+    assert fast["ratio_to_target_only"] == 12 / 4
+    assert (fast["limit"], fast["share_of_limit"]) == (4.5, 3 / 4.5)
+    assert fast["ratio_to_as_published"] == 8 / 4
+    assert fast["block_seconds"] == [2, 3]
+    assert fast["first_frame_seconds"] == 2
+    assert fast["frames_per_second"] == 105 / 4
+    # No target-only was made as published, and nobody is measured against himself.
+    assert slow["ratio_to_target_only"] is slow["ratio_to_as_published"] is None
+
+
+ON_TWO_GPUS = {"conditions": {**result()["conditions"], "side_device": "cuda:1", "side_gpu": "Other GPU"}}
+
+
+def test_a_row_shows_what_was_measured_beside_what_is_published_and_wanted():
+    found = rows(result_text(result()))
+    assert list(found) == list(PLAIN)
+    assert (
+        found["ours", "anchor-only"].items()
+        >= {
+            "execution": "ours",
+            "route": "anchor-only",
+            "x target-only": "3.20x",
+            "published": "2.21x",
+            "must reach": "3.2x, reached",
+            "share of limit": "36 %",
+            "s per video": "30.000",
+            "s to first frame": "1.000",
+            "frames per s": "3.5",
+            "peak memory": "41.5 GB",
+        }.items()
+    )
+    assert found["ours", "r=1"]["must reach"] == "2.4x, not reached"
+    assert found["ours", "target-only"]["must reach"] == found["ours", "target-only"]["published"] == "-"
+
+
+@pytest.mark.parametrize("route, wanted", [(name, wanted) for name, (_, wanted) in GOALS.items()])
+def test_a_goal_is_reached_from_its_very_number_on(route, wanted):
+    """Catches a comparison of rounded numbers, in which 2.398x passes for 2.4x."""
+    if wanted is None:
+        assert row_at(100, route)["must reach"] == "-"
+        return
+    assert row_at(wanted, route)["must reach"] == f"{wanted}x, reached"
+    assert row_at(wanted - 0.002, route)["must reach"] == f"{wanted}x, not reached"
+
+
+@pytest.mark.parametrize("changes", [{"blocks": 64}, {"width": 480}, ON_TWO_GPUS])
+def test_another_clip_or_a_second_device_is_held_against_no_goal(changes):
+    found = row_at(9, **changes)
+    assert found["x target-only"] == "9.00x"
+    assert found["must reach"] == found["published"] == "-"
+    assert "not for this run" in result_text(result(**changes))
+
+
+@pytest.mark.parametrize("changes", [{"scale": "tiny"}, ON_A_CPU, {"scale": "tiny", **ON_A_CPU}])
+def test_tiny_models_and_cpus_are_said_to_measure_no_speed(changes):
+    assert NOT_MEASURED in result_text(result(**changes)).lower()
+    assert row_at(9, **changes)["must reach"] == row_at(9, **changes)["published"] == "-"
+    assert NOT_MEASURED not in result_text(result()).lower()
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Results with two good runs, and every kind of file that is none."""
+    line = json.dumps(result())
+    files = {
+        "attention.json": json.dumps(result(PLAIN)),
+        "routes.json": line + "\n",
+        "cut.json": line[:900],
+        "check.json": '{"benchmark": "sdvg check"}',
+        "deep.json": "[" * 5000,
+        "schema.json": json.dumps(result() | {"schema": 99}),
+        "older.json": json.dumps(result() | {"conditions": {}}),
+        "nothing.json": json.dumps(result() | {"cases": []}),
+        "plan.json": '{"vram_gb": 12.0}\n{"vram_gb": 16.0}\n',
+        "commit.txt": "0123abc\n",
+        "routes.log": "no result",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "folder.json").mkdir()
+    return tmp_path
+
+
+def test_files_without_a_result_are_named_and_the_others_shown(folder, capsys):
+    assert main([str(folder)]) == 0
+    said = dict(
+        line.removeprefix("sdvg: ").split(".json is left out: ") for line in capsys.readouterr().err.splitlines()
+    )
+    assert set(said) == {path.stem for path in folder.glob("*.json")} - {"routes", "attention"}
+    page = (folder / PAGE).read_text(encoding="utf-8")
+    assert "Commit 0123abc." in page
+    _, routes, attention = page.split("\n## ")
+    assert (routes.split()[0], attention.split()[0]) == ("routes", "attention")
+    assert rows(routes)["ours", "anchor-only"]["x target-only"] == "3.20x"
+
+
+@pytest.mark.parametrize("place", ["nowhere", "."])
+def test_a_folder_without_results_is_refused_in_one_sentence(place, tmp_path, capsys):
+    assert main([str(tmp_path / place)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sdvg: no file in {tmp_path / place} has times of a finished video; ")
+    assert list(tmp_path.iterdir()) == []
