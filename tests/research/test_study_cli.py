@@ -98,7 +98,7 @@ def test_a_prompt_outside_the_world_is_refused_with_its_grammar(tmp_path, capsys
 def test_what_a_study_learns_routes_the_prompts_of_generate(tmp_path, capsys, monkeypatch):
     """Catches: digests or embeddings of the study that are not those of a run. Whether it pays is not asked."""
     monkeypatch.setattr(learn, "LEAST_AGREEMENT", -2.0)
-    small = [*SMALL, "--prompts", "10", "--seeds", "1", "2", "--configurations", "target-only", "anchor-only"]
+    small = ["--prompts", "10", "--seeds", "1", "2", "--blocks", "2", "--schedule", "1000,625", "--workers", "1"]
     assert "no metric 'beauty'" in refused(capsys, "--output", str(tmp_path), *small, "--learn", "beauty")
     assert main(["--output", str(tmp_path), *small, "--learn", "reward_mean"]) == 0
     said = capsys.readouterr().out
