@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -31,8 +30,6 @@ logger = logging.getLogger(__name__)
 PACK = "sdvg"
 WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read_text(encoding="utf-8"))
 """What the nodes say in English, which ComfyUI shows from here too."""
-# Makes ComfyUI (0.18.1 or newer) show a node's output even when the node itself comes from the cache.
-LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
 NOT_WIRED = object()
 """What `validate_inputs` gets for a socket without a wire; with one, it gets None."""
 LONGEST_VERSION, MOST_NAMED = 40, 8

@@ -20,7 +20,7 @@ from .host.files import load_checkpoint
 from .host.progress import notify
 from .host.scorer import load_host_scorer
 from .host.vae import load_host_judge
-from .known import LEAVES_OUTPUT, known_inputs_only, node_schema
+from .known import known_inputs_only, node_schema
 from .sockets import RewardModel
 
 # Without the words: notes go into files that people pass on.
@@ -36,7 +36,7 @@ class PocketModels(io.ComfyNode):
         return node_schema(
             node_id="SDVGPocketModels",
             hidden=[io.Hidden.unique_id],
-            **LEAVES_OUTPUT,
+            has_intermediate_output=True,  # shown also when the node itself comes from the cache
             inputs=[
                 io.String.Input(
                     "prompt",

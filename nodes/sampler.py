@@ -21,7 +21,7 @@ from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of
 from .host.run import run_job
-from .known import LEAVES_OUTPUT, NOT_WIRED, check_values, known_inputs_only, node_schema, workflow_id
+from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
@@ -38,7 +38,7 @@ class SpeculativeSampler(io.ComfyNode):
             node_id="SDVGSpeculativeSampler",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt],
-            **LEAVES_OUTPUT,
+            has_intermediate_output=True,  # shown also when the node itself comes from the cache
             inputs=[
                 io.Model.Input("drafter", optional=True),
                 io.Model.Input("target", optional=True),

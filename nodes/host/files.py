@@ -97,10 +97,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
-    """Return metadata for the sizes that ComfyUI cannot see in shapes; nothing for the published models.
-
-    ComfyUI before 0.17 takes no metadata here, and needs none for the published ones.
-    """
+    """Return metadata for the sizes that ComfyUI cannot see in shapes; nothing for the published models."""
     usual = WanConfig(
         dim=config.dim, ffn_dim=config.ffn_dim, num_layers=config.num_layers, num_heads=config.dim // 128
     )

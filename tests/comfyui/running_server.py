@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import comfy.sd
-import comfyui_version
-import pytest
 import safetensors.torch
 from random_set import write_controls, write_random_set
 from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
@@ -29,7 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = Path(comfy.sd.__file__).resolve().parents[1]
 CNR = "sdvg"
 REPORT, KEPT = "6", "latents"  # nodes of the pocket workflow
-VERSION = tuple(int(part) for part in comfyui_version.__version__.split(".")[:3])  # of ComfyUI
 # What our development environment holds and ComfyUI does not ask for: a server goes without, as a user's does.
 NOT_COMFYUI = ("diffusers", "ftfy", "jsonschema", "matplotlib")
 
@@ -190,12 +187,6 @@ def running_server(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def needs_device_nodes(workflow: Path) -> None:
-    """Skip the test if a workflow has nodes that this ComfyUI lacks."""
-    if workflow.stem.endswith("two_gpus") and VERSION < (0, 23, 0):
-        pytest.skip("ComfyUI has its Select ... Device nodes from 0.23 on")
 
 
 def write_models(models: Path) -> ModelFiles:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from comfy_page import browse
 from PIL import Image
-from running_server import KEPT, ROOT, Server, needs_device_nodes
+from running_server import KEPT, ROOT, Server
 from test_workflows import count_frames, with_tiny_models
 
 pytestmark = pytest.mark.comfyui
@@ -79,7 +79,6 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
     path: Path, dropped: dict[str, Any], server: Server
 ) -> None:
     """Catches a change to a workflow's settings that its other form did not get."""
-    needs_device_nodes(path)
     prompt = dropped["dropped"][WORKFLOWS.index(path)]["prompt"]
     api = API_DEMO.parent / f"sdvg_{path.stem.split('_', 2)[2]}.json"
     if api.is_file():  # which test_workflows.py runs
@@ -172,7 +171,6 @@ def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
 def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, dropped: dict[str, Any]) -> None:
     """The pocket demo is run as well; the others need models that are not here."""
-    needs_device_nodes(path)
     page, saved = dropped["dropped"][WORKFLOWS.index(path)], json.loads(path.read_text(encoding="utf-8"))
     assert sorted(page["types"]) == sorted(node["type"] for node in saved["nodes"])
     assert page["missing"] == []

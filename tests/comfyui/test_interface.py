@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from comfy_page import ROUTE, browse, page_of
-from running_server import CNR, ROOT, VERSION, Server
+from running_server import CNR, ROOT, Server
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.pocket import EXAMPLES
 from sdvg_pack.sdvg_core.report.summary import COLOURS, INKS, Outcome
@@ -132,8 +132,6 @@ def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) 
 @pytest.mark.parametrize("how", ["reloaded", "copied"])
 def test_strip_picture_and_record_come_back(how: str, page: dict[str, Any]) -> None:
     """After the page was loaded anew, from the server's history; and from its cache, when nothing had to be run."""
-    if how != "reloaded" and VERSION < (0, 18, 1):
-        pytest.skip("before 0.18.1 ComfyUI says nothing of a node that it took from its cache")
     assert [square["fate"] for square in page[how]["squares"]] == ROUTE
     assert page[how]["record"]["text"] == page["done"]["record"]["text"]
     assert page[how]["pictures"] == 1

@@ -23,7 +23,7 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
-from running_server import CHECKOUT, ENVIRONMENT, ROOT, VERSION, Refused, Server
+from running_server import CHECKOUT, ENVIRONMENT, ROOT, Refused, Server
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
@@ -51,8 +51,6 @@ def test_the_route_stays_in_the_history_and_comes_with_a_cached_run(server: Serv
     assert events[0]["fate"] == "forced"
     record = first.record()
     assert [event["score"] for event in events] == [block["score"] for block in record["blocks"]]
-    if VERSION < (0, 18, 1):
-        pytest.skip("before 0.18.1 ComfyUI says nothing of a node that it took from its cache")
     assert again.outputs[SAMPLER]["sdvg_route"] == events
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import av
 import pytest
 from PIL import Image
-from running_server import CHECKOUT, CNR, ROOT, VERSION, Server
+from running_server import CHECKOUT, CNR, ROOT, Server
 from sdvg_pack.sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_pack.sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
@@ -103,7 +103,6 @@ def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path: 
     assert record["settings"]["blocks"] == len(record["blocks"]) == SMALL["blocks"]
 
 
-@pytest.mark.skipif(VERSION < (0, 23, 0), reason="ComfyUI has its Select ... Device nodes from 0.23 on")
 def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(server: Server) -> None:
     prompt = with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
     [sampler] = [node for node in prompt.values() if node["class_type"] == "SDVGSpeculativeSampler"]
