@@ -30,7 +30,7 @@ from sdvg_core.plan.choose import Plan, plan
 from sdvg_core.plan.request import PlanRequest
 
 BLOCKS, LAYERS = 3, 6
-BLOCKS = {"drafter": 3, "target": 3}
+SIZES = {"drafter": 3, "target": 3}
 REJECTING = RouterConfig(policy="scripted", script="rrr")
 USUAL = replace(
     REQUEST,
@@ -162,7 +162,7 @@ OFTEN = [("gate", None), ("TAEHV", None), ("gate", "target")]
 def test_every_step_takes_what_is_planned(name, streamed, shapes):  # noqa: F811
     """`streamed`: the transformer of which a card copies some layers, and all of any before it."""
     request = replace(USUAL, **CASES[name])
-    request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=BLOCKS))
+    request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=SIZES))
     planned = lacking(request, 1.5, streamed) if streamed else plan(10_000, request)
     expected = {None: [], "target": ["target"], "drafter": ["target", "drafter"]}
     assert list(planned.streamed) == expected[streamed]
