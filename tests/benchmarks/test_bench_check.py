@@ -17,7 +17,7 @@ def test_every_execution_starts_from_the_same_noise():
     found = compare(plain, fast)
     assert plain["latents"].shape[2] == 12
     assert found["latents_relative"] < 1e-3
-    assert 0 < found["scores"] < 1e-3  # float32 in another order of sums, and so not the very same
+    assert found["scores"] < 1e-3  # float32 in another order of sums; with torch 2.6 the very same
 
 
 @pytest.mark.heavy
