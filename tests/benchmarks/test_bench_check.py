@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from bench_parts import case, tiny_bench
 
 from benchmarks.__main__ import main
@@ -17,7 +18,9 @@ def test_every_execution_starts_from_the_same_noise():
     found = compare(plain, fast)
     assert plain["latents"].shape[2] == 12
     assert found["latents_relative"] < 1e-3
-    assert found["scores"] < 1e-3  # float32 in another order of sums; with torch 2.6 the very same
+    # float32 in another order of sums, and so not the very same, but for torch 2.6
+    assert found["scores"] < 1e-3
+    assert found["scores"] > 0 or torch.__version__.startswith("2.6.")
 
 
 @pytest.mark.heavy

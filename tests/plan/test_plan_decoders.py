@@ -40,7 +40,8 @@ def test_the_real_taehv_needs_the_memory_that_is_planned_and_a_twentieth_of_the_
     new = sum(t.nbytes for t in after)
     assert new == sizes.state_bytes(request)["judge state"]
     planned = sizes.working_bytes(request, fp8=False)["decode"]
-    assert 0.96 * planned < peak.bytes - new < 1.01 * planned  # torch 2.6 takes 4 % less than newer ones
+    least = 0.96 if torch.__version__.startswith("2.6.") else 0.99  # the oldest takes 4 % less than newer ones
+    assert least * planned < peak.bytes - new < 1.01 * planned
     # Published seconds say a twenty-second; the operations say the same to a fifth.
     of_wan = flops.get_total_flops() / (3 * 33.93e6 * FULL.pixels)
     assert of_wan == pytest.approx(SHARE_OF_SECONDS["tae"], rel=0.2)
