@@ -125,13 +125,13 @@ def _open_safetensors(path: Path) -> WeightFile:
     _check_header(path)
     try:
         handle: Any = safe_open(str(path), framework="pt", device="cpu")
-        slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118 - it is no mapping
+        names = handle.keys()
     except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
         raise unreadable("safetensors", path.name, error) from error
-    if not slices:
+    if not names:
         raise BadInput(f"{path.name} holds no tensors; give another file")
-    _check_names(path, slices)
-    info = {name: _safetensors_info(name, part) for name, part in slices.items()}
+    _check_names(path, names)  # first: asking for a slice of each takes safetensors 0.4 quadratic time
+    info = {name: _safetensors_info(name, handle.get_slice(name)) for name in names}
     return WeightFile(
         path, "safetensors", info, handle.get_tensor, {n: n for n in info}, dict(handle.metadata() or {})
     )

@@ -106,6 +106,8 @@ def checkpoint_name(name: str) -> str:
 
 
 def _empty_model(config: ImageRewardConfig) -> RewardModel:
+    import transformers.models.blip.modeling_blip  # noqa: F401 - torch 2.6 cannot import it on the meta device
+
     with torch.device("meta"):
         return RewardModel(_vision_tower(config), _text_tower(config), _head(config))
 
