@@ -71,7 +71,7 @@ POINTS = [
         id="half the latents written",
         marks=pytest.mark.exhaustive,
     ),
-    pytest.param("pathlib:Path", "replace", 7, 5, id="the first file moved"),
+    pytest.param("pathlib:Path", "replace", 7, 5, id="the first file moved", marks=pytest.mark.exhaustive),
     pytest.param("pathlib:Path", "replace", 10, 0, id="all moved but the report"),
 ]
 
