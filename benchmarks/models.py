@@ -19,6 +19,7 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.checkpoints.weights import WeightFile
+from sdvg_core.decoders import DecoderName
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.decoders.vae_files import LIGHT_BASE
@@ -27,8 +28,7 @@ from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, VaeLayers
 from sdvg_core.engine.types import Condition
-from sdvg_core.plan.decoders import PUBLISHED_BASE, DecoderName
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.request import PUBLISHED_BASE, PlanRequest
 from sdvg_core.pocket.trained_set import FOLDER
 from sdvg_core.scorers.blip import build_model, used_shapes
 from sdvg_core.scorers.config import ImageRewardConfig

@@ -23,6 +23,7 @@ from sdvg_core.causal_wan.context import BlockContext, ContextPolicy, Model
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import Preset
+from sdvg_core.decoders import DecoderName
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.device import DTYPES
@@ -32,7 +33,6 @@ from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition, Generated, Span
 from sdvg_core.errors import BadInput
-from sdvg_core.plan.decoders import DecoderName
 from sdvg_core.plan.request import PlanRequest
 
 from .models import Models, codec_of, fast_codec

@@ -15,7 +15,15 @@ import numpy.typing as npt
 from scipy.stats import pearsonr, spearmanr
 
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.work import context_passes, pass_seconds
+from sdvg_core.plan.sizes import frame_tokens
+from sdvg_core.plan.work import (
+    SCORE_OPERATIONS,
+    block_operations,
+    context_operations,
+    context_passes,
+    decode_seconds,
+    encode_seconds,
+)
 
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
 
@@ -119,8 +127,22 @@ def cost_with(weights: Mapping[str, float]) -> NumberOf:
 
 
 def pass_weights(request: PlanRequest) -> Mapping[str, float]:
-    """Return the cost of each kind of pass in whole target blocks: denoised, with context, decoded."""
-    costs = pass_seconds(request)
+    """Return the cost of each kind of pass in whole target blocks: denoised, with context, decoded.
+
+    The names are those a report counts passes by (`run_report.Passes`); `scores` is one pixel frame's.
+    """
+    rates, tokens = request.rates, frame_tokens(request.width, request.height)
+    costs = {
+        "decodes": decode_seconds(request, request.judging or request.vae),
+        "deliveries": decode_seconds(request, request.vae) if request.judging else 0.0,
+        "encodes": encode_seconds(request),
+        "scores": SCORE_OPERATIONS / rates.scorer,
+    }
+    for role, (config, preset) in request.models.items():
+        context = context_operations(config, preset, tokens)
+        once = block_operations(config, preset, 1, tokens, control=request.control.get(role, 0)) - context
+        costs[f"{role}_denoising"] = once / rates.transformer
+        costs[f"{role}_context"] = context / context_passes(preset) / rates.transformer
     preset = request.target_preset
     block = (
         request.steps_of("target") * costs["target_denoising"]

@@ -19,13 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from research.world import is_held_out
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import Scene
 
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import codec, encode_beginnings
-from .open_prompts import KINDS_OF_OPEN, completions, draw_open_scene, opened
+from .open_prompts import KINDS_OF_OPEN, completions, draw_open_scene, left_open, opened
 
 FAMILIES = WORK / "families"
 SHARD = 32
@@ -91,7 +92,7 @@ class Family:
         chosen = generator.randrange(len(self.scenes))
         kinds = [kind for kind in KINDS_OF_OPEN if set(kind) <= set(self.slots)]
         scenes = {kind: opened(self.scenes[chosen], kind) for kind in kinds}
-        kind = generator.choice([kind for kind, scene in scenes.items() if not scene.held_out])
+        kind = generator.choice([kind for kind, scene in scenes.items() if not is_held_out(scene)])
         fitting = [number for number, one in enumerate(self.scenes) if opened(one, kind) == scenes[kind]]
         return scenes[kind].text, self.blocks[[chosen, *(number for number in fitting if number != chosen)]]
 
@@ -124,7 +125,7 @@ class Families:
 
 def members(scene: Scene) -> tuple[Scene, ...]:
     """Return the scenes an open prompt of training may show: its completions that are not held out themselves."""
-    return tuple(one for one in completions(scene) if not one.held_out)
+    return tuple(one for one in completions(scene) if not is_held_out(one))
 
 
 def encode_families(vae: WanCodec, scenes: list[Scene]) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def encode_families(vae: WanCodec, scenes: list[Scene]) -> dict[str, Any]:
     found = [members(scene) for scene in scenes]
     flat = [one for of_scene in found for one in of_scene]
     return {
-        "slots": [" ".join(scene.open) for scene in scenes],
+        "slots": [" ".join(left_open(scene)) for scene in scenes],
         "counts": [len(of_scene) for of_scene in found],
         **encode_beginnings(vae, flat),
     }

@@ -26,7 +26,7 @@ from sdvg_core.pocket.world import Scene
 from .causal import BLOCK, build, embed
 from .common import WORK, seeded
 from .make_latents import BLOCKS, codec
-from .open_prompts import judge, open_scenes
+from .open_prompts import judge, left_open, open_scenes
 from .roll_out import FIRST, roll_out
 from .train_text import CONFIG, Tokens
 from .train_transformer import MODELS, go_on_from
@@ -76,7 +76,7 @@ def interval(values: Tensor, draws: int = 2000) -> str:
 
 def summary(scenes: Sequence[Scene], clips: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     """Return the figures by kind of prompt: of every schedule, and what the first is better by than the others."""
-    kinds = np.array([scene.kind for scene in scenes])
+    kinds = np.array([" and ".join(left_open(scene)) or "nothing" for scene in scenes])
     groups = {"nothing": kinds == "nothing", "open": kinds != "nothing"}
     groups |= {kind: kinds == kind for kind in dict.fromkeys(kinds) if kind != "nothing"}
     best = next(iter(clips))

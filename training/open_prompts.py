@@ -16,17 +16,27 @@ from torch import Tensor
 
 from research import metrics
 from research.metrics import BEST, Verdict, errors_by_lag, weighted_error
-from research.world import draw_any, render_with_mask
-from sdvg_core.pocket.world import DIRECTIONS, GROUNDS, OPENABLE, PLACES, RADII, Scene, clash
+from research.world import draw_any, is_held_out, render_with_mask
+from sdvg_core.pocket.world import DIRECTIONS, GROUNDS, PLACES, RADII, Scene, clash
 
 GLANCES, FINALISTS = 3, 8
 """Frames by which all completions of an open prompt are compared first, and how many are then looked at closely."""
+
+OPENABLE = ("size", "start", "direction", "ground")
+"""What a prompt may leave open; size, start and direction are those of the first thing."""
 
 MOST_OPEN = 2
 """How many of them one prompt may leave open, so that at most 72 clips are right."""
 
 KINDS_OF_OPEN = tuple(slots for count in range(1, MOST_OPEN + 1) for slots in combinations(OPENABLE, count))
 """Every choice of what to leave open, the single ones first."""
+
+
+def left_open(scene: Scene) -> tuple[str, ...]:
+    """Return what a scene leaves open, of OPENABLE and in its order; nothing if it determines the clip."""
+    mover = scene.mover
+    stated = (mover.size, mover.place, mover.direction or not mover.pace, scene.ground)
+    return tuple(name for name, word in zip(OPENABLE, stated, strict=True) if not word)
 
 
 def opened(scene: Scene, slots: Collection[str]) -> Scene:
@@ -38,7 +48,7 @@ def opened(scene: Scene, slots: Collection[str]) -> Scene:
 
 def completions(scene: Scene) -> tuple[Scene, ...]:
     """Return the determined scenes that a scene allows, in a fixed order; those that `clash` are left out."""
-    mover, is_open = scene.mover, scene.open
+    mover, is_open = scene.mover, left_open(scene)
     found = (
         replace(scene, mover=replace(mover, size=size, place=place, direction=direction), ground=ground)
         for size in (RADII if "size" in is_open else [mover.size])
@@ -54,7 +64,7 @@ def draw_open_scene(generator: random.Random, *, held_out: bool, slots: Sequence
     chosen = tuple(slots) or generator.choice(KINDS_OF_OPEN)
     while True:
         scene = opened(draw_any(generator), chosen)
-        if scene.held_out == held_out and clash(scene) is None:
+        if is_held_out(scene) == held_out and clash(scene) is None:
             return scene
 
 

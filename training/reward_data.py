@@ -20,13 +20,13 @@ from safetensors import safe_open
 from torch import Tensor
 
 from research.metrics import BEST
-from research.world import centre, draw_scene, render_with_mask
+from research.world import centre, draw_scene, is_held_out, render_with_mask
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene
 from sdvg_core.scorers.tokenizer import MAX_TOKENS
 
 from .corruptions import Shot, corrupt
-from .open_prompts import KINDS_OF_OPEN, completions, opened
+from .open_prompts import KINDS_OF_OPEN, completions, left_open, opened
 from .scene_changes import can_be_seen, changed
 
 LENGTH = 105
@@ -136,7 +136,7 @@ def draw_group(generator: random.Random, pool: Pool | None = None) -> Group:
         prompt = generator.choice(sorted(pool))
         said, made = parse(prompt), pool[prompt]
         made = made[generator.sample(range(len(made)), min(len(made), PICTURES[0]))].float() / 255
-        slots, scene = said.open, _shown(made, said)
+        slots, scene = left_open(said), _shown(made, said)
     scenes = (scene, *relatives(scene, generator))
     truths = [Truth.draw(scene, count, generator) for scene, count in zip(scenes, PICTURES, strict=True)]
     frames = torch.cat([truth.spoiled(generator) for truth in truths])
@@ -146,7 +146,7 @@ def draw_group(generator: random.Random, pool: Pool | None = None) -> Group:
 
 def _shown(frames: Tensor, said: Scene) -> Scene:
     """Return the completion that most pictures `n 3 h w` of one clip, at any time of it, look like."""
-    if not said.open:
+    if not left_open(said):
         return said
     candidates = completions(said)
     times = torch.linspace(0, LENGTH - 1, max(2, MOMENTS // len(candidates))).round()
@@ -183,7 +183,7 @@ def judged(scenes: tuple[Scene, ...], truths: list[Truth], frames: Tensor, slots
 def said_without(scene: Scene, slots: tuple[str, ...]) -> Scene:
     """Return the scene with some things left open, unless the words for that are held out of training."""
     candidate = opened(scene, slots)
-    return scene if candidate.held_out else candidate
+    return scene if is_held_out(candidate) else candidate
 
 
 def _quality(frames: Tensor, said: Scene, shown: tuple[Scene, ...], exact: list[Tensor]) -> Tensor:
@@ -216,7 +216,7 @@ def relatives(scene: Scene, generator: random.Random, *, held_out: bool = False)
     near = [_of_side(scene, generator, held_out) for _ in range(2)]
     other = draw_scene(generator, held_out=held_out)
     on_same = replace(other, ground=scene.ground)
-    if on_same.held_out == held_out and can_be_seen(on_same) and generator.random() < 0.5:
+    if is_held_out(on_same) == held_out and can_be_seen(on_same) and generator.random() < 0.5:
         other = on_same
     return [*near, other]
 
@@ -225,7 +225,7 @@ def _of_side(scene: Scene, generator: random.Random, held_out: bool) -> Scene:
     while True:
         attribute = generator.choices(tuple(CHANGES), tuple(CHANGES.values()))[0]
         candidate = changed(scene, attribute, generator)
-        if candidate.held_out == held_out:
+        if is_held_out(candidate) == held_out:
             return candidate
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import UMT5EncoderModel
 
 from research.metrics import weighted_error
-from research.world import render, render_with_mask
+from research.world import is_held_out, render, render_with_mask
 from sdvg_core.causal_wan.schedule import Schedule
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.world import Scene
@@ -148,7 +148,7 @@ def main() -> None:
         seen, _, frames = roll_out(tree, vae, *embed(encoder, tokens, [scene.text for scene in scenes]))
         for i, scene in enumerate(scenes):
             chosen = choice(frames[i, :FIRST], scene)
-            if chosen.held_out:
+            if is_held_out(chosen):
                 continue
             numbers, truth = continuations(vae, chosen, frames[i])
             contexts += [seen[number - 1][i] for number in numbers]

@@ -27,7 +27,7 @@ from sdvg_core.pocket import world
 from sdvg_core.pocket.world import Scene, Thing
 
 from .common import WORK, Log, falling_rate, save_checkpoint, seeded, set_rate
-from .open_prompts import draw_open_scene
+from .open_prompts import draw_open_scene, left_open
 
 WIDTH = 128
 CONFIG = UMT5Config(
@@ -178,7 +178,7 @@ def main() -> None:
         hidden = encoder(input_ids=ids, attention_mask=real.long()).last_hidden_state
         off = torch.zeros(())
         if before is not None:
-            known = real & torch.tensor([not scene.open for scene in scenes])[:, None]
+            known = real & torch.tensor([not left_open(scene) for scene in scenes])[:, None]
             earlier = before(input_ids=ids, attention_mask=real.long()).last_hidden_state
             off = (hidden - earlier)[known].square().mean()
         return reader(hidden, real), torch.tensor([slots_of(scene) for scene in scenes]), off

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import UMT5EncoderModel
 
+from research.world import is_held_out
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.schedule import renoise
 from sdvg_core.pocket.grammar import parse
@@ -99,7 +100,7 @@ def said_in_part(scene: Scene, generator: random.Random, share: float) -> Scene:
     if generator.random() >= share:
         return scene
     candidate = opened(scene, generator.choice(KINDS_OF_OPEN))
-    return scene if candidate.held_out else candidate
+    return scene if is_held_out(candidate) else candidate
 
 
 class OwnClips:

@@ -126,7 +126,7 @@ def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) 
     if role != "target" or device.type != "cuda" or found.quantisation.label != NONE:
         return DEFAULT, ""
     planned = plan_card(int(mm.get_total_memory(device)), found.config, preset)
-    chosen = FP8 if planned.layout.fp8 else DEFAULT
+    chosen = FP8 if planned.fp8 else DEFAULT
     request = planned.request
     return chosen, (
         f"weight_dtype auto is {chosen} for {found.weights.path.name}: planned for {request.width}x{request.height} on "

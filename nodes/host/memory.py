@@ -20,10 +20,8 @@ from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.plan.decoders import PUBLISHED_BASE
-from ...sdvg_core.plan.layout import Sizes, owner, step_parts, workers
-from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.plan.sizes import GB
+from ...sdvg_core.plan.request import PUBLISHED_BASE, PlanRequest
+from ...sdvg_core.plan.sizes import GB, Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .job import Job

@@ -98,10 +98,10 @@ def run(options: argparse.Namespace) -> int:
     if options.budget is not None:
         if options.preset:
             raise BadInput("--budget chooses who makes which block, but so does --preset; leave one of them out")
-        bought = spend(options.budget, request.router, request)
-        request = replace(request, router=bought.router)
+        router, note = spend(options.budget, request.router, request)
+        request = replace(request, router=router)
         if not options.json:
-            print(bought.note)
+            print(note)
     sizes = {role: preset.block_frames for role, (_, preset) in request.models.items()}
     request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=sizes))
     there = torch.cuda.is_available()

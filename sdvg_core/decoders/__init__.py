@@ -7,4 +7,3 @@ TAE_KINDS: tuple[TaeKind, ...] = get_args(TaeKind)
 StatedKind = Literal["auto", "taew2_1", "lighttaew2_1"]
 """What a user says of a file; `auto`: see its digest, then its name."""
 DecoderName = Literal["wan", "lightvae", "tae"]
-JUDGES: tuple[DecoderName, ...] = ("tae", "lightvae")

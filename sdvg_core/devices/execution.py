@@ -61,8 +61,10 @@ class Execution:
     compile: CompileMode = "off"
 
     def __post_init__(self) -> None:
-        for name in _CHOICES:
-            _check_choice(name, getattr(self, name))
+        for name, choice in _CHOICES.items():
+            words, value = get_args(choice), getattr(self, name)
+            if value not in words:
+                raise BadInput(f"{name} must be one of {', '.join(words)}, but is {value!r}; choose one of them")
 
     @property
     def settled(self) -> Execution:
@@ -76,15 +78,8 @@ class Execution:
 
 
 def settled_layers(asked: VaeLayers) -> VaeLayers:
-    """Return the layers asked for; of `auto`, the fastest. Raises `BadInput` for layers that do not exist."""
-    _check_choice("vae_layers", asked)
+    """Return the layers asked for; of `auto`, the fastest."""
     return "planes" if asked == AUTO else asked
-
-
-def _check_choice(name: str, value: str) -> None:
-    words = get_args(_CHOICES[name])
-    if value not in words:
-        raise BadInput(f"{name} must be one of {', '.join(words)}, but is {value!r}; choose one of them")
 
 
 def compiled(work: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:

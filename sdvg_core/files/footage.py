@@ -31,21 +31,15 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
 
     Raises `BadInput` if the file is missing, not a picture, or absurdly large.
     """
-    try:
+    with _reading(path, " as a picture", "use a PNG or JPEG"), warnings.catch_warnings():
         check_regular(path)
-        with warnings.catch_warnings():
-            # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as picture:
-                check_picture_size(*picture.size, path)
-                ImageOps.exif_transpose(picture, in_place=True)
-                upright = picture.convert("RGB") if picture.mode != "RGB" else picture
-                fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
-    except BadInput:
-        raise
-    except Exception as error:  # a damaged picture can fail in any way
-        found = f"{path.name} cannot be read as a picture ({first_line(error)})"
-        raise BadInput(f"{found}; use a PNG or JPEG") from error
+        # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(path, formats=FORMATS) as picture:
+            check_picture_size(*picture.size, path)
+            ImageOps.exif_transpose(picture, in_place=True)
+            upright = picture.convert("RGB") if picture.mode != "RGB" else picture
+            fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
     pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
     return pixels.permute(2, 0, 1)[None, None].contiguous()
 
@@ -152,13 +146,13 @@ def _check_length(frames: int, name: str) -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading(path: Path, what: str = "", cure: str = "give an mp4, webm or mov") -> Iterator[None]:
     try:
         yield
     except BadInput:
         raise
     except Exception as error:  # a damaged file can fail in any way
-        raise BadInput(f"{path.name} cannot be read ({first_line(error)}); give an mp4, webm or mov") from error
+        raise BadInput(f"{path.name} cannot be read{what} ({first_line(error)}); {cure}") from error
 
 
 def _held(path: Path) -> Iterator[tuple[av.VideoFrame, int]]:

@@ -205,12 +205,10 @@ def check_room(folder: Path, needed: int) -> None:
 
 def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
     """Make `folder`, try to write into it, then `begin`; return the new folders, innermost first."""
-    try:
-        folder.absolute()
-    except FileNotFoundError as error:
-        raise BadInput(f"the current folder, for {folder}, was deleted; change into another one") from error
-    for _ in range(ATTEMPTS):
+    attempts = ATTEMPTS
+    while True:
         new: list[Path] = []
+        attempts -= 1
         try:
             for path in reversed([path for path in (folder, *folder.parents) if not path.is_dir()]):
                 path.mkdir(exist_ok=True)
@@ -218,32 +216,13 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
             with tempfile.TemporaryFile(dir=folder) as file:
                 file.write(b"\0")
             return new, begin()
-        except FileNotFoundError:
-            continue  # another run made the folder, did not need it, and has just removed it
-        except FileExistsError as error:
-            if not any(_in_the_way(path) for path in (folder, *folder.parents)):
-                continue  # the same, seen while making the folder
-            _remove_empty(new)
-            raise _unusable(folder, error) from error
         except BadInput:
             raise
         except (OSError, ValueError) as error:
-            _remove_empty(new)
-            raise _unusable(folder, error) from error
-    raise BadInput(f"cannot write into {folder}, for it keeps vanishing; name another folder")
-
-
-def _in_the_way(path: Path) -> bool:
-    """Whether `path` is there and no folder, in one look: between two, another run may make or remove it.
-
-    A link that leads nowhere, or round in a circle, is in the way too.
-    """
-    try:
-        return not stat.S_ISDIR(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return _is(stat.S_ISLNK, path)
-    except OSError:
-        return True
+            # Another run may have made or removed the folder just now; what is in the way is there again.
+            if not (attempts and isinstance(error, FileNotFoundError | FileExistsError)):
+                _remove_empty(new)
+                raise _unusable(folder, error) from error
 
 
 def lock_of(path: Path) -> FileLock:

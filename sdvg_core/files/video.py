@@ -66,23 +66,14 @@ class Mp4Writer:
         self._container: Any = None
         self._stream: Any = None
         self._reformatter = VideoReformatter()
-        self._size = (0, 0)
 
     def __enter__(self) -> Mp4Writer:
         return self
 
     def add(self, frames: Tensor) -> None:
-        """Append `f c h w` or `1 f c h w`, RGB in [0, 1].
-
-        Raises `BadInput` if the size is odd, or differs from that of the frames before.
-        """
-        check_rgb(frames)
-        height, width = frames.shape[-2:]
+        """Append `f c h w` or `1 f c h w`, RGB in [0, 1], of one size that `check_video_size` allows."""
         if self._container is None:
-            self._open(width, height)
-        if (width, height) != self._size:
-            before = f"{self._size[0]}x{self._size[1]}"
-            raise BadInput(f"frames of {width}x{height} follow {before}; keep one size in a video")
+            self._open(*frames.shape[-2:])
         for image in frames.flatten(0, -4):
             self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
 
@@ -90,8 +81,6 @@ class Mp4Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._container is None:
-            if kind is None:
-                raise BadInput("a video needs a frame, but got none; add frames before the end")
             return
         try:
             if kind is None:
@@ -99,9 +88,7 @@ class Mp4Writer:
         finally:
             self._container.close()
 
-    def _open(self, width: int, height: int) -> None:
-        check_video_size(width, height)
-        self._size = (width, height)
+    def _open(self, height: int, width: int) -> None:
         self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
         if self._comment:
             self._container.metadata["comment"] = self._comment
@@ -129,13 +116,6 @@ def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None
     with Mp4Writer(path, fps) as video:
         for part in [frames] if isinstance(frames, Tensor) else frames:
             video.add(part)
-
-
-def check_rgb(frames: Tensor) -> None:
-    """Raise `BadInput` unless frames are `f 3 h w` or `1 f 3 h w`."""
-    if frames.ndim not in (4, 5) or frames.shape[-3] != 3 or (frames.ndim == 5 and frames.shape[0] != 1):
-        shape = tuple(frames.shape)
-        raise BadInput(f"frames of the shape {shape} are no RGB video; give (frames, 3, height, width)")
 
 
 def to_yuv420(image: Tensor, reformatter: Any) -> Any:

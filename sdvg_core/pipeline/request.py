@@ -35,8 +35,7 @@ from ..errors import BadInput
 from ..files.footage import Footage, read_footage, read_image
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
-from ..plan.decoders import PUBLISHED_BASE
-from ..plan.request import PlanRequest
+from ..plan.request import PUBLISHED_BASE, PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
 from ..report.summary import count
 from .control import ControlFootage, held
@@ -379,8 +378,8 @@ def _within_budget(
         raise BadInput("a budget is spent on two models, but one of them is missing; give a drafter and a target")
     cost = cost_request(headers, width, height, request.blocks)
     cost = replace(cost, given_blocks=given_frames // cost.block_frames)
-    bought = spend(request.budget, request.router, cost)
-    return bought.router, (bought.note,)
+    router, note = spend(request.budget, request.router, cost)
+    return router, (note,)
 
 
 def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:

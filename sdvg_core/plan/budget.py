@@ -8,32 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..causal_wan.schedule import get_schedule
 from ..engine.router import RouterConfig
 from ..errors import BadInput
-from .choose import BlockSeconds, seconds_without_copying
+from .choose import BlockSeconds, block_seconds
 from .rates import A6000
 from .request import PlanRequest
 
-Route = tuple[int, int]
-"""How many blocks the target makes, and how many steps of one are handed over."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """What a budget buys: a router, and its predicted cost as a share of target-only's."""
-
-    router: RouterConfig
-    share: float
-    note: str
-
-
-def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending:
-    """Return the router that makes most of a budget: the run's first blocks by the target, all others drafted.
+def spend(budget: float, router: RouterConfig, request: PlanRequest) -> tuple[RouterConfig, str]:
+    """Return the router that makes most of a budget, the run's first blocks by the target, and a note that says so.
 
     `budget`: a share of target-only's predicted seconds. `router`: keeps its other settings. `request`: the run.
     Of the routes from the cheapest to target-only, the last one within the budget is chosen: one more block by the
@@ -44,10 +32,14 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     shares = _shares(request, router.whole_blocks)
     least = min(shares, key=lambda route: shares[route])
     blocks, steps = [least, *(route for route, share in shares.items() if share <= budget)][-1]
-    return Spending(
-        router=replace(router, policy="first", forced_blocks=request.given_blocks + blocks, handover=steps),
-        share=shares[blocks, steps],
-        note=_note(budget, blocks, request.blocks, steps, shares[blocks, steps]),
+    bought = replace(router, policy="first", forced_blocks=request.given_blocks + blocks, handover=steps)
+    what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
+    handed = f", with {steps} steps of a block handed over" if steps else ""
+    share = shares[blocks, steps]
+    below = " It is below the cheapest route, which was taken." if share > budget else ""
+    return bought, (
+        f"A budget of {budget:g} of target-only's cost: of {request.blocks} blocks the target makes {what}{handed}."
+        f" Predicted: {share:.2f}.{below}"
     )
 
 
@@ -66,8 +58,7 @@ def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Se
         raise BadInput("the first blocks that prompts state take more than the budget; raise it, or state fewer")
     mean = float(np.interp(left, [*cost.values()], [*cost]))
     # All blocks the target's: what is left buys steps of its own.
-    whole = mean == request.blocks
-    every = [steps for (blocks, steps), share in shares.items() if whole and blocks == mean and share <= left]
+    every = [steps for (of, steps), share in shares.items() if of == mean == request.blocks and share <= left]
     return mean, min(every, default=handover_of(request))
 
 
@@ -78,33 +69,31 @@ def check_budget(budget: float) -> None:
         raise BadInput(f"a budget must be a share of target-only's cost up to 1, but is {budget:g}; {cure}")
 
 
-def _routes(request: PlanRequest, half: int) -> tuple[Route, ...]:
-    """Return routes from the cheapest to target-only."""
-    # The clip's first block is the target's, and never handed over.
-    whole = 0 if request.given_blocks else 1
-    rising = [(blocks, half) for blocks in range(whole + 1, request.blocks + 1)]
-    every = [(request.blocks, steps) for steps in reversed(range(half))] if request.blocks > whole else []
-    return ((whole, 0), *rising, *every)
-
-
 def handover_of(request: PlanRequest) -> int:
     """Return half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
     drafter, target = (get_schedule(preset.schedule) for _, preset in request.models.values())
     return request.steps_of("target") // 2 if drafter == target else 0
 
 
-def _shares(request: PlanRequest, whole_blocks: int) -> dict[Route, float]:
-    """Return what each route costs, as a share of target-only."""
+def _shares(request: PlanRequest, whole_blocks: int) -> dict[tuple[int, int], float]:
+    """Return the costs of all routes, from the cheapest to target-only, as shares of that.
+
+    A route is how many blocks the target makes, and how many steps of one are handed over.
+    """
     # Neither a machine's speed nor its memory may change the video: one device's rates, and nothing is copied.
     request = replace(request, rates=A6000, side=False)
     half = handover_of(request)
     routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
-    costs = {steps: seconds_without_copying(replace(request, router=of)) for steps, of in routers.items()}
+    costs = {steps: block_seconds(replace(request, router=of)) for steps, of in routers.items()}
+    # The clip's first block is the target's, and never handed over.
+    first = 0 if request.given_blocks else 1
+    rising = [(blocks, half) for blocks in range(first + 1, request.blocks + 1)]
+    every = [(request.blocks, steps) for steps in reversed(range(half))] if request.blocks > first else []
     whole = max(whole_blocks - request.given_blocks, 0)
-    alone = _video(costs[0], costs[0], request, request.blocks, 0)
-    return {
-        (m, k): _video(costs[k], costs[0], request, m, min(m, whole)) / alone for m, k in _routes(request, half)
+    seconds = {
+        (m, k): _video(costs[k], costs[0], request, m, min(m, whole)) for m, k in ((first, 0), *rising, *every)
     }
+    return {route: spent / seconds[request.blocks, 0] for route, spent in seconds.items()}
 
 
 def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_target: int, whole: int) -> float:
@@ -118,13 +107,3 @@ def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_
     later = handed + whole * plain.by_target + (request.blocks - by_target) * seconds.unscored
     # Every route's blocks are decoded for the video, whoever made them.
     return first * seconds.first + later + request.blocks * seconds.deliver
-
-
-def _note(budget: float, blocks: int, of: int, handover: int, share: float) -> str:
-    what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
-    steps = f", with {handover} steps of a block handed over" if handover else ""
-    below = " It is below the cheapest route, which was taken." if share > budget else ""
-    return (
-        f"A budget of {budget:g} of target-only's cost: of {of} blocks the target makes {what}{steps}. "
-        f"Predicted: {share:.2f}.{below}"
-    )

@@ -12,10 +12,9 @@ from typing import Any
 from ..engine.records import BlockRecord
 from ..engine.router import RouterConfig, decide_early
 from ..errors import BadInput
-from .layout import MemoryLayout, Sizes, layouts, most, split_parts, step_parts, streamed_layers, streaming
-from .rates import PCIE_GB_PER_SECOND
+from .rates import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from .request import PlanRequest
-from .sizes import GB
+from .sizes import GB, Sizes, most, split_parts, step_parts, streamed_layers, streaming
 from .work import clip_seconds, context_passes, step_seconds
 
 # If the requested size does not fit, smaller ones are tried, in this many steps along each side.
@@ -48,26 +47,31 @@ class BlockSeconds:
 class Plan:
     """How to lay out a run on a device with `vram` GB (1e9 bytes), and what to expect.
 
-    `parts`: the parts on the device in every step (draft, decode, score, target), in bytes; `beside`: those on the
-    second device, if there is one. `streamed`: how many layers of a transformer are copied over in every pass.
-    `seconds`: None if the run does not fit; then `layout` is the smallest one, and `would_fit` the largest size of
-    about that shape that does fit, in pixels.
+    `fp8`: whether the target's linear weights are. `parts`: the parts on the device in every step (draft, decode,
+    score, target), in bytes; `beside`: those on the second device, if there is one. `streamed`: how many layers of
+    a transformer are copied over in every pass. Of a run that does not fit, it is the smallest way, and `would_fit`
+    the largest size of about that shape that does fit, in pixels.
     """
 
     vram: float
     request: PlanRequest
-    layout: MemoryLayout
+    fp8: bool
     sizes: Sizes
     parts: Mapping[str, Mapping[str, int]]
     beside: Mapping[str, Mapping[str, int]]
     streamed: Mapping[str, int]
-    seconds: BlockSeconds | None = None
     would_fit: tuple[int, int] | None = None
 
     @property
     def fits(self) -> bool:
         """Whether the run fits."""
-        return self.seconds is not None
+        return self.missing == 0
+
+    @property
+    def seconds(self) -> BlockSeconds:
+        """Predicted seconds, if it fits."""
+        copying = {role: size / (PCIE_GB_PER_SECOND * GB) for role, size in self.copied.items()}
+        return block_seconds(self.request, fp8=self.fp8, copying=copying)
 
     @property
     def peak(self) -> int:
@@ -96,7 +100,7 @@ class Plan:
             "blocks": request.blocks,
             "drafter": {"size": request.drafter.size, "preset": request.drafter_preset.name},
             "target": {"size": request.target.size, "preset": request.target_preset.name},
-            "target_weights": "float8_e4m3fn" if self.layout.fp8 else request.dtype,
+            "target_weights": "float8_e4m3fn" if self.fp8 else request.dtype,
             "dtype": request.dtype,
             "side_device": request.side,
             "compile": request.execution.compile,
@@ -115,9 +119,9 @@ class Plan:
             "would_fit": list(self.would_fit) if self.would_fit else None,
             "bytes": {step: dict(parts) for step, parts in self.parts.items()},
             "side_bytes": {step: dict(parts) for step, parts in self.beside.items()},
-            "seconds": asdict(self.seconds) if self.seconds else None,
+            "seconds": asdict(self.seconds) if self.fits else None,
             "router": request.router.settings,
-            "rejected": request.rejected,
+            "rejected": PAPER_REJECTED,
             **({"strength": asdict(request.strength)} if request.strength else {}),
             "pcie_gb_per_second": PCIE_GB_PER_SECOND,
             "rates": request.rates.name,
@@ -125,19 +129,17 @@ class Plan:
         }
 
 
-def plan(vram: float, request: PlanRequest | None = None) -> Plan:
-    """Return the fastest layout of a run in `vram` GB (1e9 bytes); by default, of the real pair at 832x480.
+def plan(vram: float, request: PlanRequest) -> Plan:
+    """Return the fastest layout of a run in `vram` GB (1e9 bytes).
 
     A card sold as 24 GB holds 25.8e9 bytes: give 24, which leaves the rest for the driver and fragmentation.
     Raises `BadInput` if `vram` is not an amount of memory.
     """
     if not (vram > 0 and math.isfinite(vram)):
         raise BadInput(f"the device's memory in GB must be above 0, but is {vram}; give a number such as 24")
-    request = request or PlanRequest()
     candidates = _candidates(vram, request)
-    fitting = [candidate for candidate in candidates if candidate.missing == 0]
-    if fitting:
-        return min((_timed(candidate) for candidate in fitting), key=_worse)
+    if fitting := [candidate for candidate in candidates if candidate.fits]:
+        return min(fitting, key=lambda candidate: (candidate.seconds.video, candidate.fp8, candidate.peak))
     return replace(_smallest(candidates), would_fit=_smaller_size(vram, request))
 
 
@@ -147,12 +149,7 @@ def least_bytes(request: PlanRequest) -> int:
 
 
 def _smallest(candidates: Sequence[Plan]) -> Plan:
-    return min(candidates, key=lambda candidate: (candidate.peak, not candidate.layout.fp8))
-
-
-def seconds_without_copying(request: PlanRequest) -> BlockSeconds:
-    """Return the predicted seconds if everything stays on the device, whatever memory that takes."""
-    return _seconds(request, step_seconds(request, fp8=False))
+    return min(candidates, key=lambda candidate: (candidate.peak, not candidate.fp8))
 
 
 def route_seconds(records: Sequence[BlockRecord], request: PlanRequest) -> tuple[float, float]:
@@ -162,9 +159,7 @@ def route_seconds(records: Sequence[BlockRecord], request: PlanRequest) -> tuple
     `request`: the models, the size and the rates; its router and its number of blocks are not looked at.
     """
     handovers = {0, *(record.handover for record in records)}
-    seconds = {
-        steps: seconds_without_copying(replace(request, router=RouterConfig(handover=steps))) for steps in handovers
-    }
+    seconds = {steps: block_seconds(replace(request, router=RouterConfig(handover=steps))) for steps in handovers}
     alone = math.fsum(seconds[0].by_target if record.span.start else seconds[0].first for record in records)
     return math.fsum(_block_seconds(record, seconds[record.handover]) for record in records), alone
 
@@ -178,67 +173,58 @@ def _block_seconds(record: BlockRecord, predicted: BlockSeconds) -> float:
 
 
 def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
-    sizes = {fp8: Sizes.of(request, fp8=fp8) for fp8 in (False, True)}
+    """Return every layout: all stays, or layers of the target are streamed, or of both; each also with fp8."""
+    streamable = [role for role in ("target", "drafter") if role in request.parts]
     found = []
-    for layout in layouts(request):
-        of = sizes[layout.fp8]
-        parts, beside = step_parts(request, of), dict[str, dict[str, int]]()
-        if request.side:
-            parts, beside = split_parts(parts, request)
-        streamed = streamed_layers(parts, request, of, layout, vram)
-        parts = streaming(parts, of, streamed)
-        plan = Plan(
-            vram=vram, request=request, layout=layout, sizes=of, parts=parts, beside=beside, streamed=streamed
-        )
-        found.append(plan)
+    for fp8 in (False, True) if request.fp8 is None else (request.fp8,):
+        sizes = Sizes.of(request, fp8=fp8)
+        whole, beside = split_parts(step_parts(request, sizes), request)
+        for count in range(len(streamable) + 1):
+            streamed = streamed_layers(whole, request, sizes, streamable[:count], vram)
+            parts = streaming(whole, sizes, streamed)
+            plan = Plan(
+                vram=vram, request=request, fp8=fp8, sizes=sizes, parts=parts, beside=beside, streamed=streamed
+            )
+            found.append(plan)
     return found
 
 
-def _worse(candidate: Plan) -> tuple[float, bool, int]:
-    assert candidate.seconds is not None
-    return candidate.seconds.video, candidate.layout.fp8, candidate.peak
+def block_seconds(
+    request: PlanRequest, *, fp8: bool = False, copying: Mapping[str, float] | None = None
+) -> BlockSeconds:
+    """Return the predicted seconds, whatever memory that takes.
 
-
-def _timed(candidate: Plan) -> Plan:
-    request = candidate.request
-    copying = {role: size / (PCIE_GB_PER_SECOND * GB) for role, size in candidate.copied.items()}
-    step = step_seconds(request, fp8=candidate.layout.fp8, copying=copying)
-    return replace(candidate, seconds=_seconds(request, step, copying.get("target", 0.0)))
-
-
-def _seconds(request: PlanRequest, step: Mapping[str, float], copying: float = 0.0) -> BlockSeconds:
-    """Return a block's seconds from those of its steps, which include `copying` in a pass of the target's."""
-    decode, judged = step["decode"], step["decode"] + step["score"]
-    accepted = step["drafter"] + judged
-    begun = step["drafter begins"] if request.handover else 0.0
-    seconds = BlockSeconds(
-        accepted=accepted,
-        unscored=step["drafter"] + decode,
-        rejected=accepted + step["target finishes"] + decode,
-        first=step["first target"] + step["first decode"],
-        by_target=begun + step["target finishes"] + decode,
-        copying=copying * (request.steps_of("target") + context_passes(request.target_preset)),
-        deliver=step["deliver"],
-        video=0.0,
-    )
-    return replace(seconds, video=_video(request, seconds, step))
-
-
-def _video(request: PlanRequest, seconds: BlockSeconds, step: Mapping[str, float]) -> float:
-    """Return the seconds of all blocks: of those that the scores decide, some are rejected."""
+    `fp8`: as in `Plan`. `copying`: seconds of copying in every pass, by transformer.
+    """
+    step = step_seconds(request, fp8=fp8, copying=copying)
+    decode = step["decode"]
+    accepted, unscored = step["drafter"] + (decode + step["score"]), step["drafter"] + decode
+    rejected = accepted + step["target finishes"] + decode
+    first = step["first target"] + step["first decode"]
+    by_target = (step["drafter begins"] if request.handover else 0.0) + step["target finishes"] + decode
     each = {
-        "scored": (1 - request.rejected) * seconds.accepted + request.rejected * seconds.rejected,
+        "scored": (1 - PAPER_REJECTED) * accepted + PAPER_REJECTED * rejected,
         "first draft": step["first drafter"] + step["first decode"],
-        "first": seconds.first,
-        "draft": seconds.unscored,
-        "handed over": seconds.by_target,
-        "whole": step["target"] + step["decode"],
+        "first": first,
+        "draft": unscored,
+        "handed over": by_target,
+        "whole": step["target"] + decode,
     }
     counts = _counts(request.router, request.given_blocks, request.blocks)
     blocks = math.fsum(each[kind] * count for kind, count in counts.items())
     firsts = counts["first"] + counts["first draft"]
     delivered = step["deliver"] * (counts.total() - firsts) + step["first deliver"] * firsts
-    return blocks + delivered + clip_seconds(request)
+    passes = request.steps_of("target") + context_passes(request.target_preset)
+    return BlockSeconds(
+        accepted=accepted,
+        unscored=unscored,
+        rejected=rejected,
+        first=first,
+        by_target=by_target,
+        copying=(copying or {}).get("target", 0.0) * passes,
+        deliver=step["deliver"],
+        video=blocks + delivered + clip_seconds(request),
+    )
 
 
 @lru_cache(maxsize=16)  # the same for every layout that is tried
@@ -264,6 +250,6 @@ def _smaller_size(vram: float, request: PlanRequest) -> tuple[int, int] | None:
         width, height = (int(side * step / SHRINK_STEPS) // 16 * 16 for side in (request.width, request.height))
         if min(width, height) >= 16:
             smaller = replace(request, width=width, height=height)
-            if any(candidate.missing == 0 for candidate in _candidates(vram, smaller)):
+            if any(candidate.fits for candidate in _candidates(vram, smaller)):
                 return width, height
     return None

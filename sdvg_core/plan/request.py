@@ -9,6 +9,7 @@ from typing import Literal
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
+from ..decoders.vae_files import LIGHT_BASE
 from ..devices.device import DTYPES
 from ..devices.execution import AUTO, Execution, VaeLayers, settled_layers
 from ..engine.framewise import check_sub_blocks
@@ -18,11 +19,11 @@ from ..engine.router import RouterConfig
 from ..engine.types import check_blocks
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
-from .decoders import PUBLISHED_BASE
 from .rates import A6000, Rates
-from .rates import PAPER_REJECTED as PAPER_REJECTED
 
 VAE_STRIDE, PATCH = 8, 2
+PUBLISHED_BASE = 96
+"""The narrowest width of the Wan VAE."""
 Where = Literal["in ComfyUI", "on the command line"]
 """Who loads the models and runs the VAE's layers."""
 
@@ -35,11 +36,10 @@ class PlanRequest:
     loading; its memory is counted, but no time is counted as saved. `side`: whether VAE and scorer have a device of
     their own. `where`: who runs it. `fp8`: whether the target's linear weights are fp8; None for what is faster.
     `vae`: what makes the video's pixels; `judge`: what decodes drafts that are scored, None for the same.
-    `vae_base`: the narrowest width of a Wan VAE. `router`: who makes which block, and `rejected` the share it
-    rejects of the drafts that it decides on by their scores. `needed`: the models that this route may load, as its
-    `RunPlan` says. `given_blocks`: of the clip that the run continues.
-    `prompts`: how many there are. `control`: by role, the blocks of its control module, if the run has a control.
-    `strength`: of the clip that is restyled, if one is.
+    `vae_base`: the narrowest width of a Wan VAE. `router`: who makes which block. `needed`: the models that this
+    route may load, as its `RunPlan` says. `given_blocks`: of the clip that the run continues. `prompts`: how many
+    there are. `control`: by role, the blocks of its control module, if the run has a control. `strength`: of the
+    clip that is restyled, if one is.
     Raises `BadInput` for impossible values.
     """
 
@@ -63,7 +63,6 @@ class PlanRequest:
     reward_dtype: str = "float32"
     router: RouterConfig = field(default_factory=RouterConfig)
     needed: ModelSet = field(default_factory=ModelSet)
-    rejected: float = PAPER_REJECTED
     given_blocks: int = 0
     prompts: int = 1
     control: Mapping[str, int] = field(default_factory=dict)
@@ -81,8 +80,6 @@ class PlanRequest:
         if self.handover >= least:
             found = f"handover must be below the {least} denoising steps, but is {self.router.handover}"
             raise BadInput(f"{found}; leave the target at least one step")
-        if not 0 <= self.rejected <= 1:
-            raise BadInput(f"rejected must be from 0 to 1, but is {self.rejected}; give a share of the blocks")
         for name in ("dtype", "vae_dtype", "reward_dtype"):
             if getattr(self, name) not in DTYPES:
                 raise BadInput(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(DTYPES)}")
@@ -147,9 +144,9 @@ class PlanRequest:
 
     @property
     def decoders(self) -> Mapping[str, tuple[DecoderName, int]]:
-        """The decoders by role, `vae` and perhaps `judge`: each one's name, and the Wan VAE's narrowest width."""
-        judge = {"judge": (self.judging, self.vae_base)} if self.judging else {}
-        return {"vae": (self.vae, self.vae_base), **judge}
+        """The decoders by role, `vae` and perhaps `judge`: each one's name, and a Wan VAE's narrowest width."""
+        names = {"vae": self.vae, **({"judge": self.judging} if self.judging else {})}
+        return {role: (name, LIGHT_BASE if name == "lightvae" else self.vae_base) for role, name in names.items()}
 
     def itemsize(self, name: str) -> int:
         """Bytes per number of the dtype in the field `name`."""

@@ -1,21 +1,24 @@
-"""Bytes of a run's parts. Weights, keys, values and the VAE's state are counted exactly from shapes.
+"""Bytes of a run's parts, and what lies on the device in each step of a block or is copied there in every pass.
 
-Temporary buffers of a step were counted at the published sizes on tensors without memory, as the most bytes alive
-at once (a test counts again). Workspaces of the device's own libraries are not included.
+Weights, keys, values and the VAE's state are counted exactly from shapes. Temporary buffers of a step were counted
+at the published sizes on tensors without memory, as the most bytes alive at once (a test counts again). Workspaces
+of the device's own libraries are not included.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ..causal_wan.cache import SCALE
 from ..causal_wan.config import WanConfig, control_shapes, wan_shapes
 from ..causal_wan.generator import REMEMBERED_PROMPTS
 from ..causal_wan.presets import Preset
+from ..decoders import DecoderName
+from ..devices.execution import VaeLayers
 from ..scorers.config import scorer_parameters
-from .decoders import ENCODE_VALUES, PUBLISHED_BASE, decode_state_bytes, decode_working_bytes, decoder_bytes
-from .request import PATCH, VAE_STRIDE, PlanRequest
+from .request import PATCH, PUBLISHED_BASE, VAE_STRIDE, PlanRequest
 
 GB = 10**9
 FLOAT32 = 4
@@ -31,24 +34,54 @@ CONTROL_WIDTHS = 2.0
 # Alive at once while a frame is scored: bytes per pixel, of which 13 are of the block before and the windows' first
 # frames, and in the network, feed-forward widths per token.
 SCORE_BYTES, SCORE_WIDTHS = 75, 4.15
+# Parameters of the Wan VAE, by powers of its base width; ComfyUI has no diffusers to count them with.
+_WAN_PARAMETERS = (1363, 5719, 13709)
+_TAE_PARAMETERS = 11_315_539
+# The decode state, in values per pixel of a frame: of the Wan VAE per channel of its base width, plus a constant.
+_WAN_STATE_PER_BASE, _WAN_STATE_MORE, _TAE_STATE = 24.625, 0.5, 84
+# Alive at once while a block is decoded, besides the old state and the new, by VAE layers: values of the VAE's
+# dtype, and bytes independent of the dtype, per pixel of a frame, at a base width of 96.
+DECODE: Mapping[VaeLayers, tuple[int, int]] = {"diffusers": (2330, 783), "planes": (2137, 0)}
+_TAE_DECODE = 960
+# The same while a frame is encoded.
+ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "planes": 867}
+SIDE = ("vae", "judge", "scorer")
+LAYERS_IN_FLIGHT = 2
+"""Layers of a streamed model on the device besides those that stay: the one at work, and the next on its way."""
+LAYER = "blocks.0."
+"""What the names of a transformer block's weights begin with."""
 
 
-def wan_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
-    """Return the bytes of a transformer's weights. `fp8`: its linear layers take one byte per weight."""
-    return _bytes_under("", config, itemsize, fp8)
-
-
-def layer_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
-    """Return the bytes of one transformer block's weights."""
-    return _bytes_under("blocks.0.", config, itemsize, fp8)
-
-
-def _bytes_under(prefix: str, config: WanConfig, itemsize: int, fp8: bool) -> int:
+def wan_bytes(config: WanConfig, itemsize: int, prefix: str = "", *, fp8: bool = False) -> int:
+    """Return the bytes of a transformer's weights under a prefix. `fp8`: linear ones take one byte each."""
     total = 0
     for name, shape in wan_shapes(config).items():
         linear = name.endswith(".weight") and len(shape) == 2
         total += math.prod(shape) * (1 if fp8 and linear else itemsize) * name.startswith(prefix)
     return total
+
+
+def decoder_bytes(decoder: DecoderName, base: int, itemsize: int) -> int:
+    """Return the bytes of a decoder's weights, its encoder included. `base`: the narrowest width of a Wan VAE."""
+    if decoder == "tae":
+        return _TAE_PARAMETERS * itemsize
+    first, second, third = _WAN_PARAMETERS
+    return (first + second * base + third * base**2) * itemsize
+
+
+def decode_state_bytes(decoder: DecoderName, base: int, pixels: int, itemsize: int) -> int:
+    """Return the bytes of one decode state for frames of `pixels` pixels."""
+    if decoder == "tae":
+        return _TAE_STATE * pixels * itemsize
+    return int((_WAN_STATE_PER_BASE * base + _WAN_STATE_MORE) * pixels) * itemsize
+
+
+def decode_working_bytes(decoder: DecoderName, base: int, pixels: int, itemsize: int, layers: VaeLayers) -> int:
+    """Return the bytes of temporary buffers while a block is decoded."""
+    if decoder == "tae":
+        return _TAE_DECODE * pixels * itemsize
+    values, whatever = DECODE[layers]
+    return int((values * itemsize * base / PUBLISHED_BASE + whatever) * pixels)
 
 
 def kv_frames(preset: Preset) -> int:
@@ -177,3 +210,104 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
         "target": passes["target"],
         **({"deliver": decoding["vae"]} if request.judging else {}),
     }
+
+
+def workers(request: PlanRequest) -> Mapping[str, str]:
+    """Return the model that does each step, which decides where the step's temporary buffers lie."""
+    steps = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
+    if request.judging:
+        steps |= {"decode": "judge", "deliver": "vae"}
+    return {step: worker for step, worker in steps.items() if worker in request.parts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sizes:
+    """Bytes of a run's parts with a plain or an fp8 target, computed once. `layers`: of one, by transformer."""
+
+    weights: Mapping[str, int]
+    states: Mapping[str, int]
+    working: Mapping[str, int]
+    layers: Mapping[str, int]
+
+    @classmethod
+    def of(cls, request: PlanRequest, *, fp8: bool) -> Sizes:
+        """Count them."""
+        return cls(
+            weights=weight_bytes(request, fp8=fp8),
+            states=state_bytes(request),
+            working=working_bytes(request, fp8=fp8),
+            layers={
+                role: wan_bytes(config, request.itemsize("dtype"), LAYER, fp8=fp8 and role == "target")
+                for role, (config, _) in request.models.items()
+            },
+        )
+
+
+Parts = dict[str, dict[str, int]]
+"""For every step, the parts on the device, in bytes."""
+
+
+def step_parts(request: PlanRequest, sizes: Sizes) -> Parts:
+    """Return the parts on any device in every step, as if everything stayed."""
+    states, found = sizes.states, {}
+    for step, worker in workers(request).items():
+        parts = {**sizes.weights, "working": sizes.working[step]}
+        # The committed state, and while a draft is decoded or scored, the next one.
+        drafted = decoding = step in ("decode", "score")
+        if request.judging:
+            # A window's first frame is a pixel frame, for which blocks are decoded while the cache already exists.
+            waits = worker in request.models and request.models[worker][1].policy == "recompute"
+            decoding = waits or step == "deliver"
+            parts["working"] = max(sizes.working[step], sizes.working["deliver"]) if waits else sizes.working[step]
+        parts["vae state"] = states["vae state"] * (2 if decoding else 1)
+        if request.judging:
+            parts["judge state"] = states["judge state"] * (2 if drafted else 1)
+        for name, (_, preset) in request.models.items():
+            if name in request.parts:
+                parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
+                if name == worker or preset.policy == "incremental":
+                    parts[f"{name} keys and values"] = states[f"{name} keys and values"]
+        found[step] = parts
+    return found
+
+
+def split_parts(parts: Parts, request: PlanRequest) -> tuple[Parts, Parts]:
+    """Split the parts into those on the device of drafter and target, and those on a second one, if it has one."""
+    if not request.side:
+        return parts, {}
+    at = workers(request)
+    beside = {step: {n: size for n, size in of.items() if owner(n, at[step]) in SIDE} for step, of in parts.items()}
+    with_models = {step: {n: size for n, size in of.items() if n not in beside[step]} for step, of in parts.items()}
+    return with_models, beside
+
+
+def owner(part: str, worker: str) -> str:
+    """Return the model a part belongs to: buffers to the step's `worker`, other parts to the model they name."""
+    return worker if part == "working" else part.split()[0]
+
+
+def most(parts: Mapping[str, Mapping[str, int]]) -> int:
+    """Return the bytes of the step that needs most; 0 if there are no steps."""
+    return max((sum(step.values()) for step in parts.values()), default=0)
+
+
+def streamed_layers(
+    parts: Parts, request: PlanRequest, sizes: Sizes, roles: Sequence[str], vram: float
+) -> dict[str, int]:
+    """Return how many layers of some transformers are copied over in every pass, so that `vram` GB suffice.
+
+    As few as possible, and all of a transformer before any of the next; if all do not suffice, all.
+    """
+    excess, found = most(parts) - int(vram * GB), {}
+    for role in roles:
+        layers, size = request.models[role][0].num_layers, sizes.layers[role]
+        # Two layers' room is spent on those in flight.
+        found[role] = min(max(-(-excess // size), 1) + LAYERS_IN_FLIGHT, layers)
+        excess -= (found[role] - LAYERS_IN_FLIGHT) * size
+    return found
+
+
+def streaming(parts: Parts, sizes: Sizes, layers: Mapping[str, int]) -> Parts:
+    """Return the steps with so many layers of each transformer off the device, but for those in flight."""
+    off = {role: max(count - LAYERS_IN_FLIGHT, 0) * sizes.layers[role] for role, count in layers.items()}
+    return {step: {name: size - off.get(name, 0) for name, size in found.items()} for step, found in parts.items()}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
-from typing import NamedTuple
 
 from .choose import Plan, least_bytes
-from .layout import SIDE, most
-from .rates import PCIE_GB_PER_SECOND
+from .rates import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from .request import PlanRequest
-from .sizes import GB, image_bytes
+from .sizes import GB, SIDE, image_bytes, most
 from .work import clip_seconds
 
 NAMES = {
@@ -56,7 +53,7 @@ def plan_text(plan: Plan) -> str:
         )
     if request.where == "in ComfyUI":
         lines.append(image_note(request.width, request.height, request.block_frames * request.blocks))
-    if plan.seconds:
+    if plan.fits:
         lines += _seconds_lines(plan)
     return "\n".join(lines)
 
@@ -102,45 +99,28 @@ def memory_notes(held: Mapping[str, tuple[int, int]], planned: int | None, peak:
     return (f"Memory: {', '.join(parts)}.",) if planned or peak is not None else ()
 
 
-class Lever(NamedTuple):
-    """What saves memory for some quality: its names in ComfyUI and on the command line, its cost, the change."""
-
-    inputs: str
-    options: str
-    cost: str
-    change: Callable[[PlanRequest], PlanRequest]
-
-
-# The cheapest in quality first. ComfyUI's VAE is in half precision by itself.
-LEVERS = (
-    Lever("", "--dtype vae=bfloat16", "pixels are rounded", lambda run: replace(run, vae_dtype="bfloat16")),
-    Lever(
-        "kv_dtype float8_e4m3fn",
-        "--kv-dtype float8_e4m3fn",
-        "blocks change by 3 %",
-        lambda run: replace(run, execution=replace(run.execution, kv_dtype="float8_e4m3fn")),
-    ),
-    Lever("a TAEHV in vae", "a TAEHV as --vae", "rougher pixels", lambda run: replace(run, vae="tae")),
-)
-
-
 def savings(request: PlanRequest, vram: float) -> tuple[str, ...]:
     """Return two things to choose that save memory, with their bytes and their cost in quality.
 
-    Those that suffice alone come before others, and then the cheapest.
+    Those that suffice alone come before others, and then the cheapest in quality.
     """
-    now, found = least_bytes(request), []
-    for lever in LEVERS:
-        name = lever.options if request.where == "on the command line" else lever.inputs
-        then = least_bytes(lever.change(request))
-        if name and then < now:
-            found.append((then > vram * GB, f"{name} saves {gigabytes(now - then)} ({lever.cost})"))
-    return tuple(text for _, text in sorted(found, key=itemgetter(0)))[:2]
+    typed = request.where == "on the command line"
+    fp8_cache = replace(request, execution=replace(request.execution, kv_dtype="float8_e4m3fn"))
+    ways = [
+        ("--kv-dtype float8_e4m3fn" if typed else "kv_dtype float8_e4m3fn", "blocks change by 3 %", fp8_cache),
+        ("a TAEHV as --vae" if typed else "a TAEHV in vae", "rougher pixels", replace(request, vae="tae")),
+    ]
+    if typed:  # ComfyUI's VAE is in half precision by itself
+        ways.insert(0, ("--dtype vae=bfloat16", "pixels are rounded", replace(request, vae_dtype="bfloat16")))
+    now = least_bytes(request)
+    needs = [(least_bytes(less), name, cost) for name, cost, less in ways]
+    needs.sort(key=lambda way: way[0] > vram * GB)
+    return tuple(f"{name} saves {gigabytes(now - then)} ({cost})" for then, name, cost in needs if then < now)[:2]
 
 
 def layout(plan: Plan) -> str:
     """Return the target's dtype, if there is one, and what lies where, in words."""
-    dtype = "fp8" if plan.layout.fp8 else plan.request.dtype
+    dtype = "fp8" if plan.fp8 else plan.request.dtype
     shares = {role: 100 * size / plan.sizes.weights[role] for role, size in plan.copied.items()}
     copied = " and ".join(f"{share:.0f} % of the {role}'s weights" for role, share in shares.items())
     placed = f"{copied} are copied over in every pass" if copied else "everything stays on the device"
@@ -149,13 +129,12 @@ def layout(plan: Plan) -> str:
 
 def _seconds_lines(plan: Plan) -> list[str]:
     seconds, request = plan.seconds, plan.request
-    assert seconds is not None
     copying = (
         f", {seconds.copying:.1f} s of it copying at {PCIE_GB_PER_SECOND:g} GB/s at most" if seconds.copying else ""
     )
     if request.router.needs_scorer:
         kinds = f"accepted {seconds.accepted:.1f}, rejected {seconds.rejected:.1f}{copying}"
-        route = f"{100 * request.rejected:.0f} % rejected"
+        route = f"{100 * PAPER_REJECTED:.0f} % rejected"
     else:
         kinds = f"drafted {seconds.unscored:.1f}, by the target {seconds.by_target:.1f}{copying}"
         route = f"policy {request.router.policy}"
@@ -174,10 +153,10 @@ def plan_table(plans: Sequence[Plan]) -> str:
     kept, made = ("accepted", "rejected") if scored else ("drafted", "by target")
     lines = [f"{'GB':>4} {'peak':>6} {kept:>9} {made:>9} {'copying':>8} {'first':>6} {'video':>6}  layout"]
     for plan in plans:
-        found = plan.seconds
-        if found is None:
+        if not plan.fits:
             lines.append(f"{plan.vram:4g} {'-':>6} does not fit: {gigabytes(plan.missing)} are missing")
             continue
+        found = plan.seconds
         kinds = (found.accepted, found.rejected) if scored else (found.unscored, found.by_target)
         numbers = (*kinds, found.copying, found.first)
         cells = "".join(f" {value:{width}.1f}" for value, width in zip(numbers, (9, 9, 8, 6), strict=True))

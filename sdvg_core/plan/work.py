@@ -10,8 +10,7 @@ from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
 from ..decoders import DecoderName
 from ..engine.control import CHANNELS
-from .decoders import PUBLISHED_BASE, SHARE_OF_SECONDS
-from .request import PlanRequest
+from .request import PUBLISHED_BASE, PlanRequest
 from .sizes import frame_tokens, kv_frames
 
 # The published VAE, per pixel of a frame: decoding one latent frame after the first, and encoding one pixel frame.
@@ -19,6 +18,9 @@ from .sizes import frame_tokens, kv_frames
 DECODE_OPERATIONS, ENCODE_OPERATIONS, SCORE_OPERATIONS = 33.93e6, 6.81e6, 138e9
 # The clip's first latent frame is a single pixel frame and takes this share of a later one's work.
 FIRST_FRAME = 0.32
+# Seconds for 81 frames at 480p on an H100, over the Wan VAE's 5.5 (LightX2V's figures). LightVAE has a sixteenth of
+# the operations, but is bound by memory traffic.
+SHARE_OF_SECONDS: Mapping[DecoderName, float] = {"wan": 1.0, "lightvae": 2.1 / 5.5, "tae": 0.25 / 5.5}
 
 
 def pass_operations(config: WanConfig, frames: int, seen: int, tokens: int) -> float:
@@ -123,26 +125,6 @@ def clip_seconds(request: PlanRequest) -> float:
     """Return the seconds of encoding the clip that is restyled, if one is."""
     frames = 4 * request.block_frames * request.blocks - 3
     return frames * encode_seconds(request) if request.strength else 0.0
-
-
-def pass_seconds(request: PlanRequest) -> dict[str, float]:
-    """Return the seconds of one pass of each kind with a full context, of a decode, an encode and a score.
-
-    The names are those a report counts passes by (`report.run_report.Passes`); `scores` is one pixel frame's.
-    """
-    rates, tokens = request.rates, frame_tokens(request.width, request.height)
-    seconds = {
-        "decodes": decode_seconds(request, request.judging or request.vae),
-        "deliveries": decode_seconds(request, request.vae) if request.judging else 0.0,
-        "encodes": encode_seconds(request),
-        "scores": SCORE_OPERATIONS / rates.scorer,
-    }
-    for role, (config, preset) in request.models.items():
-        context = context_operations(config, preset, tokens)
-        once = block_operations(config, preset, 1, tokens, control=request.control.get(role, 0)) - context
-        seconds[f"{role}_denoising"] = once / rates.transformer
-        seconds[f"{role}_context"] = context / context_passes(preset) / rates.transformer
-    return seconds
 
 
 def _own_block(request: PlanRequest, role: str, steps: int, more: float, *, first: bool = False) -> float:

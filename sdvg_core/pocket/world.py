@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 SIZE = 64
@@ -74,12 +73,6 @@ TOO_CLOSE = {
 RELATIONS = {"front": "in front of", "behind": "behind", "beside": "beside"}
 """How the first thing relates to the second, by the word that reveals it."""
 
-HELD_OUT_SHARE = 8
-"""One prompt in this many is held out of training."""
-
-OPENABLE = ("size", "start", "direction", "ground")
-"""What a prompt may leave open; size, start and direction are those of the first thing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Thing:
@@ -108,7 +101,7 @@ class Scene:
     """What a prompt says: a thing that moves, perhaps another one, and the ground.
 
     `relation`: how the first relates to the second, "in front of", "behind" or "beside"; empty if it is alone.
-    `ground`, and some words of the mover, may be empty: left open. `completions` are the scenes that fit then.
+    `ground`, and some words of the mover, may be empty: left open.
     """
 
     mover: Thing
@@ -121,27 +114,6 @@ class Scene:
         """The prompt."""
         company = f"{self.relation} {self.other.text}" if self.other else ""
         return _joined(self.mover.text, company, f"over {self.ground}" if self.ground else "")
-
-    @property
-    def open(self) -> tuple[str, ...]:
-        """What it leaves open, of OPENABLE and in its order; nothing for a scene that determines the clip."""
-        mover = self.mover
-        stated = (mover.size, mover.place, mover.direction or not mover.pace, self.ground)
-        return tuple(name for name, word in zip(OPENABLE, stated, strict=True) if not word)
-
-    @property
-    def kind(self) -> str:
-        """The class of the prompt, by what it leaves open: "nothing", "start", "start and direction" and so on."""
-        return " and ".join(self.open) or "nothing"
-
-    @property
-    def held_out(self) -> bool:
-        """Whether it is kept out of training: a property of its words alone.
-
-        Training reads no words that are held out, and shows no clip whose scene, said in full, is held out. An open
-        prompt that is held out may well allow clips that were shown under other words.
-        """
-        return hashlib.sha256(self.text.encode()).digest()[0] % HELD_OUT_SHARE == 0
 
     @property
     def things(self) -> tuple[Thing, ...]:

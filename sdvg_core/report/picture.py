@@ -76,8 +76,6 @@ class Panel:
     """A rectangle of the picture: `columns` blocks from number `first` on across it, values upwards."""
 
     pen: Pen
-    left: float
-    right: float
     top: float
     bottom: float
     first: int
@@ -88,11 +86,11 @@ class Panel:
     @property
     def column(self) -> float:
         """The width of a block."""
-        return (self.right - self.left) / self.columns
+        return (WIDTH - RIGHT - LEFT) / self.columns
 
     def x(self, number: float) -> float:
         """Return the position of the middle of a block."""
-        return self.left + (number - self.first + 0.5) * self.column
+        return LEFT + (number - self.first + 0.5) * self.column
 
     def y(self, value: float) -> float:
         """Return the position of a value."""
@@ -106,28 +104,18 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
     roomy, scored = len(blocks) <= ROOM_FOR_TEXT, [one for one in blocks if one.decision.scored]
     panels = [(STRIP, _draw_strip, _strip_keys(blocks)), (TIMES, _draw_seconds, _second_keys(blocks))]
     panels[1:1] = [(SCORES, draw_scores, _score_keys(scored))] if scored else []
-    draws, rows = zip(*(((size, draw), _key_rows(keys)) for size, draw, keys in panels if keys), strict=True)
+    rows = [(size, draw, _key_rows(keys)) for size, draw, keys in panels if keys]
     top = HEADER + LINE * len(header)
-    height = top + sum(
-        size + BETWEEN + KEY_HEIGHT * len(lines) for (size, _), lines in zip(draws, rows, strict=True)
-    )
+    height = top + sum(size + BETWEEN + KEY_HEIGHT * len(lines) for size, _, lines in rows)
     image = Image.new("RGB", (WIDTH, height + BOTTOM), look.ground)
-    pen = Pen(image, look)
+    pen, columns = Pen(image, look), max(len(blocks), FEWEST_COLUMNS)
     for i, (text, size, colour) in enumerate(header):
         write(pen, 60, HEADER + LINE * (i + 0.5), text, size, colour, "lm", stroke_width=int(i == 0))
-    for number, ((size, draw), lines) in enumerate(zip(draws, rows, strict=True)):
-        panel = Panel(
-            pen=pen,
-            left=LEFT,
-            right=WIDTH - RIGHT,
-            top=top,
-            bottom=top + size,
-            first=number_of(blocks[0]),
-            columns=max(len(blocks), FEWEST_COLUMNS),
-        )
+    for number, (size, draw, lines) in enumerate(rows, 1):
+        panel = Panel(pen=pen, top=top, bottom=top + size, first=number_of(blocks[0]), columns=columns)
         draw(panel, blocks)
         top += size + BETWEEN
-        if number == len(draws) - 1:
+        if number == len(rows):
             _number_blocks(panel, number_of(blocks[-1]), roomy)
             top += BOTTOM - BETWEEN
         for line in lines:
@@ -334,14 +322,14 @@ def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
 def _draw_axis(panel: Panel, title: str) -> None:
     """Draw the axis of the values, to the left of the panel."""
     pen, ink = panel.pen, panel.pen.look.ink
-    pen.line([panel.left - 1, panel.top, panel.left - 1, panel.bottom], ink, 3)
+    pen.line([LEFT - 1, panel.top, LEFT - 1, panel.bottom], ink, 3)
     room = int((panel.bottom - panel.top) / SMALL)
     for value, text in nice_ticks(panel.low, panel.high, most=min(5, room)):
-        pen.line([panel.left - 15, panel.y(value), panel.left, panel.y(value)], ink, 3)
-        write(pen, panel.left - 30, panel.y(value), text, SMALL, ink, "rm")
+        pen.line([LEFT - 15, panel.y(value), LEFT, panel.y(value)], ink, 3)
+        write(pen, LEFT - 30, panel.y(value), text, SMALL, ink, "rm")
     turned = ImageFont.TransposedFont(font(SMALL), Image.Transpose.ROTATE_90)
     middle = (panel.top + panel.bottom - font(SMALL).getlength(title)) / 2
-    pen.text((panel.left - 300, middle), title, ink, turned)
+    pen.text((LEFT - 300, middle), title, ink, turned)
 
 
 def _number_blocks(panel: Panel, last: int, roomy: bool) -> None:
@@ -349,7 +337,7 @@ def _number_blocks(panel: Panel, last: int, roomy: bool) -> None:
     every = [(number, str(number)) for number in range(panel.first, last + 1)]
     for number, text in every if roomy else nice_ticks(panel.first, last, most=10):
         write(panel.pen, panel.x(number), panel.bottom + 60, text, SMALL, panel.pen.look.ink)
-    write(panel.pen, (panel.left + panel.right) / 2, panel.bottom + 160, "block", SMALL, panel.pen.look.ink)
+    write(panel.pen, (LEFT + WIDTH - RIGHT) / 2, panel.bottom + 160, "block", SMALL, panel.pen.look.ink)
 
 
 def _swatch(colour: str) -> Mark:
@@ -476,6 +464,5 @@ def _draw_cells(
             pen.rectangle([x, top - 12, x + wide, bottom + 12], INK)
         pen.rectangle([x + 9, top, max(x + wide - 9, x + 9), bottom], colour)
         if wide >= SCALE * ROOM_FOR_LETTER:
-            pale = outcome in (Outcome.DRAFTED_UNSEEN, Outcome.TARGET_UNSEEN)
-            ink = INK if pale else WHITE
-            write(pen, x + wide / 2, (top + bottom) / 2, LETTERS[outcome], 45, ink, stroke_width=1)
+            place = (x + wide / 2, (top + bottom) / 2, LETTERS[outcome])
+            write(pen, *place, 45, INKS[outcome], stroke_width=1)

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -227,21 +227,20 @@ def is_hidden(prompt: str) -> bool:
 type_hints(RunReport)
 
 
-def predict_target_only(blocks: Iterable[BlockRecord]) -> tuple[float, str] | None:
+def predict_target_only(blocks: Sequence[BlockRecord]) -> tuple[float, str] | None:
     """Return the seconds target-only would need for these blocks, and how that is known.
 
     It is the mean cost of the blocks the target did generate (denoising, context passes, one decode), times the
     number of blocks. Block 0 has no context and is left out if there are others. None if the target generated no
     block.
     """
-    records = tuple(blocks)
-    made = [record for record in records if record.target]
+    made = [record for record in blocks if record.target]
     typical = [record for record in made if record.span.start > 0] or made
     if not typical:
         return None
     mean = math.fsum(_target_seconds(record) for record in typical) / len(typical)
     counted = "1 block" if len(typical) == 1 else f"{len(typical)} blocks"
-    return mean * len(records), f"predicted from {counted} that the target generated in this run"
+    return mean * len(blocks), f"predicted from {counted} that the target generated in this run"
 
 
 def _target_seconds(record: BlockRecord) -> float:

@@ -87,7 +87,7 @@ def main() -> int:
     caches = sizes.kv_bytes(WAN_1_3B, 2 * FRAMES, TOKENS, 2) + sizes.text_kv_bytes(WAN_1_3B, 2)
     planned = caches + sizes.pass_bytes(WAN_1_3B, FRAMES, TOKENS, 2) + TORCH_ITSELF
     if options.streamed:  # here the home of the weights lies in memory too
-        planned += loaded.copied + 2 * sizes.layer_bytes(WAN_1_3B, 2)
+        planned += loaded.copied + 2 * sizes.wan_bytes(WAN_1_3B, 2, sizes.LAYER)
     sys.stdout.write(f"loaded in {read:.1f} s, steps of a block: {options.steps}, in {took:.0f} s\n")
     peak = f"peak of memory besides the file's map {most[0] / 1e9:.2f} GB, planned {planned / 1e9:.2f} GB"
     sys.stdout.write(f"{peak}\n")

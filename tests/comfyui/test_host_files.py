@@ -23,6 +23,7 @@ from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.plan.choose import plan
+from sdvg_pack.sdvg_core.plan.request import PlanRequest
 
 pytestmark = pytest.mark.comfyui
 
@@ -128,7 +129,7 @@ def test_the_choice_is_the_planners_and_what_it_plans_fits(
 ) -> None:
     put_in(monkeypatch, gigabytes)
     chosen, told = choose_weight_dtype(checkpoint(), get_preset("krea-14b"), "target")
-    assert chosen == expected == (FP8 if plan(gigabytes).layout.fp8 else DEFAULT)
+    assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest()).fp8 else DEFAULT)
     assert f"auto is {chosen} for krea-realtime-video-14b.safetensors" in told
     assert f"a card of {gigabytes} GB" in told
     found = plan_card(gigabytes * CARD_GB, WAN_14B, None)

@@ -37,8 +37,8 @@ from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_pack.sdvg_core.plan import sizes
 from sdvg_pack.sdvg_core.plan.choose import plan
-from sdvg_pack.sdvg_core.plan.decoders import decode_state_bytes
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
+from sdvg_pack.sdvg_core.plan.sizes import decode_state_bytes
 from sdvg_pack.sdvg_core.plan.text import NAMES
 from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
@@ -118,7 +118,7 @@ def test_the_real_pair_is_the_one_that_the_core_plans_by_itself(real_pair: Any) 
 
 def test_the_real_pair_needs_beside_weights_what_the_core_plans(real_pair: Any) -> None:
     """Byte for byte, in every step; on the node stands the one that needs most."""
-    planned = plan(80)
+    planned = plan(80, PlanRequest())
     beside = {
         step: {part: size for part, size in parts.items() if part not in ROLES}
         for step, parts in planned.parts.items()

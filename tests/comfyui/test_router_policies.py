@@ -123,8 +123,7 @@ def test_notes_of_workflows_say_what_the_planner_predicts(predicted: dict[str, s
     assert noted("sdvg_8_framewise_drafter") == [f"{share(ROUTER_PRESETS['fast'], one):.2f}" for one in each]
     first = PlanRequest(blocks=4)
     parts = [spend(0.5, RouterConfig(), request) for request in (first, replace(first, given_blocks=4))]
-    assert [part.router.forced_blocks for part in parts] == [1, 4 + 1]
-    assert [part.router.handover for part in parts] == [0, 2]
+    assert [(router.forced_blocks, router.handover) for router, _ in parts] == [(1, 0), (4 + 1, 2)]
 
 
 # --- the routes they make ----------------------------------------------------------------------------------------

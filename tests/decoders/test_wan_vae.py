@@ -26,7 +26,7 @@ from vae_parts import (
 
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.decoders.wan_vae_planes import PlanarConv, PlanarNorm
-from sdvg_core.devices.execution import VaeLayers, settled_layers
+from sdvg_core.devices.execution import Execution, VaeLayers
 from sdvg_core.errors import BadInput
 
 # --- decode
@@ -160,7 +160,7 @@ def test_layers_that_do_not_exist_are_refused_and_not_taken_for_others():
     """Catches: a name from an earlier version, which would pass for diffusers' own."""
     for gone in ("lean", "channels-last"):
         with pytest.raises(BadInput, match=f"auto, diffusers, planes, but is '{gone}'"):
-            settled_layers(gone)
+            Execution(vae_layers=gone)
 
 
 # --- compiled

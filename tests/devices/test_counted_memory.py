@@ -60,7 +60,7 @@ class Card(Peak, Gauge):
 def made(planned: Plan) -> tuple[Models, Setup]:
     """Make the models of a plan."""
     request = planned.request
-    models = random_models(request, GPU, fp8=planned.layout.fp8)
+    models = random_models(request, GPU, fp8=planned.fp8)
     execution = replace(request.execution, vae_layers=request.vae_layers)
     variant = Variant(name="it", execution=execution, vae=request.vae, judge=request.judging)
     [setup] = set_up([variant], models, request).values()

@@ -47,7 +47,7 @@ def test_layouts_that_change_no_arithmetic_make_the_same_video(usual, tmp_path):
     latents, plain = usual
     for role, vram in (("target", 0.0471), ("drafter", 0.0386)):
         layout = planned(vram)
-        assert layout.layout.streamed[-1] == role
+        assert [*layout.streamed][-1] == role
         streamed, report = made(tmp_path / role, vram=vram)
         assert torch.equal(streamed, latents)
         [note] = set(report.notes) - set(plain.notes)

@@ -14,7 +14,7 @@ from sdvg_core.plan.budget import afford, handover_of, spend
 from sdvg_core.plan.choose import plan
 from sdvg_core.plan.rates import H100
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.work import pass_seconds, step_seconds
+from sdvg_core.plan.work import block_operations, clip_seconds, context_operations, step_seconds
 
 FULL, KREA = PlanRequest(), get_preset("krea-14b")
 
@@ -30,11 +30,11 @@ TARGET_ONLY = seconds(RouterConfig(policy="always-target"))
 @pytest.mark.parametrize("budget", [0.37, 0.4, 0.5, 0.65, 0.8, 0.9, 0.97, 1.0])
 def test_a_budget_is_kept_and_the_next_route_would_break_it(budget):
     """Catches: a share of another total, a count of blocks that is one off, a handover that is counted as whole."""
-    bought = spend(budget, RouterConfig(), FULL)
-    router = bought.router
+    router, note = spend(budget, RouterConfig(), FULL)
     assert router.policy == "first"
-    assert bought.share == pytest.approx(seconds(router) / TARGET_ONLY)
-    assert bought.share <= budget
+    share = seconds(router) / TARGET_ONLY
+    assert note.endswith(f"Predicted: {share:.2f}.")
+    assert share <= budget
     if router.forced_blocks < 9:
         more = replace(router, forced_blocks=router.forced_blocks + 1, handover=2)
     elif router.handover:
@@ -50,26 +50,26 @@ def test_a_budget_counts_blocks_that_are_never_handed_over_as_whole(whole, given
     """Catches: a route that costs more than its budget, because its first blocks were counted as handed over."""
     request = replace(FULL, given_blocks=given)
     alone = seconds(RouterConfig(policy="always-target"), request)
-    bought = spend(0.6, RouterConfig(whole_blocks=whole), request)
-    assert bought.router.whole_blocks == whole
-    assert seconds(bought.router, request) / alone == pytest.approx(bought.share)
+    router, note = spend(0.6, RouterConfig(whole_blocks=whole), request)
+    assert router.whole_blocks == whole
+    assert note.endswith(f"Predicted: {seconds(router, request) / alone:.2f}.")
 
 
 def test_the_whole_budget_is_target_only_and_half_of_the_steps_come_first():
-    assert spend(1.0, RouterConfig(), FULL).router == RouterConfig(policy="first", forced_blocks=9)
-    assert spend(0.52, RouterConfig(), FULL).router == ROUTER_PRESETS["careful"]
-    assert spend(0.4, RouterConfig(seed=3), FULL).router.seed == 3, "other settings stay"
-    routes = [spend(share / 100, RouterConfig(), FULL).router for share in range(36, 101)]
+    assert spend(1.0, RouterConfig(), FULL)[0] == RouterConfig(policy="first", forced_blocks=9)
+    assert spend(0.52, RouterConfig(), FULL)[0] == ROUTER_PRESETS["careful"]
+    assert spend(0.4, RouterConfig(seed=3), FULL)[0].seed == 3, "other settings stay"
+    routes = [spend(share / 100, RouterConfig(), FULL)[0] for share in range(36, 101)]
     assert [(r.forced_blocks, r.handover) for r in dict.fromkeys(routes)] == [
         *((1, 0), *((m, 2) for m in range(2, 10)), (9, 1), (9, 0))
     ]
 
 
 def test_a_budget_below_the_cheapest_route_takes_that_and_says_so():
-    bought = spend(0.1, RouterConfig(), FULL)
-    assert bought.router == spend(0.36, RouterConfig(), FULL).router == ROUTER_PRESETS["fast"]
-    assert bought.note.endswith("Predicted: 0.35. It is below the cheapest route, which was taken.")
-    assert "below" not in spend(0.36, RouterConfig(), FULL).note
+    (below, note), (router, usual) = (spend(budget, RouterConfig(), FULL) for budget in (0.1, 0.36))
+    assert below == router == ROUTER_PRESETS["fast"]
+    assert note.endswith("Predicted: 0.35. It is below the cheapest route, which was taken.")
+    assert "below" not in usual
     for odd in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(BadInput, match="must be a share"):
             spend(odd, RouterConfig(), FULL)
@@ -79,7 +79,7 @@ def test_models_with_two_schedules_hand_nothing_over():
     two_passes = replace(get_preset("krea-14b"), schedule="1000,625")
     request = replace(FULL, target_preset=two_passes)
     assert (handover_of(FULL), handover_of(request)) == (2, 0)
-    assert spend(0.8, RouterConfig(), request).router.handover == 0
+    assert spend(0.8, RouterConfig(), request)[0].handover == 0
     assert step_seconds(request, fp8=False)["target"] < 0.6 * step_seconds(FULL, fp8=False)["target"]
 
 
@@ -114,21 +114,22 @@ def test_a_handover_moves_its_steps_from_the_target_to_the_drafter():
     assert handed.seconds.by_target == pytest.approx(whole - 2 * one_pass + begun)
     assert begun < step["drafter"]
     rejected = plan(80, replace(FULL, router=RouterConfig(handover=2))).seconds.rejected
-    assert rejected == pytest.approx(plan(80).seconds.rejected - 2 * one_pass)
+    assert rejected == pytest.approx(plan(80, FULL).seconds.rejected - 2 * one_pass)
 
 
 @pytest.mark.parametrize("word, skip", [("strong", 1), ("medium", 2), ("light", 3)])
 def test_a_restyled_clip_saves_the_passes_that_it_stands_in_for(word, skip):
     """Of both models; what it stands in for is not handed over, and encoding it is counted."""
-    once, step = pass_seconds(FULL), step_seconds(FULL, fp8=False)
-    clip = (4 * 3 * FULL.blocks - 3) * once["encodes"]
+    step = step_seconds(FULL, fp8=False)
     for policy in ("always-target", "always-draft"):
         route = replace(FULL, router=RouterConfig(policy=policy, forced_blocks=0))
         role = "target" if policy == "always-target" else "drafter"
         first = step[f"first {role}"] / (route.steps_of(role))  # it has no context
-        saved = skip * (first + (FULL.blocks - 1) * once[f"{role}_denoising"])
-        restyled = plan(80, replace(route, strength=read_strength(word))).seconds.video
-        assert restyled == pytest.approx(plan(80, route).seconds.video - saved + clip)
+        once = block_operations(*FULL.models[role], 1, 1560) - context_operations(*FULL.models[role], 1560)
+        saved = skip * (first + (FULL.blocks - 1) * once / FULL.rates.transformer)
+        restyled = replace(route, strength=read_strength(word))
+        more = clip_seconds(restyled) - saved
+        assert plan(80, restyled).seconds.video == pytest.approx(plan(80, route).seconds.video + more)
     handed = replace(FULL, router=ROUTER_PRESETS["balanced"], strength=read_strength(word))
     assert handed.handover == max(0, 2 - skip)
     alone = step_seconds(handed, fp8=False)
@@ -181,7 +182,7 @@ def test_what_prompts_state_and_what_is_left_come_to_the_budget(budget, stated):
 
 def test_a_mean_over_no_stated_prompt_is_what_the_same_budget_buys_of_whole_blocks():
     for budget in (0.36, 0.5, 0.7, 0.95, 1.0):
-        bought, left = spend(budget, RouterConfig(), FULL).router, afford(budget, RouterConfig(), FULL, [0])
+        (bought, _), left = spend(budget, RouterConfig(), FULL), afford(budget, RouterConfig(), FULL, [0])
         mean, handover = left
         assert bought.forced_blocks == int(mean + 1e-9)
         assert bought.forced_blocks == 1 or bought.handover == handover

@@ -23,7 +23,7 @@ from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.control import Control
-from sdvg_core.plan import decoders, sizes, work
+from sdvg_core.plan import sizes, work
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, used_shapes
 from sdvg_core.scorers.config import scorer_parameters
@@ -160,7 +160,7 @@ def real_codec(dtype: str, layers: str) -> WanCodec:
 
 
 @pytest.mark.heavy
-@in_turn("dtype, layers", ["float16", "float32"], list(decoders.DECODE))
+@in_turn("dtype, layers", ["float16", "float32"], list(sizes.DECODE))
 @torch.inference_mode()
 def test_the_real_vae_needs_the_memory_that_is_planned(dtype, layers):
     """On a CPU's tensors without memory: unlike `meta`, its convolutions return channels last, as real ones do."""
@@ -176,12 +176,12 @@ def test_the_real_vae_needs_the_memory_that_is_planned(dtype, layers):
     new = sum(t.nbytes for t in after if torch.is_tensor(t))
     assert new == sizes.state_bytes(request)["vae state"]
     assert decoding.bytes == pytest.approx(new + sizes.working_bytes(request, fp8=False)["decode"], rel=0.01)
-    planned = decoders.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
+    planned = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
     assert encoding.bytes == pytest.approx(planned, rel=0.01)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("layers", decoders.DECODE)
+@pytest.mark.parametrize("layers", sizes.DECODE)
 @torch.inference_mode()
 def test_the_real_vae_does_the_work_that_is_planned(layers):
     """On `meta`, as the attention kernel of a CPU is not counted."""

@@ -10,13 +10,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.decoders.vae_files import LIGHT_BASE
 from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.plan import sizes
-from sdvg_core.plan.choose import plan, seconds_without_copying
-from sdvg_core.plan.decoders import LIGHT_BASE, SHARE_OF_SECONDS
+from sdvg_core.plan.choose import block_seconds, plan
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.text import plan_text
-from sdvg_core.plan.work import pass_seconds
+from sdvg_core.plan.work import SHARE_OF_SECONDS, decode_seconds
 
 FULL = PlanRequest()
 WINDOWS = {"drafter_preset": replace(FULL.drafter_preset, policy="incremental", window=6, sink=0)}
@@ -56,14 +56,14 @@ def test_the_light_vae_takes_the_bytes_of_the_same_network_at_a_quarter_of_the_w
 
 
 def test_on_one_device_a_judge_saves_the_full_decode_of_rejected_drafts_and_costs_its_own():
-    plain, judged = (seconds_without_copying(replace(FULL, judge=judge, rejected=0.5)) for judge in (None, "tae"))
-    of_judge = pass_seconds(replace(FULL, judge="tae"))["decodes"]
+    plain, judged = (block_seconds(replace(FULL, judge=judge)) for judge in (None, "tae"))
+    of_judge = decode_seconds(FULL, "tae")
     full = judged.deliver
     assert judged.accepted == pytest.approx(plain.accepted - full + of_judge)
     assert judged.rejected == pytest.approx(plain.rejected - 2 * full + 2 * of_judge)
-    # Of the eight blocks after the first, four drafts are rejected: 13 decodes by the judge, and 9 for the video.
+    # Of the eight blocks after the first, 1.44 drafts are rejected: so many more decodes, by the judge.
     first = 1 - 0.68 / 3
-    assert judged.video == pytest.approx(plain.video - 4 * full + (12 + first) * of_judge)
+    assert judged.video == pytest.approx(plain.video - 1.44 * full + (9.44 + first) * of_judge)
 
 
 def test_the_judge_is_held_beside_the_vae_and_named():

@@ -50,6 +50,7 @@ def test_every_file_is_recognised_by_the_ordinary_reader():
     files = shipped.trained_set()
     for role in ("drafter", "target", "vae", "text_encoder", "reward"):
         assert inspect_file(getattr(files, role))
+    assert inspect_file(shipped.pocket_judge()).would_load
     check_models(files, shipped.pocket_options())
 
 

@@ -35,9 +35,3 @@ def test_a_damaged_or_missing_file_is_named(folder, role):
     path.unlink()
     with pytest.raises(BadInput, match=f"{path.name}, .*, is missing"):
         embedded.trained_set()
-
-
-def test_without_a_manifest_there_is_no_set(folder):
-    (folder / "manifest.json").unlink()
-    with pytest.raises(BadInput, match=r"missing \(manifest.json\); train them"):
-        embedded.trained_set()

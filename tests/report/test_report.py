@@ -91,18 +91,6 @@ def test_target_only_would_also_make_the_steps_that_were_handed_over():
     assert seconds == pytest.approx(2 * SECONDS.target + TARGET.context_seconds + SECONDS.decode / half.decodes)
 
 
-def test_a_handover_and_a_reference_come_back_from_json():
-    decision = Decision(
-        accepted=True, reason=Reason.REACHED, score=-1.0, threshold=-1.5, reference=-0.5, frame_scores=(-1.0,)
-    )
-    written = report((decision,))
-    written = replace(written, blocks=(replace(written.blocks[0], handover=3),))
-    jsonschema.validate(written.as_dict(), SCHEMA)
-    again = report_from_dict(json.loads(written.to_json()))
-    assert (again.blocks[0].handover, again.blocks[0].decision.reference) == (3, -0.5)
-    assert "handed over 1" in summarise(written)
-
-
 @pytest.mark.parametrize(
     "where, field, value",
     [
@@ -135,10 +123,13 @@ def test_what_is_not_finite_is_null_in_json_and_says_why():
 
 
 def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
-    """Every reason, both infinite thresholds and scores that are not finite included."""
-    written = report(
-        of_every_reason(), notes=("Ünïcode 狐",), target_only_seconds=97.0, target_only_source="predicted"
-    )
+    """Every reason, both infinite thresholds, scores that are not finite, a handover and a reference included."""
+    first, reached, *others = (record(decision, index) for index, decision in enumerate(of_every_reason()))
+    relative = replace(reached, handover=3, decision=replace(reached.decision, reference=-0.5))
+    given = {"notes": ("Ünïcode 狐",), "target_only_seconds": 97.0, "target_only_source": "predicted"}
+    written = report((), blocks=(first, relative, *others), **given)
+    jsonschema.validate(written.as_dict(), SCHEMA)
+    assert "handed over 1" in summarise(written)
     (tmp_path / "report.json").write_text(written.to_json(), encoding="utf-8")
     read = read_report(tmp_path / "report.json")
     assert read.as_dict() == written.as_dict()

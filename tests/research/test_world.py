@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from research.world import centre, draw_scene, held_out_prompts, render, render_with_mask
+from research.world import centre, draw_scene, held_out_prompts, is_held_out, render, render_with_mask
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse
 from sdvg_core.pocket.world import SIZE, Scene, Thing
@@ -28,7 +28,7 @@ def test_training_and_held_out_prompts_are_disjoint_by_construction():
     generator = random.Random(3)
     trained = {draw_scene(generator, held_out=False).text for _ in range(3000)}
     assert not trained & set(held_out_prompts(500))
-    assert all(parse(prompt).held_out for prompt in held_out_prompts(50))
+    assert all(is_held_out(parse(prompt)) for prompt in held_out_prompts(50))
 
 
 def test_held_out_prompts_are_those_of_earlier_figures():
