@@ -14,7 +14,6 @@ from types import FrameType
 from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
-from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blocks
 from ..report.progress import RouteBar
@@ -77,16 +76,14 @@ def make_videos(
     *,
     stopping: Stopping | None = None,
     say: Callable[[str], None] = lambda line: None,
-    on_plan: Callable[[ModelSet], None] = lambda needed: None,
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make the videos of a batch; return each folder and report.
 
     Only models are loaded that a block may ask for. `stopping`: hears whether to end after the block in the making,
-    and not to begin another video. `say`: hears what is being loaded, which may take minutes. `on_plan`:
-    hears which models are needed, before they are. Next to numbered folders there is a table.
+    and not to begin another video. `say`: hears what is being loaded, which may take minutes. Next to numbered
+    folders there is a table.
     """
     with plan_videos(batch) as planned:
-        on_plan(planned.needed)
         batch, files = planned.batch, planned.batch.files
         table = VideoTable(planned) if batch.numbered else None
         made = {}
