@@ -19,7 +19,7 @@ from .shared import add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
     from ..pipeline.batch import Batch
-    from ..pipeline.videos import Stopping
+    from ..pipeline.videos import StopRequest
     from ..report.run_report import RunReport
 
 TARGET_ONLY = "target-only"
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from ..devices.device import device_line
     from ..pipeline.batch import Batch
-    from ..pipeline.videos import Stopping, make_videos
+    from ..pipeline.videos import StopRequest, make_videos
     from ..pocket.grammar import understand
     from ..pocket.trained_set import pocket_judge, pocket_options, trained_set
     from ..pocket.world import SIZE
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     load = pocket_options()  # on the CPU, which is enough
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
-    began, stopping = time.perf_counter(), Stopping()
+    began, stopping = time.perf_counter(), StopRequest()
     batch = Batch(
         files=replace(trained_set(), vae=pocket_judge()),  # it decodes in a third of the VAE's time
         load=load,
@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace) -> int:
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 
 
-def _compare(batch: Batch, folder: Path, report: RunReport, stopping: Stopping) -> RunReport | None:
+def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
     """Make the target-only video, and from the latents of both the comparison; an mp4's pixels are compressed.
 
     `folder`, `report`: of the routed video. Return the report of the other one; None if this was stopped.
