@@ -104,12 +104,15 @@ def make_videos(
             loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
             maker = VideoMaker(batch, planned.headers, planned.resolved)
+            steps = len(planned.headers.shape("target").timesteps)
         hears, stopping = (stopping.heard, stopping) if stopping else (nullcontext, StopRequest())
         for video in planned.to_make:
             if stopping.asked:
                 break
             with hears():
-                report = maker.make(video, embeddings, _shown(video), lambda: stopping.asked)
+                report = maker.make(
+                    video, embeddings, _shown(video, len(planned.videos), steps), lambda: stopping.asked
+                )
             made[video.folder] = report
             if table:
                 table.made(video.number, report)
@@ -217,14 +220,14 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
 
 
 @contextmanager
-def _shown(video: Video) -> Iterator[RouteBar]:
+def _shown(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
     """Show a bar on standard error while a video is made; whatever stops it, say what is kept of it."""
     blocks = video.request.blocks
     try:
-        with closing(RouteBar(blocks, steps=video.steps)) as bar:
+        with closing(RouteBar(blocks, steps=steps)) as bar:
             yield bar
     except BaseException as error:
-        kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
+        kept = [f"{video.number - 1} of {of} videos"] if video.number > 1 else []
         if made := len(unfinished_blocks(video.folder)):
             kept.append(f"{made} of {blocks} blocks of {video.folder}")
         if kept:
