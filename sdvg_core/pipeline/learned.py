@@ -32,7 +32,7 @@ HASH, DIGEST, METRIC = map(re.compile, ("[0-9a-f]{16}", "[0-9a-f]{64}", "[a-z_]{
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Learned:
+class GainModel:
     """What prompts gain from the target, learned from a study.
 
     `mean`, `deviation`, `weights`: `(c,)`, of the prompts' mean embeddings. `bias`: the mean gain, target-only less
@@ -131,7 +131,7 @@ def pooled(embedding: Tensor) -> Array:
     return mean
 
 
-def open_learned(path: Path) -> Learned:
+def open_learned(path: Path) -> GainModel:
     """Read what `study --learn` wrote, or anybody else: raises `BadInput` unless every value is sound."""
     if path.suffix not in SAFETENSORS:
         raise BadInput(f"{path.name} is no learned route; {ADVICE}, which ends in {SAFETENSORS[0]}")
@@ -163,7 +163,7 @@ def open_learned(path: Path) -> Learned:
     )
     if not sound:
         raise BadInput(f"{path.name} has values that no learned route has; {ADVICE}")
-    return Learned(name=path.name, **values, **of)
+    return GainModel(name=path.name, **values, **of)
 
 
 def route_prompts(
@@ -171,7 +171,7 @@ def route_prompts(
     stated: Sequence[int],
     headers: Headers,
     resolved: ResolvedRequest,
-    learned: Learned | None = None,
+    learned: GainModel | None = None,
     gains: Sequence[float] = (),
 ) -> list[tuple[VideoRequest, str]]:
     """Return the request of each prompt's video, and a note on its route, perhaps empty.
