@@ -213,7 +213,7 @@ def _batch(
     from ..pipeline.request import strength_of
     from .options import model_files
 
-    check_writable(options.output)
+    check_writable(options.output)  # before a model is looked for
     strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
     request = replace(request, strength=strength)
     same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private", "learned")

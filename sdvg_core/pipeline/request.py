@@ -212,8 +212,6 @@ def resolve_request(
     """
     if not headers.models:
         raise BadInput(NO_MODEL)
-    if sum((clip is not None, read_image is not None, read_footage is not None)) > 1:
-        raise BadInput(TWO_STARTS)
     vae, patch = headers.vae, next(iter(headers.models.values())).config.patch_size[1]
     stride = vae.spatial_stride
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
