@@ -75,10 +75,10 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         resolved = replace(
             resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
         )
-    job = job.restrict_to(resolved.models_needed)
+    job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
-    conditions = read_conditions(job.prompts, channels, scored=resolved.models_needed.scorer)
+    conditions = read_conditions(job.prompts, channels, scored=resolved.plan.models_needed.scorer)
     progress = NodeProgress(
         job.node_id,
         before + job.blocks,

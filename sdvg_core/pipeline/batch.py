@@ -159,7 +159,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     if learned or any(stated):
         routed = route_prompts(request, stated, headers, resolved, learned, gains)
     routes = {one: resolved if one == request else resolve_files(one, headers) for one, _ in routed}
-    needed_by = {one: found.models_needed for one, found in routes.items()}
+    needed_by = {one: found.plan.models_needed for one, found in routes.items()}
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
     resolved, headers = routes[request], headers.restrict_to(needed)

@@ -51,7 +51,7 @@ def render(
     store, blocks = Store(), BlockFiles(files[BLOCKS], loaded.by_files)
     blocks.recall(store, *reuse)
     store.begin_run()
-    engine = loaded.build(needed=resolved.models_needed, before_pass=bar.step)
+    engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
     reusing, clock = Reuse(store=store, identities=loaded.identities), device_clock(loaded.device, loaded.side)
     run, request = resolved.run(engine, conditions, reusing, clock), resolved.request
     # Blocks from before this very run was interrupted keep the seconds they took.

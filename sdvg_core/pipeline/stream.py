@@ -181,7 +181,7 @@ class Streamer:
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Anew for every video, and freed with it: it holds the keys and values.
-        engine = self._loaded.build(needed=resolved.models_needed, before_pass=before_pass)
+        engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
         clock, of = device_clock(self._loaded.device, self._loaded.side), resolved.request.blocks
         run = resolved.run(engine, conditions, None, clock)
         with closing(run.blocks()) as blocks:
