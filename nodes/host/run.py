@@ -190,7 +190,7 @@ def resolve(job: Job) -> ResolvedRequest:
     known = {role: digest_of(patcher) for role, patcher in job.models.items()} | {"text_encoder": None}
     embedding = read_embedding(prompt.conditioning, job.main.model.diffusion_model.text_dim)
     gains = [route.gain_of(prompt.text, embedding)]
-    [(request, note)] = route_prompts(request, [0], headers, resolved, route, gains)
+    [(request, note)] = route_prompts([0], headers, resolved, route, gains)
     resolved = decide(request)
     return replace(resolved, notes=(*resolved.notes, *route.notes(known, resolved.plan.spans[-1].index + 1), note))
 

@@ -157,7 +157,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     stated = [prompt.first for prompt in prompts]
     routed = [(request, "")] * len(stated)
     if learned or any(stated):
-        routed = route_prompts(request, stated, headers, resolved, learned, gains)
+        routed = route_prompts(stated, headers, resolved, learned, gains)
     routes = {one: resolved if one == request else resolve_files(one, headers) for one, _ in routed}
     needed_by = {one: found.plan.models_needed for one, found in routes.items()}
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})

@@ -167,19 +167,19 @@ def open_learned(path: Path) -> GainModel:
 
 
 def route_prompts(
-    request: VideoRequest,
     stated: Sequence[int],
     headers: Headers,
     resolved: ResolvedRequest,
-    learned: GainModel | None = None,
-    gains: Sequence[float] = (),
+    learned: GainModel | None,
+    gains: Sequence[float],
 ) -> list[tuple[VideoRequest, str]]:
     """Return the request of each prompt's video, and a note on its route, perhaps empty.
 
     A budget is spent over all of them: those that state their first blocks take them, the others share the rest.
-    `stated`: by prompt, how many; 0 for none. `resolved`: what the request comes to. `gains`: of the prompts that
-    state none, if the route is learned. Raises `BadInput` for more first blocks than a video has.
+    `stated`: by prompt, how many; 0 for none. `resolved`: what the request of all comes to. `gains`: of the prompts
+    that state none, if the route is learned. Raises `BadInput` for more first blocks than a video has.
     """
+    request = resolved.request
     if max(stated) > request.blocks:
         stating = f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}"
         raise BadInput(f"{stating}; state fewer")
