@@ -12,7 +12,7 @@ from comfy_api.latest import io
 from ..sdvg_core.engine.outside import OutsidePart
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.pipeline.learned import Learned
+from ..sdvg_core.pipeline.learned import GainModel
 from .host.scorer import HostScorer
 
 Router = io.Custom("SDVG_ROUTER")
@@ -39,7 +39,7 @@ class RouterValue:
     scorer: Any
     budget: float | None = None
     chosen: str = ""
-    learned: Learned | None = None
+    learned: GainModel | None = None
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:

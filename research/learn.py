@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.latents import METADATA
-from sdvg_core.pipeline.learned import Learned, pooled, prompt_hash
+from sdvg_core.pipeline.learned import GainModel, pooled, prompt_hash
 
 from .protocol import ANCHOR_ONLY, TARGET_ONLY
 from .statistics import ENOUGH, Array, Bootstrap, Counts, Interval, Table, correlation, drawn, interval, metric
@@ -34,7 +34,7 @@ TENSORS = ("mean", "deviation", "weights", "shape", "prices")
 
 def learn(
     table: Table, embeddings: Mapping[str, Tensor], name: str, blocks: int, models: Mapping[str, str]
-) -> tuple[Learned, dict[str, Any]]:
+) -> tuple[GainModel, dict[str, Any]]:
     """Return the learned route, and figures on it. The table has target-only, anchor-only, and perhaps `first@m`.
 
     `name`: of the metric. `models`: fingerprints by role. Raises `BadInput` if a prompt's gain under one seed says
@@ -61,7 +61,7 @@ def learn(
     unseen = out_of_fold(read, gains)
     mean, deviation, weights, bias = fit(read, gains)
     own = {prompt_hash(prompt): float(gain) for prompt, gain in zip(table.prompts, gains, strict=True)}
-    route = Learned(
+    route = GainModel(
         name="",
         mean=mean,
         deviation=deviation,
@@ -147,7 +147,7 @@ def out_of_fold(read: Array, gains: Array) -> Array:
 # --- what it is worth
 
 
-def gained(route: Learned, unseen: Array, curves: Array, bootstrap: Bootstrap) -> tuple[Interval, float]:
+def gained(route: GainModel, unseen: Array, curves: Array, bootstrap: Bootstrap) -> tuple[Interval, float]:
     """Return the gain over first m at the same mean number of blocks, and the share of prompts that lose by it.
 
     The mean over m from 2 to two blocks before the last. `curves`: `(prompts, blocks)`, the quality of first m.
@@ -167,14 +167,14 @@ def gained(route: Learned, unseen: Array, curves: Array, bootstrap: Bootstrap) -
     return found, round(float(np.mean(lose)), 3)
 
 
-def price_table(route: Learned, unseen: Sequence[float] | Array) -> Array:
+def price_table(route: GainModel, unseen: Sequence[float] | Array) -> Array:
     """Return what price makes prompts such as these take so many further blocks on the mean, `(k, 2)`."""
     blocks = len(route.shape)
     further = np.linspace(0, blocks - 1, STEPS_PER_BLOCK * (blocks - 1) + 1)
     return np.array([[one, route.price_for([*unseen], 1 + one, blocks)] for one in further])
 
 
-def write_learned(path: Path, route: Learned) -> None:
+def write_learned(path: Path, route: GainModel) -> None:
     """Write a learned route as the file that `generate --learned` reads."""
     tensors = {name: torch.tensor(getattr(route, name), dtype=torch.float32) for name in TENSORS}
     told = {name: getattr(route, name) for name in ("bias", "measured", "models", "metric", "gain")}

@@ -10,12 +10,12 @@ import numpy as np
 from research.learn import price_table, write_learned
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.pipeline.identity import fingerprint
-from sdvg_core.pipeline.learned import Learned, prompt_hash
+from sdvg_core.pipeline.learned import GainModel, prompt_hash
 
 SHAPE = 1 - (1 - np.linspace(0, 1, 9)) ** 1.7
 
 
-def a_route(width: int = 4, *, gains: dict[str, float] | None = None, **changes: Any) -> Learned:
+def a_route(width: int = 4, *, gains: dict[str, float] | None = None, **changes: Any) -> GainModel:
     """Return a route whose prompts gain 1, plus the mean of their embedding, unless `gains` has them."""
     numbers = np.random.default_rng(3).normal(1.0, 1.0, 40)
     given = {
@@ -32,15 +32,15 @@ def a_route(width: int = 4, *, gains: dict[str, float] | None = None, **changes:
         "gain": (0.3, 0.2, 0.4),
         **changes,
     }
-    bare = Learned(**given)
-    return bare if "prices" in changes else Learned(**{**given, "prices": price_table(bare, numbers)})
+    bare = GainModel(**given)
+    return bare if "prices" in changes else GainModel(**{**given, "prices": price_table(bare, numbers)})
 
 
 def models_of(files: ModelFiles) -> dict[str, str]:
     return {role: fingerprint(getattr(files, role)) for role in ("drafter", "target", "text_encoder")}
 
 
-def written(folder: Path, route: Learned) -> Path:
+def written(folder: Path, route: GainModel) -> Path:
     path = folder / "route.safetensors"
     write_learned(path, route)
     return path

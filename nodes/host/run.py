@@ -75,10 +75,10 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         resolved = replace(
             resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
         )
-    job = job.restrict_to(resolved.models_needed)
+    job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
-    conditions = read_conditions(job.prompts, channels, scored=resolved.models_needed.scorer)
+    conditions = read_conditions(job.prompts, channels, scored=resolved.plan.models_needed.scorer)
     progress = NodeProgress(
         job.node_id,
         before + job.blocks,
@@ -190,7 +190,7 @@ def resolve(job: Job) -> ResolvedRequest:
     known = {role: digest_of(patcher) for role, patcher in job.models.items()} | {"text_encoder": None}
     embedding = read_embedding(prompt.conditioning, job.main.model.diffusion_model.text_dim)
     gains = [route.gain_of(prompt.text, embedding)]
-    [(request, note)] = route_prompts(request, [0], headers, resolved, route, gains)
+    [(request, note)] = route_prompts([0], headers, resolved, route, gains)
     resolved = decide(request)
     return replace(resolved, notes=(*resolved.notes, *route.notes(known, resolved.plan.spans[-1].index + 1), note))
 

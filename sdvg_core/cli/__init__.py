@@ -94,37 +94,29 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
     try:
         return work()
     except BadInput as error:
-        print(f"sdvg: {error}", file=sys.stderr)
-        return 2
+        code, said = 2, str(error)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
-        print(
-            f"sdvg: this needs the package {error.name}, but {sys.executable} has none; call it by python3 dev.py "
-            f"{instead}, or install sdvg[{extra}]",
-            file=sys.stderr,
-        )
-        return 2
+        lacking = f"this needs the package {error.name}, but {sys.executable} has none"
+        code, said = 2, f"{lacking}; call it by python3 dev.py {instead}, or install sdvg[{extra}]"
     except BrokenPipeError:
         # Whoever read has enough. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
     except KeyboardInterrupt:
-        print("sdvg: interrupted; no half-written file is left", file=sys.stderr)
-        return INTERRUPTED
+        code, said = INTERRUPTED, "interrupted; no half-written file is left"
     except OSError as error:
         where = printable(str(error.filename or "a file")[:200])
-        print(
-            f"sdvg: the system refused {where} ({error.strerror or first_line(error)}); check it", file=sys.stderr
-        )
-        return 2
+        code, said = 2, f"the system refused {where} ({error.strerror or first_line(error)}); check it"
     except (MemoryError, RuntimeError) as error:
         ours = isinstance(error, MemoryError) or type(error).__name__ == OF_TORCH
         if not ours and not NO_MEMORY.search(str(error)):
             raise
         what = first_line(error) if str(error) else "of the host"
-        print(f"sdvg: out of memory ({what}); choose a smaller size or free some memory", file=sys.stderr)
-        return OUT_OF_MEMORY
+        code, said = OUT_OF_MEMORY, f"out of memory ({what}); choose a smaller size or free some memory"
+    print(f"sdvg: {said}", file=sys.stderr)
+    return code
 
 
 def make_parser() -> Parser:

@@ -18,14 +18,13 @@ from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from .shared import add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
-    from ..engine.plan import ModelSet
     from ..pipeline.batch import Batch
-    from ..pipeline.videos import Stopping
+    from ..pipeline.videos import StopRequest
     from ..report.run_report import RunReport
 
 TARGET_ONLY = "target-only"
 """The folder, inside that of the video, of what the target alone makes."""
-TITLES = ("Drafted and routed", "Target only")
+COMPARISON = "comparison.mp4"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,12 +58,11 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from ..devices.device import device_line
     from ..pipeline.batch import Batch
-    from ..pipeline.comparison import COMPARISON
-    from ..pipeline.videos import Stopping, make_videos
+    from ..pipeline.videos import StopRequest, make_videos
     from ..pocket.grammar import understand
     from ..pocket.trained_set import pocket_judge, pocket_options, trained_set
     from ..pocket.world import SIZE
-    from ..report.summary import route_in_words
+    from ..report.summary import count, route_in_words
     from ..text.prompts import one_prompt
     from .generate import exit_code, with_the_real_pair
     from .options import video_request
@@ -76,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     load = pocket_options()  # on the CPU, which is enough
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
-    began, stopping = time.perf_counter(), Stopping()
+    began, stopping = time.perf_counter(), StopRequest()
     batch = Batch(
         files=replace(trained_set(), vae=pocket_judge()),  # it decodes in a third of the VAE's time
         load=load,
@@ -87,16 +85,14 @@ def _run(options: argparse.Namespace) -> int:
         last=COMPARISON,
         command=options.words,
     )
-
-    def on_plan(needed: ModelSet) -> None:
-        say(outlook(request.blocks, scene.text, scored=needed.scorer))
-
-    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, on_plan=on_plan)
+    said = f"Two tiny models will make {count(request.blocks, 'block')} of {scene.text!r}."
+    say(f"{said} The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it.")
+    ((folder, report),) = make_videos(batch, stopping=stopping, say=say)
     (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     alone = None
     if not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the target alone makes the same blocks from the same noise.")
-        alone = _compare(batch, folder, stopping)
+        alone = _compare(batch, folder, report, stopping)
     say(route_in_words(report))
     if alone and not any(block.reused for block in report.blocks):
         seconds, whole = report.seconds.total + (report.delivery_seconds or 0), alone.seconds.total
@@ -111,24 +107,18 @@ def _run(options: argparse.Namespace) -> int:
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 
 
-def outlook(blocks: int, text: str, *, scored: bool) -> str:
-    """Return what will be made, and whether drafts are scored on this route."""
-    from ..report.summary import count
+def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
+    """Make the target-only video, and from the latents of both the comparison; an mp4's pixels are compressed.
 
-    who = (
-        "The smaller one drafts, every frame of a draft is scored, and the larger, slower one makes the blocks "
-        "again whose worst frame scores too low."
-        if scored
-        else "Nothing is scored: which one makes a block is settled beforehand."
-    )
-    return f"Two tiny models will make {count(blocks, 'block')} of {text!r}. {who}"
-
-
-def _compare(batch: Batch, folder: Path, stopping: Stopping) -> RunReport | None:
-    """Make the target-only video and the comparison. Return the report of the former; None if this was stopped."""
+    `folder`, `report`: of the routed video. Return the report of the other one; None if this was stopped.
+    """
     from ..engine.router import RouterConfig
-    from ..pipeline.comparison import COMPARISON, compare_videos
+    from ..files.outputs import LATENTS, staged_outputs
+    from ..files.video import Mp4Writer
+    from ..pipeline.latents import load_latents
+    from ..pipeline.loading import load_decoder
     from ..pipeline.videos import make_videos
+    from ..report.picture import Side, side_by_side
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     # Without the comparison, a finished video here is one that we go on with.
@@ -137,5 +127,10 @@ def _compare(batch: Batch, folder: Path, stopping: Stopping) -> RunReport | None
     ((other, alone_report),) = make_videos(batch, stopping=stopping)
     if stopping.asked:
         return None
-    compare_videos(folder, other, TITLES, batch.files.vae, batch.load)
+    codec = load_decoder(batch.files.vae, batch.load)
+    frames = [codec.decode(load_latents(one / LATENTS).latents)[0][0] for one in (folder, other)]
+    sides = Side("Drafted and routed", frames[0], report), Side("Target only", frames[1], alone_report)
+    with staged_outputs(folder) as staging, Mp4Writer(staging.path(COMPARISON), report.fps) as video:
+        for frame in side_by_side(*sides):
+            video.add(frame)
     return alone_report

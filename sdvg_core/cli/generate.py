@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..pipeline.options import LoadOptions
     from ..pipeline.request import VideoRequest
     from ..pipeline.table import Row
-    from ..pipeline.videos import Stopping
+    from ..pipeline.videos import StopRequest
     from ..report.run_report import RunReport
     from ..text.prompts import PromptSchedule
 
@@ -142,16 +142,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool) -> int:
     from ..devices.device import device_line
-    from ..pipeline.many import make_many
     from ..pipeline.table import FAILED, FINISHED
-    from ..pipeline.videos import Stopping, make_videos
+    from ..pipeline.videos import StopRequest, make_many, make_videos
     from ..report.summary import summarise
     from .again import compared
     from .options import load_options, video_request, worker_devices
 
     request, load = video_request(options), load_options(options, embedded=embedded)
     prompts, devices = read_prompts(options, again), worker_devices(options, load.device)
-    batch, stopping = _batch(options, load, request, prompts), Stopping()
+    batch, stopping = _batch(options, load, request, prompts), StopRequest()
     request = batch.request
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
@@ -214,7 +213,7 @@ def _batch(
     from ..pipeline.request import strength_of
     from .options import model_files
 
-    check_writable(options.output)
+    check_writable(options.output)  # before a model is looked for
     strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
     request = replace(request, strength=strength)
     same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private", "learned")
@@ -246,7 +245,7 @@ def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
         print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / CSV}")
 
 
-def exit_code(stopping: Stopping, *, whole: bool) -> int:
+def exit_code(stopping: StopRequest, *, whole: bool) -> int:
     """Return 0, or what shells expect of a program that Ctrl-C ended; then say how to go on.
 
     `whole`: whether everything was made by then.

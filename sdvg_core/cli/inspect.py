@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 
 from .shared import file_path
 
@@ -27,5 +28,5 @@ def run(options: argparse.Namespace) -> int:
     from ..pipeline.inspection import inspect_file
 
     found = inspect_file(options.file, values=options.values)
-    print(json.dumps(found.as_dict(), indent=2) if options.json else found)
+    print(json.dumps(asdict(found), indent=2) if options.json else found)
     return 0 if found.would_load else 2

@@ -15,7 +15,6 @@ from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.plan import plan_blocks, without_target
 from ..engine.router import ROUTER_PRESETS, RouterConfig
-from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..files.footage import count_frames
 from ..pipeline.options import LoadOptions, ModelOptions
@@ -142,24 +141,13 @@ def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
     always = {"vae", "text_encoder"}
     if request is None:
         return always | {"drafter", "target", "reward"}
-    if request.continue_from and request.router.policy in ("scripted", "random"):
+    if request.continue_from:
         return always  # who makes which block depends on how many the clip has
     router = request.router if has_target else without_target(request.router)
-    # A clip may hold all the blocks that are the target's whatever the policy, or that are never handed over.
-    lengths = {1, router.forced_blocks, router.whole_blocks} - {0} if request.continue_from else {0}
-    routes = [
-        plan_blocks(
-            router,
-            blocks=request.blocks,
-            block_frames={"drafter": 1, "target": 1},
-            given_frames=min(length, MOST_BLOCKS),
-            directions=request.directions,
-            takes=request.takes,
-        ).models_needed
-        for length in lengths
-    ]
+    sizes = {"drafter": 1, "target": 1}
+    plan = plan_blocks(router, blocks=request.blocks, block_frames=sizes, directions=request.directions)
     roles = {"drafter": "drafter", "target": "target", "reward": "scorer"}
-    return always | {role for role, name in roles.items() if all(getattr(asked, name) for asked in routes)}
+    return always | {role for role, name in roles.items() if getattr(plan.models_needed, name)}
 
 
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:

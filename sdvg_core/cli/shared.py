@@ -33,14 +33,6 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
-def share(text: str) -> float:
-    """Return a share. Argparse prints the error for text that is no number, such as a percentage."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"a share is a number such as 0.5, but got {text!r}; write that") from None
-
-
 def gigabytes(text: str) -> float | str:
     """Return an amount of memory, or a word for one. Argparse prints the error if it is neither."""
     try:
@@ -214,7 +206,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     )
     group.add_argument(
         "--budget",
-        type=share,
+        type=float,
         metavar="SHARE",
         help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +48,20 @@ MOST_FOLDERS = 999
 LONGEST_COMMAND = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Video:
     """One of the videos to make: what it should be, its folder, its prompts, and its identity.
 
-    `number`, `of`: its number and how many there are. `notes`: on its route, for its report. `steps`: denoising
-    steps per block. `unfinished`: whether a stopped run left blocks of it. `exists`: whether it is already
-    finished. `short`: whether it is, but with fewer blocks, because it was stopped as asked.
+    `notes`: on its route, for its report. `unfinished`: whether a stopped run left blocks of it. `exists`: whether
+    it is already finished. `short`: whether it is, but with fewer blocks, because it was stopped as asked.
     """
 
     number: int
-    of: int
     request: VideoRequest
     folder: Path
     prompt: PromptSchedule
     identity: Identity
-    notes: tuple[str, ...] = ()
-    steps: int = 4
+    notes: tuple[str, ...]
     unfinished: bool = False
     exists: bool = False
     short: bool = False
@@ -107,7 +103,7 @@ class Batch:
     command: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class BatchPlan:
     """Videos that can be made, as far as the models' headers tell. `batch`: with only the files that are needed.
 
@@ -122,7 +118,7 @@ class BatchPlan:
     resolved: ResolvedRequest
     needed: ModelSet
     videos: tuple[Video, ...]
-    embeddings: Mapping[str, Tensor] = field(default_factory=dict)
+    embeddings: Mapping[str, Tensor]
 
     @property
     def to_make(self) -> tuple[Video, ...]:
@@ -142,10 +138,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
 
     What a user should know is said on standard error. Raises `BadInput` for any unusable input.
     """
-    request, prompts, output = batch.request, batch.prompts, batch.output
+    request, prompts = batch.request, batch.prompts
     if batch.gate_prompt is not None:
         check_prompt(batch.gate_prompt)
-    check_writable(output)
+    check_writable(batch.output)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
     learned, gains, embeddings, of_learned = None, list[float](), dict[str, Tensor](), tuple[str, ...]()
@@ -161,40 +157,26 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     stated = [prompt.first for prompt in prompts]
     routed = [(request, "")] * len(stated)
     if learned or any(stated):
-        routed = route_prompts(request, stated, headers, resolved, learned, gains)
+        routed = route_prompts(stated, headers, resolved, learned, gains)
     routes = {one: resolved if one == request else resolve_files(one, headers) for one, _ in routed}
-    needed_by = {one: found.models_needed for one, found in routes.items()}
+    needed_by = {one: found.plan.models_needed for one, found in routes.items()}
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
     resolved, headers = routes[request], headers.restrict_to(needed)
-    wanted = [
-        (prompt, replace(one, seed=seed), (*of_learned, note), needed_files(batch.files, needed_by[one]))
-        for prompt, (one, note) in zip(prompts, routed, strict=True)
-        for seed in batch.seeds or (request.seed,)
-    ]
-    of = len(wanted)
-    numbered = batch.numbered or of > 1
-    batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
     of_models = dict.fromkeys(note for found in routes.values() for note in found.notes)
     for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
         sys.stderr.write(f"sdvg: {note}\n")
-    identities = [identify(files, batch.load, one, prompt, batch.gate_prompt) for prompt, one, _, files in wanted]
-    steps = len(headers.shape("target").timesteps)
-
-    def look(folder: Path) -> tuple[Video, ...]:
-        places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]
-        video, there = partial(Video, of=of, steps=steps), zip(places, wanted, identities, strict=True)
-        videos = tuple(
-            video(number=n, request=one, folder=place, prompt=prompt, identity=identity, notes=notes)
-            for n, (place, (prompt, one, notes, _), identity) in enumerate(there, 1)
-        )
-        if batch.overwrite:
-            return tuple(replace(video, unfinished=_left_of(video)) for video in videos)
-        return _look_for(videos, folder, request.blocks, batch.last, finished=batch.resume)
-
-    with _folder_for(output, look, only=batch.resume or batch.overwrite) as (folder, videos, notes):
-        of_all = partial(BatchPlan, headers=headers, resolved=resolved, needed=needed, embeddings=embeddings)
-        planned = of_all(folder=folder, batch=batch, videos=videos)
+    videos: list[Video] = []
+    for prompt, (one, note) in zip(prompts, routed, strict=True):
+        files = needed_files(batch.files, needed_by[one])
+        for seed in batch.seeds or (request.seed,):
+            own = replace(one, seed=seed)
+            identity = identify(files, batch.load, own, prompt, batch.gate_prompt)
+            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, (*of_learned, note)))
+    numbered = batch.numbered or len(videos) > 1
+    batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
+    with _folder_for(batch, videos) as (folder, found, notes):
+        planned = BatchPlan(folder, batch, headers, resolved, needed, found, embeddings)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_room(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
@@ -203,14 +185,13 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
 
 
 @contextmanager
-def _folder_for(
-    output: Path, look: Callable[[Path], tuple[Video, ...]], *, only: bool
-) -> Iterator[tuple[Path, tuple[Video, ...], list[str]]]:
-    """Hold the folder in which something of the videos is left, or else the first that `look` does not refuse.
+def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, tuple[Video, ...], list[str]]]:
+    """Hold the folder in which something of the videos is left, or else the first that has room for them.
 
     Yields it with its videos, and with lines that say why.
     """
-    others = range(2, 0 if only or output.name in ("", "..") else MOST_FOLDERS + 1)
+    output, only = batch.output, batch.resume or batch.overwrite or batch.output.name in ("", "..")
+    others = range(2, 0 if only else MOST_FOLDERS + 1)
     folders = [output, *(output.with_name(f"{output.name}-{number}") for number in others)]
     refused: list[BadInput] = []
     there = [folder for folder in folders if os.path.lexists(folder)]
@@ -218,38 +199,37 @@ def _folder_for(
         with ExitStack() as held:
             try:
                 held.enter_context(hold(folder))
-                videos = look(folder)
+                found = _look_for(batch, videos, folder)
             except BadInput as error:
                 refused.append(error)
                 continue
-            left = any(video.begun for video in videos)
+            left = any(video.begun for video in found)
             if begun and not left:
                 continue
             notes = []
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
                 notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
-            if left and not all(video.exists for video in videos):
+            if left and not all(video.exists for video in found):
                 notes.append(f"sdvg: this goes on with what an earlier call left in {folder}")
-            yield folder, videos, notes
+            yield folder, found, notes
             return
     raise refused[0]
 
 
-def _look_for(
-    videos: tuple[Video, ...], folder: Path, blocks: int, last: str | None, *, finished: bool
-) -> tuple[Video, ...]:
-    """Find what exists of videos in `folder`. `finished`: whether they may all be.
-
-    Raises `BadInput` if something else is in their place.
-    """
-    found = tuple(look_up(video, blocks, last) for video in videos)
-    if not any(video.begun for video in found) and found[0].folder != folder:
+def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Video, ...]:
+    """Find what exists of videos in `folder`. Raises `BadInput` if something else is in their place."""
+    placed = [replace(one, folder=folder / f"{one.number:04d}" if batch.numbered else folder) for one in videos]
+    if batch.overwrite:
+        return tuple(replace(video, unfinished=_left_of(video)) for video in placed)
+    found = tuple(look_up(video, batch.last) for video in placed)
+    if batch.numbered and not any(video.begun for video in found):
         other = any(_taken(path) or unfinished_blocks(path) for path in folder.glob("[0-9]" * 4))
         table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
         if other or table[0] != table[1]:  # a table of ours is two files
             raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
-    if not finished and all(video.exists for video in found) and (last is None or os.path.lexists(folder / last)):
+    last = batch.last is None or os.path.lexists(folder / batch.last)
+    if not batch.resume and last and all(video.exists for video in found):
         raise BadInput(f"this very request is finished in {folder}; name another folder, or add --overwrite")
     return found
 
@@ -284,7 +264,7 @@ def folder_in(reuse: Path, video: Video, *, numbered: bool) -> Path:
     return reuse / video.folder.name if numbered else reuse
 
 
-def look_up(video: Video, blocks: int, last: str | None = None) -> Video:
+def look_up(video: Video, last: str | None) -> Video:
     """Find what exists of a video. Raises `BadInput` if something else is in its place.
 
     `last`: a file without which nothing is finished.
@@ -308,7 +288,9 @@ def look_up(video: Video, blocks: int, last: str | None = None) -> Video:
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
     finished = ours and not unfinished
-    exists = finished and (folder / REPORT).exists() and len(read_report(folder / REPORT).blocks) == blocks
+    exists = (
+        finished and (folder / REPORT).exists() and len(read_report(folder / REPORT).blocks) == video.request.blocks
+    )
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
 
 

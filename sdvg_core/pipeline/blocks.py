@@ -25,11 +25,9 @@ from ..engine.store import Result, Store
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, OLD_BLOCKS, unfinished_blocks
 from ..report.record_json import record_from_dict, record_to_dict, take
-from .latents import DTYPES, METADATA, read_metadata
+from .latents import METADATA, read_metadata
 
 ROLES = ("drafter", "target")
-KEY_LENGTH = 64
-LATENTS_DIMS, SCORES_DIMS = 6, 2
 DIGEST, UNSEALED = "digest", "0" * 64
 """The field of a file's metadata, and its value until the file is sealed. Sorted, it comes first."""
 
@@ -110,16 +108,10 @@ def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
     digest = metadata.get(DIGEST)
     if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
         raise BadInput(f"a block must be as it was written, but {path.name} is not; make that video again")
-    fits = [
-        key
-        for key in file
-        if len(key) == KEY_LENGTH
-        and len(file.info[key].shape) in (LATENTS_DIMS, SCORES_DIMS)
-        and 0 not in file.info[key].shape
-        and file.info[key].dtype in DTYPES
-    ]
-    # Copies, because the file may be moved or replaced by this very run.
-    return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in fits}
+    # Nobody asks for what is no result of ours, and `engine.reuse` checks every shape. Copies, because the file may
+    # be moved or replaced by this very run.
+    some = [key for key in file if (shape := file.info[key].shape) and shape[0]]
+    return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in some}
 
 
 def write_block(path: Path, results: Mapping[str, Result], metadata: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ class ControlFootage:
         kept, own = kept.to(made), self.footage.fill(frames, first=first).to(made)
         return made * (1 - kept) + own * kept
 
-    def _made(self, frames: int, first: int = 0) -> Tensor:
+    def _made(self, frames: int, first: int) -> Tensor:
         """Return the mask of frames of the video, `1 f 1 h w`: 1 where pixels are made, 0 where kept."""
         if self.mask is None:
             return torch.ones(1, frames, 1, *self.footage.pixels.shape[2:])

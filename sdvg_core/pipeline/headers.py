@@ -93,11 +93,6 @@ class Headers:
         """
         return len({model.weights for model in self.models.values()}) < len(self.models)
 
-    @property
-    def controlled(self) -> dict[str, int]:
-        """By role, how many blocks its control module has."""
-        return {role: model.control_blocks for role, model in self.models.items() if model.control_blocks}
-
     def restrict_to(self, needed: ModelSet) -> Headers:
         """Return them without the models that a run does not ask for."""
         models = {role: model for role, model in self.models.items() if getattr(needed, role)}

@@ -95,9 +95,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _short(value: str | None, limit: int = 40) -> str:
+def _short(value: str | None) -> str:
     text = "nothing" if value is None else value
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
 # --- of the parts, for the keys of re-use

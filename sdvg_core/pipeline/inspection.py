@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ class Inspection:
 
     file: str
     kind: str
-    layout: str
-    parameters: int
-    dtypes: Mapping[str, int]
+    layout: str = ""
+    parameters: int = 0
+    dtypes: Mapping[str, int] = field(default_factory=dict)
     would_load: bool
     key_style: str = ""
     quantisation: str = ""
@@ -85,16 +85,10 @@ class Inspection:
     notes: tuple[str, ...] = ()
     values: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the same for JSON."""
-        return {**dataclasses.asdict(self), "dtypes": dict(self.dtypes)}
-
     def __str__(self) -> str:
-        """Return the same for people, one finding per line."""
-        return "\n".join(f"{label:<13}{value}" for label, value in self._lines() if value)
-
-    def _lines(self) -> list[tuple[str, str]]:
+        """Return it for people, one finding per line."""
         dtypes = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
+        unused = ", ".join(self.unused[:3]) + (f" and {len(self.unused) - 3} more" if self.unused[3:] else "")
         lines = [
             ("file", self.file),
             ("kind", self.kind),
@@ -105,28 +99,25 @@ class Inspection:
             ("numbers", f"{self.parameters:,}" if self.parameters else ""),
             ("tensors", dtypes),
             ("quantised", self.quantisation),
-            (
-                "unused",
-                ", ".join(self.unused[:3]) + (f" and {len(self.unused) - 3} more" if self.unused[3:] else ""),
-            ),
+            ("unused", unused),
             ("would load", "yes" if self.would_load else f"no: {self.reason}"),
             ("values", self.values),
             ("preset", f"{self.preset} (by its {'name' if self.model else 'size'})" if self.preset else ""),
             ("model", self.model),
             ("licence", self.licence),
+            *(("note", note) for note in self.notes),
         ]
-        return lines + [("note", note) for note in self.notes]
+        return "\n".join(f"{label:<13}{value}" for label, value in lines if value)
 
 
 NOT_READ = "not read; NaN or infinity in them would be refused when it is loaded (inspect --values looks)"
 
 
-def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
+def inspect_file(path: Path, *, values: bool = False) -> Inspection:
     """Say what a file is. `values`: also read every tensor, and look for NaN and infinity.
 
     Raises `BadInput` if it cannot be opened as weights at all.
     """
-    path = Path(path)
     if written := _written(path):
         return written
     shared: tuple[str, ...] = ()
@@ -140,39 +131,37 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
     if not found.would_load:
         return found
     if not values:
-        return dataclasses.replace(found, values=NOT_READ)
+        return replace(found, values=NOT_READ)
     bad = first_not_finite(file, fp8=True)
     if bad is None:
-        return dataclasses.replace(found, values="all finite")
+        return replace(found, values="all finite")
     reason = f"weights must be finite, but {printable(bad)} holds NaN or infinity; fetch the file again"
-    return dataclasses.replace(found, would_load=False, reason=reason, values="not all finite")
+    return replace(found, would_load=False, reason=reason, values="not all finite")
 
 
 def _written(path: Path) -> Inspection | None:
     """Return what a file of a finished video is; None for any other. Raises `BadInput` if it is damaged."""
     path = path / REPORT if (path / REPORT).is_file() else path
-    said: dict[str, Any] = {"file": path.name, "layout": "", "parameters": 0, "dtypes": {}}
+    ours = partial(Inspection, file=path.name, would_load=True)
     if path.suffix == ".json" and not path.name.endswith(".index.json"):
         report = read_report(path)
         notes = (*map(printable, summarise(report).splitlines()), f"generate --from {path} makes this video again.")
-        return Inspection(kind="report of a video", would_load=True, notes=notes, **said)
+        return ours(kind="report of a video", notes=notes)
     if path.suffix == ".mp4" and path.is_file():
         notes = (f"generate --continue-from {path} extends it, and --restyle {path} makes it anew by a prompt.",)
         size = f"{count(count_frames(path), 'pixel frame')} at 16 a second"
-        return Inspection(kind="video", size=size, would_load=True, notes=notes, **said)
+        return ours(kind="video", size=size, notes=notes)
     if path.suffix != ".safetensors" or METADATA not in (file := open_weights(path)).metadata:
         return None
     if KEY not in file:
         notes = ("generate --reuse with its folder takes blocks from it.",)
-        return Inspection(
-            kind="blocks of a video", size=f"{len(file)} results", would_load=True, notes=notes, **said
-        )
+        return ours(kind="blocks of a video", size=f"{len(file)} results", notes=notes)
     saved = load_latents(path)
     _, _, frames, height, width = saved.latents.shape
     noted = ", ".join(f"{name} {saved.metadata[name]}" for name in ("seed", "fps") if name in saved.metadata)
     size = f"{count(frames, 'latent frame')} of {width}x{height}" + (f", {printable(noted):.80}" if noted else "")
     notes = (f"generate --continue-from {path} continues the video.",)
-    return Inspection(kind="latents of a video", size=size, would_load=True, notes=notes, **said)
+    return ours(kind="latents of a video", size=size, notes=notes)
 
 
 def _inspect_header(

@@ -32,7 +32,7 @@ HASH, DIGEST, METRIC = map(re.compile, ("[0-9a-f]{16}", "[0-9a-f]{64}", "[a-z_]{
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Learned:
+class GainModel:
     """What prompts gain from the target, learned from a study.
 
     `mean`, `deviation`, `weights`: `(c,)`, of the prompts' mean embeddings. `bias`: the mean gain, target-only less
@@ -131,7 +131,7 @@ def pooled(embedding: Tensor) -> Array:
     return mean
 
 
-def open_learned(path: Path) -> Learned:
+def open_learned(path: Path) -> GainModel:
     """Read what `study --learn` wrote, or anybody else: raises `BadInput` unless every value is sound."""
     if path.suffix not in SAFETENSORS:
         raise BadInput(f"{path.name} is no learned route; {ADVICE}, which ends in {SAFETENSORS[0]}")
@@ -163,23 +163,23 @@ def open_learned(path: Path) -> Learned:
     )
     if not sound:
         raise BadInput(f"{path.name} has values that no learned route has; {ADVICE}")
-    return Learned(name=path.name, **values, **of)
+    return GainModel(name=path.name, **values, **of)
 
 
 def route_prompts(
-    request: VideoRequest,
     stated: Sequence[int],
     headers: Headers,
     resolved: ResolvedRequest,
-    learned: Learned | None = None,
-    gains: Sequence[float] = (),
+    learned: GainModel | None,
+    gains: Sequence[float],
 ) -> list[tuple[VideoRequest, str]]:
     """Return the request of each prompt's video, and a note on its route, perhaps empty.
 
     A budget is spent over all of them: those that state their first blocks take them, the others share the rest.
-    `stated`: by prompt, how many; 0 for none. `resolved`: what the request comes to. `gains`: of the prompts that
-    state none, if the route is learned. Raises `BadInput` for more first blocks than a video has.
+    `stated`: by prompt, how many; 0 for none. `resolved`: what the request of all comes to. `gains`: of the prompts
+    that state none, if the route is learned. Raises `BadInput` for more first blocks than a video has.
     """
+    request = resolved.request
     if max(stated) > request.blocks:
         stating = f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}"
         raise BadInput(f"{stating}; state fewer")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -27,7 +26,7 @@ from ..devices.device import check_device, dtype_name, parse_dtype
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
 from ..engine.plan import ModelSet
-from ..engine.protocols import Engine, VideoCodec
+from ..engine.protocols import BlockGenerator, Engine, VideoCodec
 from ..errors import BadInput
 from ..plan.choose import Plan, plan
 from ..plan.sizes import GB
@@ -49,15 +48,15 @@ SHARE_TO_PLAN = 0.94
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
-    """The models of a run in memory.
+    """The models of a run in memory, or in place of one what stands in for it.
 
     `judge`: what decodes drafts, None for the codec. `parts`: what the report says of them. `device`: of the
     transformers; `side`: of text encoder, VAE and scorer. `by_files`: what the results depend on, as far as the
     files tell. `plan`: of the memory, if there was one.
     """
 
-    drafter: Wan | None
-    target: Wan | None
+    drafter: Wan | BlockGenerator | None
+    target: Wan | BlockGenerator | None
     codec: VideoCodec
     scorer: ImageRewardScorer | None
     judge: VideoCodec | None = None
@@ -70,7 +69,8 @@ class Models:
     @property
     def wans(self) -> dict[str, Wan]:
         """The transformers, by role."""
-        return {role: wan for role, wan in (("drafter", self.drafter), ("target", self.target)) if wan}
+        both = {"drafter": self.drafter, "target": self.target}
+        return {role: wan for role, wan in both.items() if isinstance(wan, Wan)}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -94,19 +94,16 @@ class Models:
         of_scorer = {"scorer": f"{self.by_files.scorer} {digest(self.scorer.model)}"} if self.scorer else {}
         return replace(self.by_files, **of_wans, **of_scorer)
 
-    def build(
-        self, *, needed: ModelSet = EVERYTHING, parts: Mapping[str, Any] = MappingProxyType({}), **options: Any
-    ) -> Engine:
+    def build(self, *, needed: ModelSet = EVERYTHING, **options: Any) -> Engine:
         """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded.
 
-        `needed`: the models that the video may ask for. `parts`: by role, what stands in for what was loaded.
-        `options`: see `build_engine`.
+        `needed`: the models that the video may ask for. `options`: see `build_engine`.
         """
         return build_engine(
-            parts.get("drafter", self.drafter) if needed.drafter else None,
-            parts.get("target", self.target) if needed.target else None,
-            parts.get("codec", self.codec),
-            parts.get("scorer", self.scorer) if needed.scorer else None,
+            self.drafter if needed.drafter else None,
+            self.target if needed.target else None,
+            self.codec,
+            self.scorer if needed.scorer else None,
             judge=self.judge if needed.scorer else None,
             **options,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -56,11 +56,9 @@ class ModelOptions:
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """
         base = self.named(found.weights.path) or guess_preset(found.config)
-        apart = ("preset", "schedule", "weights")
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
-        changes = {name: value for name, value in own.items() if value is not None}
-        preset = base.replace(**changes)
-        preset = replace(preset, schedule=self.schedule or schedule or preset.schedule)
+        own = {name: value for name, value in asdict(self).items() if value is not None}
+        del own["preset"], own["weights"]
+        preset = replace(base, **{**own, "schedule": self.schedule or schedule or base.schedule})
         for chosen in (preset.schedule, preset.first_schedule):
             get_schedule(chosen or preset.schedule)
         return preset

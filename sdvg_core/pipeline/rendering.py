@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..causal_wan.generator import go_on
 from ..devices.device import device_clock, versions_on
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse
@@ -16,6 +15,7 @@ from ..files.outputs import BLOCKS, FILES, LATENTS, PICTURE, REPORT, VIDEO, Stag
 from ..files.video import Mp4Writer
 from ..report.assemble import FAST_NOTE, assemble_report, notes_on
 from ..report.picture import route_picture
+from ..report.progress import RouteBar
 from ..report.run_report import RunReport
 from ..text.prompts import Conditions
 from .blocks import BlockFiles
@@ -34,27 +34,24 @@ def render(
     conditions: Conditions,
     staging: Staging,
     digest: str,
-    on_block: Callable[[BlockRecord], None],
+    bar: RouteBar,
     *,
-    on_pass: Callable[[str], None] = go_on,
-    on_delivery: Callable[[int], None] = lambda blocks_left: None,
     reuse: Sequence[Path] = (),
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = bool,
     private: bool = False,
 ) -> RunReport:
     """Make one video; write video, latents, report, picture and blocks into `staging`; return the report.
 
     Each block is on the disk once it is committed. Blocks that are there already are not made again, nor those of
-    the videos in the folders `reuse`. `digest`: of the request, which marks the latents. `on_pass`: called before
-    every forward pass; `on_delivery`: before every block that is decoded after the last one was made, with how many
-    there are left. `stop`: asked after every block whether to end there. `private`: whether the report has a hash
-    in place of each prompt; the picture has none.
+    the videos in the folders `reuse`. `digest`: of the request, which marks the latents. `bar`: shows it. `stop`:
+    asked after every block whether to end there. `private`: whether the report has a hash in place of each prompt;
+    the picture has none.
     """
     files = {name: staging.path(name) for name in FILES}
     store, blocks = Store(), BlockFiles(files[BLOCKS], loaded.by_files)
     blocks.recall(store, *reuse)
     store.begin_run()
-    engine = loaded.build(needed=resolved.models_needed, before_pass=on_pass)
+    engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
     reusing, clock = Reuse(store=store, identities=loaded.identities), device_clock(loaded.device, loaded.side)
     run, request = resolved.run(engine, conditions, reusing, clock), resolved.request
     # Blocks from before this very run was interrupted keep the seconds they took.
@@ -71,10 +68,10 @@ def render(
                 store.drop(used)  # it is on the disk, and no later block asks for it
                 if shown.record.reused and not records[-1].reused:
                     resumed = len(records)
-                on_block(shown.record)
+                bar.block(shown.record)
             if shown.left:
                 began = began or run.clock()
-                on_delivery(shown.left)
+                bar.delivering(shown.left)
             for delivered in shown.delivered:
                 pixels = delivered.frames()
                 video.add(resolved.control.paste(pixels, frames) if resolved.control else pixels)
@@ -87,10 +84,14 @@ def render(
         noted[STILL] = run.still
     history = shown.timeline.history
     save_latents(files[LATENTS], history.latents(0, history.frames), noted)
-    report = replace(
-        _report(loaded, run, resolved, conditions, records, resumed, blocks.damaged, again=bool(reuse)),
-        delivery_seconds=delivery_seconds,
-    )
+    more = []
+    if reuse and not run.reused:
+        more.append("Nothing of the earlier video could be used again: it followed from something else.")
+    if resumed:
+        more.append(f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.")
+    if blocks.damaged:
+        more.append(f"Not as they were written, and so not used again: {', '.join(blocks.damaged[:MOST_TOLD])}.")
+    report = replace(_report(loaded, run, resolved, conditions, records, more), delivery_seconds=delivery_seconds)
     hidden = report.without_prompts()
     report = hidden if private else report
     files[REPORT].write_text(report.to_json(), encoding="utf-8")
@@ -104,19 +105,10 @@ def _report(
     resolved: ResolvedRequest,
     conditions: Conditions,
     records: Sequence[BlockRecord],
-    resumed: int,
-    damaged: Sequence[str],
-    *,
-    again: bool,
+    more: Iterable[str],
 ) -> RunReport:
+    """Return the report of a run. `more`: notes on what was used again."""
     request, texts = resolved.request, [condition.gate_text for _, condition in conditions.entries]
-    notes = resolved.notes + notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes)
-    if again and not run.reused:
-        notes += ("Nothing of the earlier video could be used again: it followed from something else.",)
-    if resumed:
-        notes += (f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.",)
-    if damaged:
-        notes += (f"Not as they were written, and so not used again: {', '.join(damaged[:MOST_TOLD])}.",)
     named = {name: getattr(request, name) for name in (*BEGINNINGS, *OF_CONTROL)}
     named = {name: value.name if isinstance(value, Path) else value for name, value in named.items()}
     return assemble_report(
@@ -125,7 +117,7 @@ def _report(
         loaded.parts,
         fps=request.fps,
         versions=versions_on(loaded.parts.device),
-        notes=notes,
+        notes=(*resolved.notes, *notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes), *more),
         **{name: named[name] for name in BEGINNINGS},
         strength=request.strength,
         colour_hold=request.colour_hold,

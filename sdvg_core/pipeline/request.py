@@ -15,7 +15,6 @@ from ..engine.control import ControlClip, check_control_strength
 from ..engine.drift import check_hold
 from ..engine.noise import check_seed
 from ..engine.plan import (
-    ModelSet,
     RunPlan,
     check_compatible,
     check_directions,
@@ -127,11 +126,6 @@ class ResolvedRequest:
     controls: tuple[ControlClip, ...] = ()
     notes: tuple[str, ...] = ()
 
-    @property
-    def models_needed(self) -> ModelSet:
-        """The models that its blocks may ask for."""
-        return self.plan.models_needed
-
     def given(self, codec: VideoCodec) -> tuple[Tensor | None, Tensor | None]:
         """Return the latents before the first new block, `b c t h w`, and the clip's own pixels, `1 f c h w`.
 
@@ -151,17 +145,6 @@ class ResolvedRequest:
         latents = codec.encode(torch.cat([pixels[:, :1].expand(-1, held, -1, -1, -1), pixels], dim=1))
         return latents, None if self.plan.still else pixels
 
-    def source(self, codec: VideoCodec) -> Tensor | None:
-        """Return the latents that the blocks restyle, `b c t h w`, or None."""
-        if not self.footage or not self.plan.strengths:
-            return None
-        return codec.encode(self.footage.fill(_frames(self.plan.spans[-1].stop, codec.temporal_stride)))
-
-    def obeyed(self, codec: VideoCodec) -> tuple[ControlClip, ...]:
-        """Return the controls of its blocks, as the models take them."""
-        of_pixels = (self.control.clip(codec, self.plan.spans[-1].stop),) if self.control else ()
-        return (*self.controls, *of_pixels)
-
     def run(
         self,
         engine: Engine,
@@ -170,7 +153,11 @@ class ResolvedRequest:
         clock: Callable[[], float],
     ) -> Run:
         """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
-        given, shown = self.given(engine.codec)
+        codec, end, source = engine.codec, self.plan.spans[-1].stop, None
+        given, shown = self.given(codec)
+        if self.footage and self.plan.strengths:
+            source = codec.encode(self.footage.fill(_frames(end, codec.temporal_stride)))
+        of_pixels = (self.control.clip(codec, end),) if self.control else ()
         return make_run(
             engine,
             self.plan,
@@ -180,8 +167,8 @@ class ResolvedRequest:
             height=self.height,
             drafter_context=self.request.drafter_context,
             given=given,
-            source=self.source(engine.codec),
-            controls=self.obeyed(engine.codec),
+            source=source,
+            controls=(*self.controls, *of_pixels),
             shown=shown,
             reuse=reuse,
             colour_hold=self.request.colour_hold,
@@ -211,8 +198,6 @@ def resolve_request(
     """
     if not headers.models:
         raise BadInput(NO_MODEL)
-    if sum((clip is not None, read_image is not None, read_footage is not None)) > 1:
-        raise BadInput(TWO_STARTS)
     vae, patch = headers.vae, next(iter(headers.models.values())).config.patch_size[1]
     stride = vae.spatial_stride
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
@@ -311,8 +296,8 @@ ALONE = {"drafter": "always-target", "target": "always-draft with no forced bloc
 
 def _check_controlled(headers: Headers, every: Headers) -> None:
     """Raise `BadInput` unless every model of the route has a control module. `every`: the models there are."""
-    for role in headers.models:
-        if role not in headers.controlled:
+    for role, model in headers.models.items():
+        if not model.control_blocks:
             way = f"choose {ALONE[role]}" if len(every.models) > 1 else "leave the control out"
             raise BadInput(f"the {role} has no control module; load one for it, or {way}")
 
@@ -396,7 +381,7 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
         vae=headers.vae.planned_as,
         judge=headers.judge.planned_as if headers.judge else None,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
-        control=headers.controlled,
+        control={role: model.control_blocks for role, model in headers.models.items() if model.control_blocks},
     )
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -129,14 +129,13 @@ class Streamer:
         known = files.reward is not None or scorer is not None
         models = {role: of_files.get(role, shape) for role in roles}
         self._headers = replace(self._headers, models=models, scorer=known)
-        self._router, self._parts = own.pop("router", None), checked_parts(own, self._headers.vae)
-        self._encoder = load_encoder(files, options) if keep_text_encoder else None
+        self._router, parts = own.pop("router", None), checked_parts(own, self._headers.vae)
+        encode = load_encoder(files, options) if keep_text_encoder else None
+        self._embed = lru_cache(MOST_PROMPTS)(encode or (lambda text: load_encoder(files, options)(text)))
         from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
         files = replace(files, reward=None) if scorer else files
-        self._loaded = load_models(files, options, from_files)
+        self._loaded = replace(load_models(files, options, from_files), **parts)
         self._own_notes = tuple(note_on(role, part) for role, part in given.items() if part is not None)
-        self._files, self._options = files, options
-        self._embeddings: OrderedDict[str, Tensor] = OrderedDict()
         self._lock = threading.Lock()
         self._newest: Callable[[], Stream | None] = lambda: None
 
@@ -182,19 +181,10 @@ class Streamer:
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Anew for every video, and freed with it: it holds the keys and values.
-        engine = self._loaded.build(needed=resolved.models_needed, parts=self._parts, before_pass=before_pass)
+        engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
         clock, of = device_clock(self._loaded.device, self._loaded.side), resolved.request.blocks
         run = resolved.run(engine, conditions, None, clock)
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)
                 yield StreamedBlock(number=number, of=of, frames=frames, record=emitted.record)
-
-    def _embed(self, text: str) -> Tensor:
-        if text not in self._embeddings:
-            encode = self._encoder or load_encoder(self._files, self._options)
-            self._embeddings[text] = encode(text)
-        self._embeddings.move_to_end(text)
-        while len(self._embeddings) > MOST_PROMPTS:
-            self._embeddings.popitem(last=False)
-        return self._embeddings[text]

@@ -1,43 +1,52 @@
-"""Videos with models that are loaded once: each in its own folder, and resumable."""
+"""Videos with models that are loaded once: each in its own folder, and resumable.
+
+Several devices make many of them: each video whole on one worker, bit for bit what a single process makes.
+"""
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
+import torch
+from safetensors.torch import load, save
 from torch import Tensor
+from tqdm import tqdm
 
 from ..checkpoints.model_files import ModelFiles
+from ..devices.workers import Stop, spread
 from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blocks
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import one_prompt
-from .batch import Batch, Video, folder_in, plan_videos
-from .headers import Headers
+from .batch import Batch, Video, folder_in, needed_files, plan_videos
+from .headers import Headers, check_models
 from .identity import digest_of
 from .loading import load_models, plan_memory
 from .options import LoadOptions
 from .rendering import render
 from .request import ResolvedRequest, VideoRequest, resolve_files
-from .table import VideoTable
+from .table import Row, VideoTable
+
+Task = tuple[Video, bytes]
+"""A video, and the embeddings of its prompts; tensors would be sent as handles to memory."""
 
 
-class Stopping:
-    """Whether to end after the block in the making. The first Ctrl-C asks for that, the second stops at once.
+class StopRequest:
+    """Whether to end after the block in the making. The first Ctrl-C asks for that, the second stops at once."""
 
-    `then`: what the first one does, for whoever pressed it.
-    """
-
-    def __init__(self, then: str = "stops after this block and keeps the video") -> None:
-        self.asked, self._then = False, then
+    def __init__(self) -> None:
+        self.asked = False
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -50,7 +59,7 @@ class Stopping:
         def hear(number: int, frame: FrameType | None) -> None:
             self.asked = True
             signal.signal(signal.SIGINT, usual)
-            sys.stderr.write(f"\nsdvg: {self._then}; Ctrl-C again stops at once\n")
+            sys.stderr.write("\nsdvg: stops after this block and keeps the video; Ctrl-C again stops at once\n")
 
         signal.signal(signal.SIGINT, hear)
         try:
@@ -75,18 +84,16 @@ def make_video(
 def make_videos(
     batch: Batch,
     *,
-    stopping: Stopping | None = None,
+    stopping: StopRequest | None = None,
     say: Callable[[str], None] = lambda line: None,
-    on_plan: Callable[[ModelSet], None] = lambda needed: None,
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make the videos of a batch; return each folder and report.
 
     Only models are loaded that a block may ask for. `stopping`: hears whether to end after the block in the making,
-    and not to begin another video. `say`: hears what is being loaded, which may take minutes. `on_plan`:
-    hears which models are needed, before they are. Next to numbered folders there is a table.
+    and not to begin another video. `say`: hears what is being loaded, which may take minutes. Next to numbered
+    folders there is a table.
     """
     with plan_videos(batch) as planned:
-        on_plan(planned.needed)
         batch, files = planned.batch, planned.batch.files
         table = VideoTable(planned) if batch.numbered else None
         made = {}
@@ -97,17 +104,44 @@ def make_videos(
             loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
             maker = VideoMaker(batch, planned.headers, planned.resolved)
+            steps = len(planned.headers.shape("target").timesteps)
+        hears, stopping = (stopping.heard, stopping) if stopping else (nullcontext, StopRequest())
         for video in planned.to_make:
-            if stopping and stopping.asked:
+            if stopping.asked:
                 break
-            with stopping.heard() if stopping else nullcontext():
-                bar = _shown(video, batch.request.blocks)
-                report = maker.make(video, embeddings, bar, lambda: stopping is not None and stopping.asked)
+            with hears():
+                report = maker.make(
+                    video, embeddings, _shown(video, len(planned.videos), steps), lambda: stopping.asked
+                )
             made[video.folder] = report
             if table:
                 table.made(video.number, report)
         there = [v for v in planned.videos if v.folder in made or v.exists]
         return [(v.folder, made.get(v.folder) or read_report(v.folder / REPORT)) for v in there]
+
+
+def make_many(
+    batch: Batch, devices: Sequence[str], *, ray: str | None = None, most: int | None = None, stopping: StopRequest
+) -> tuple[Path, tuple[Row, ...]]:
+    """Make the videos of a batch in numbered folders; return their table's folder, and its rows.
+
+    `devices`, `ray`, `most`: of the workers, see `spread`. The others go on if a video is refused. There is a line
+    on standard error for every video. `stopping`: hears whether to begin no other video and to end those under way
+    after a block. Raises `BadInput` for any unusable input, or if a worker cannot load the models.
+    """
+    batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
+    with plan_videos(batch) as planned, stopping.heard():
+        table, videos = VideoTable(planned), planned.to_make
+        texts = planned.embed()
+        tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
+        batch = replace(batch, request=planned.batch.request)
+        opener = partial(open_worker, batch, torch.get_num_threads(), planned.needed)
+        done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
+        for (video, _), made in tqdm(done, total=len(videos), unit="video", disable=None):
+            row = table.made(video.number, made)
+            said = row.error or f"{row.route}, {row.seconds:.1f} s"
+            tqdm.write(f"video {row.folder} {row.state}: {said}", file=sys.stderr)
+        return planned.folder, table.rows
 
 
 class VideoMaker:
@@ -154,23 +188,44 @@ class VideoMaker:
                 video.prompt.conditions(embeddings, batch.gate_prompt),
                 staging,
                 digest_of(video.identity),
-                bar.block,
-                on_pass=bar.step,
-                on_delivery=bar.delivering,
+                bar,
                 reuse=reuse,
                 stop=stop,
                 private=batch.private,
             )
 
 
+def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
+    """Load the models that are `needed`, and return what makes one video after the other with them.
+
+    `batch`: with all files, for a budget goes by models it may not use. `threads`: of the caller, for the rounding
+    of a CPU hangs on their number.
+    """
+    torch.set_num_threads(threads)
+    batch = replace(batch, load=replace(batch.load, device=device))
+    checked = check_models(batch.files, batch.load)
+    batch = replace(batch, files=needed_files(batch.files, needed))
+    maker = VideoMaker(batch, checked.restrict_to(needed), resolve_files(batch.request, checked))
+
+    def make(task: Task, stop: Stop) -> RunReport:
+        video, embeddings = task
+        try:
+            return maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise BadInput(f"out of memory ({str(error)[:80]}); choose a smaller size") from None
+
+    return make
+
+
 @contextmanager
-def _shown(video: Video, blocks: int) -> Iterator[RouteBar]:
+def _shown(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
     """Show a bar on standard error while a video is made; whatever stops it, say what is kept of it."""
+    blocks = video.request.blocks
     try:
-        with closing(RouteBar(blocks, steps=video.steps)) as bar:
+        with closing(RouteBar(blocks, steps=steps)) as bar:
             yield bar
     except BaseException as error:
-        kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
+        kept = [f"{video.number - 1} of {of} videos"] if video.number > 1 else []
         if made := len(unfinished_blocks(video.folder)):
             kept.append(f"{made} of {blocks} blocks of {video.folder}")
         if kept:

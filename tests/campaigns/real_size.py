@@ -72,10 +72,8 @@ def main() -> int:
     layers = range(WAN_1_3B.num_layers) if options.streamed else ()
     loaded = load_wan(path, dtype=torch.bfloat16, streamed=layers)
     read = time.perf_counter() - began
-    preset = get_preset("self-forcing-1.3b").replace(
-        schedule=",".join(str(1000 - 250 * n) for n in range(options.steps))
-    )
-    wan = replace(loaded, preset=preset)
+    schedule = ",".join(str(1000 - 250 * n) for n in range(options.steps))
+    wan = replace(loaded, preset=replace(get_preset("self-forcing-1.3b"), schedule=schedule))
     codec = argparse.Namespace(encode=None)
     engine = build_engine(wan, None, codec, None)  # type: ignore[arg-type]
     condition = Condition(torch.zeros(1, 512, 4096), "", "")

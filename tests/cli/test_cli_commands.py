@@ -22,13 +22,6 @@ def test_inspect_says_what_a_file_is(files, capsys):
     assert "no weight file at" in refused(capsys, ["inspect", "nowhere.safetensors"])
 
 
-def test_inspect_ends_with_2_for_a_file_that_no_run_would_load(files, tmp_path, capsys):
-    weights = {**load_file(files.target), "lora_te.down.lora_A.weight": torch.ones(1)}
-    save_file(weights, tmp_path / "with_a_lora.safetensors")
-    assert main(["inspect", str(tmp_path / "with_a_lora.safetensors")]) == 2
-    assert "would load   no: with_a_lora.safetensors holds a LoRA" in capsys.readouterr().out
-
-
 def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
     asked = ["--prompt", "a ball", "--blocks", "2", "--policy", "always-draft"]
     assert main([*options(files), *SMALL, *asked, "--output", str(tmp_path)]) == 0

@@ -23,7 +23,6 @@ from sdvg_core.pipeline import batch, videos
         (["--policy", "scripted", "--script", "ra"], "the script ends before block 9"),
         (["--policy", "scripted", "--script", "raax"], "letters besides a, r, d, t"),
         (["--seed", "-1"], "is not a whole number from 0"),
-        (["--fps", "0"], "fps"),
         (["--drafter-settings", "block-frames=0"], "block_frames"),
         (["--target-settings", "block-frames=1"], "do not divide the target's (3 and 1 latent frames)"),
         (
@@ -33,9 +32,7 @@ from sdvg_core.pipeline import batch, videos
         (["--target-settings", "first-schedule=five"], "four-step"),
         (["--target-settings", "recache=yes"], "recompute keeps no window"),
         (["--device", "cuda:7"], "this machine has no device"),
-        (["--device", "gpu"], "a device is cpu, cuda"),
         (["--handover", "9"], "handover is 9 of 2"),
-        (["--budget", "2"], "a budget must be a share"),
         (["--budget", "0.5", "--policy", "reward"], "--budget chooses who makes which block"),
         (["--policy", "reward", "--forced-blocks", "-1"], "forced_blocks is -1; give 0 or more"),
         (["--dtype", "text=float16"], "bfloat16 or float32"),

@@ -10,8 +10,9 @@ from cli_runs import OUTPUTS, SMALL, generate, names, options, report
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import hold
-from sdvg_core.pipeline import comparison, videos
+from sdvg_core.pipeline import videos
 from sdvg_core.pipeline.batch import _command
+from sdvg_core.report import picture
 from sdvg_core.report.progress import RouteBar
 
 BALL = ("--prompt", "a red ball", "--blocks", "2")
@@ -231,7 +232,7 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as planted:
-        planted.setattr(comparison, "compare_videos", stop)
+        planted.setattr(picture, "side_by_side", stop)
         assert main([*DEMO, "--output", str(out)]) == 130
     made = {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")}
     assert main([*DEMO, "--output", str(out)]) == 0

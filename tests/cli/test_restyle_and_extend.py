@@ -109,16 +109,6 @@ def test_light_keeps_more_of_the_clip_than_strong(clip, tmp_path):
     assert found[3] < found[4]
 
 
-def test_a_restyled_video_is_made_again_from_its_report(clip, tmp_path, capsys):
-    words = ["--restyle", str(clip / "video.mp4"), "--strength", "strong", "--blocks", "1"]
-    assert main([*BASE, PROMPT, *words, "--output", str(tmp_path / "one")]) == 0
-    again = ["generate", "--from", str(tmp_path / "one"), "--output", str(tmp_path / "two")]
-    assert main(again) == 2
-    assert "began from video.mp4; add --restyle FILE" in capsys.readouterr().err
-    assert main([*again, *words[:2]]) == 0
-    assert "bit for bit" in capsys.readouterr().out
-
-
 def test_what_fills_no_block_is_held_or_left_out_and_told(tmp_path, capsys):
     assert [blocks_in(frames) for frames in (80, 81, 82, 5)] == [7, 7, 7, 1]
     write_mp4(tmp_path / "clip.mp4", torch.rand(1, 3, 64, 64).expand(5, -1, -1, -1), fps=16)

@@ -126,7 +126,7 @@ def by_streamer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Tens
     monkeypatch.setattr(ResolvedRequest, "run", noted_run)
     monkeypatch.setattr(Run, "blocks", noted_blocks)
     shown = [block.record for block in streamer.stream(request, PROMPT)]
-    report = rendering._report(streamer._loaded, *resolved[0], shown, 0, [], again=False)
+    report = rendering._report(streamer._loaded, *resolved[0], shown, ())
     return torch.cat([block.block.latents for block in emitted], dim=2), report.as_dict()
 
 

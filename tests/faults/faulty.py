@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -103,8 +104,9 @@ def make_video(
     conditions: Conditions = CONDITIONS,
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
+    bar: Any = SimpleNamespace(block=on_block, step=None, delivering=lambda left: None)
     with staged_outputs(folder, {"request": IDENTITY}) as staging:
-        return render(loaded, resolve(request), conditions, staging, "", on_block)
+        return render(loaded, resolve(request), conditions, staging, "", bar)
 
 
 def resolve(request: VideoRequest) -> ResolvedRequest:

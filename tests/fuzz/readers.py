@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -60,7 +60,7 @@ def read_weights(path: Path) -> None:
     for name in file:
         assert file[name].shape == file.info[name].shape
     found = inspect_file(path)
-    json.dumps(found.as_dict())
+    json.dumps(asdict(found))
     assert all(c.isprintable() or c == "\n" for c in str(found)), "inspect prints characters that are no text"
 
 

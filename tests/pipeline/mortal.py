@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sdvg_core.devices.workers import Stop
-from sdvg_core.pipeline.many import Task, open_worker
+from sdvg_core.pipeline.videos import Task, open_worker
 from sdvg_core.report.run_report import RunReport
 
 GRAVE, VICTIM = "SDVG_TEST_GRAVE", "SDVG_TEST_VICTIM"

@@ -80,18 +80,6 @@ def test_what_stands_before_the_video_shows_the_controls_first_frame():
 # --- paste
 
 
-def test_kept_pixels_come_back_and_made_ones_are_not_touched():
-    half = torch.ones(1, 3, ROWS, COLUMNS)
-    half[..., : COLUMNS // 2] = 0
-    control = ControlFootage(footage=footage(9), mask=Footage(half, "mask.png."), new=2)
-    made = torch.rand(1, 6, 3, ROWS, COLUMNS)
-    pasted = control.paste(made, 1)
-    left, right = pasted[..., : COLUMNS // 2], pasted[..., COLUMNS // 2 :]
-    assert torch.equal(left[0, 1:], control.footage.pixels[2:7, ..., : COLUMNS // 2])
-    assert torch.equal(right, made[..., COLUMNS // 2 :])
-    assert torch.equal(pasted[:, 0], made[:, 0]), "a frame of the given clip"
-
-
 def test_a_soft_edge_fades_outside_what_is_kept():
     """Catches: an edge that reaches into the kept region."""
     half = torch.ones(1, 3, ROWS, COLUMNS)

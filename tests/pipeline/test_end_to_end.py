@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from thinned import every_pair, in_turn
+from thinned import every_pair
 
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
@@ -70,14 +70,6 @@ def check(pattern: str, engines, conditions, context: str) -> None:
 @every_pair("pattern, policy, context", SAMPLE, *SETTINGS)
 def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy, context, engines, conditions):
     check(pattern, engines[policy], conditions, context)
-
-
-@pytest.mark.heavy
-@in_turn("first, policy, context", ["".join(p) for p in itertools.product("ar", repeat=2)], *SETTINGS)
-def test_all_patterns_of_five_blocks_replay_with_the_real_vae(first, policy, context, engines, conditions):
-    """All 16 routes of five blocks: every pair and triple of neighbours that nine blocks could have."""
-    for rest in itertools.product("ar", repeat=2):
-        check("r" + first + "".join(rest), engines[policy], conditions, context)
 
 
 def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engines, conditions):

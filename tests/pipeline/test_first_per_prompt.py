@@ -54,15 +54,6 @@ def test_each_prompt_of_a_file_has_its_own_first_blocks_and_its_video_is_that_of
     assert generate(base, tmp_path / "out", "--prompt-file", str(prompt_file), "--resume") == 0
 
 
-def test_workers_make_each_prompt_by_its_own_route(files, tmp_path, prompt_file):
-    base = [*options(files), "--blocks", "3", "--prompt-file", str(prompt_file)]
-    assert generate(base, tmp_path / "out", "--workers", "1") == 0
-    assert forced(tmp_path / "out") == [("first", 2), ("first", 2), ("first", 3)]
-    assert generate(base, tmp_path / "alone") == 0
-    for number in ("0001", "0002", "0003"):
-        assert latents(tmp_path / "out" / number).equal(latents(tmp_path / "alone" / number))
-
-
 def test_more_first_blocks_than_the_video_has_are_refused(files, tmp_path, prompt_file, capsys):
     base = [*options(files), "--blocks", "2", "--prompt-file", str(prompt_file), "--output", str(tmp_path / "out")]
     assert "a prompt states 3 first blocks, but the video has 2" in refused(capsys, base)

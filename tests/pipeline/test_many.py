@@ -20,12 +20,11 @@ from safetensors.torch import load_file
 from sdvg_core.engine.plan import ModelSet
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline import many, table
+from sdvg_core.pipeline import table, videos
 from sdvg_core.pipeline.batch import Batch
-from sdvg_core.pipeline.many import make_many
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.pipeline.videos import Stopping
+from sdvg_core.pipeline.videos import StopRequest, make_many
 from sdvg_core.text.prompts import one_prompt
 
 PROMPTS = [f"a red ball {i}" for i in range(3)]
@@ -80,7 +79,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
 
     Catches: a video that is missing and not named; a block, or a finished video, that is made again.
     """
-    monkeypatch.setattr(many, "open_worker", open_mortal)
+    monkeypatch.setattr(videos, "open_worker", open_mortal)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     out = tmp_path / "out"
     assert generate(base, out, "--workers", "1") == 1
@@ -147,7 +146,7 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
     if on_ray:
         ray_here(monkeypatch)
     base, alone = fifty
-    monkeypatch.setattr(many, "open_worker", open_mortal)
+    monkeypatch.setattr(videos, "open_worker", open_mortal)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     monkeypatch.setenv(VICTIM, "25")
     out = tmp_path / "out"
@@ -188,7 +187,7 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
         request=VideoRequest(blocks=3, width=32, height=32, router=RouterConfig(tau=-0.5)),
     )
 
-    class Wish(Stopping):
+    class Wish(StopRequest):
         """Comes with the first block that is on the disk, and stays."""
 
         @property
@@ -204,7 +203,7 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
     assert made[2].state == "waiting"
     assert "stopped" in {row.state for row in made}
     assert all(row.blocks == len(row.route) < 3 for row in made if row.state == "stopped")
-    _, rest = make_many(batch, devices, stopping=Stopping())
+    _, rest = make_many(batch, devices, stopping=StopRequest())
     assert [row.state for row in rest] == ["finished"] * 3
     for number in (1, 2, 3):
         ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (out, alone))
@@ -220,9 +219,9 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, mo
     request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
     batch = Batch(files=files, load=embedded, request=request, prompts=(), output=Path("out"))
     needed = ModelSet(drafter=False, scorer=False)
-    made, maker = [], many.VideoMaker
-    monkeypatch.setattr(many, "VideoMaker", lambda *what: made.append(maker(*what)))
-    many.open_worker(batch, torch.get_num_threads(), needed, "cpu")
+    made, maker = [], videos.VideoMaker
+    monkeypatch.setattr(videos, "VideoMaker", lambda *what: made.append(maker(*what)))
+    videos.open_worker(batch, torch.get_num_threads(), needed, "cpu")
     loaded = made[0]._loaded
     assert (loaded.parts.drafter, loaded.scorer) == (None, None)
     assert loaded.parts.target is not None
