@@ -25,8 +25,8 @@ from ..devices.streaming import LayerStream
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .attention import TorchOps
-from .build import Wan
 from .config import WanConfig, detect_config, stated_sizes, wan_shapes
+from .generator import Wan
 from .modules import WanTree
 from .names import KeyStyle, from_diffusers, is_rotary, key_styles
 from .presets import PRESETS, Preset

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..causal_wan.generator import go_on
 from ..devices.device import device_clock, versions_on
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse
@@ -36,7 +35,7 @@ def render(
     digest: str,
     on_block: Callable[[BlockRecord], None],
     *,
-    on_pass: Callable[[str], None] = go_on,
+    on_pass: Callable[[str], None] = lambda kind: None,
     on_delivery: Callable[[int], None] = lambda blocks_left: None,
     reuse: Sequence[Path] = (),
     stop: Callable[[], bool] = lambda: False,
