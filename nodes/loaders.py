@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import folder_paths
@@ -81,7 +82,7 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     if name == AUTO:
         return None
     changes = {key: value for key, value in widgets.items() if key != "preset" and value not in (ALIKE, None)}
-    return get_preset(name).replace(**changes)
+    return replace(get_preset(name), **changes)
 
 
 class DrafterLoader(io.ComfyNode):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def load_checkpoint(
     file = Path(path)
     known = preset or preset_by_name(file)
     if flush and known and known.policy == "incremental" and not known.recache:
-        known = known.replace(flush=True)
+        known = replace(known, flush=True)
     choice, chosen = Choice(weights, known.weights if known else AUTO), ""
     if weight_dtype == AUTO:
         weight_dtype, chosen = choose_weight_dtype(open_wan(path, choice), known, role)

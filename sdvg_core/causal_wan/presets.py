@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..checkpoints.known_models import known_model, row_of
 from ..checkpoints.state_dicts import Weights, check_weights
@@ -114,14 +112,6 @@ class Preset:
         """For how many of the newest latent frames its context may ask for pixels."""
         return self.context_frames if self.policy == "recompute" and not self.keep_first_frame else 0
 
-    def replace(self, **changes: Any) -> Preset:
-        """Return this preset with some values changed. Raises `BadInput` for unknown names or impossible values."""
-        known = [f.name for f in dataclasses.fields(self)]
-        unknown = sorted(set(changes) - set(known))
-        if unknown:
-            raise BadInput(f"a preset has no {unknown[0]}; choose among {', '.join(known)}")
-        return dataclasses.replace(self, **changes)
-
 
 FRAMEWISE = Preset(
     name="causal-forcing-framewise", block_frames=1, policy="incremental", relative=True, weights="ema"
@@ -135,9 +125,9 @@ PRESETS: Mapping[str, Preset] = {
         Preset(name="krea-14b", window=6),
         Preset(name="causal-forcing", policy="incremental", relative=True, weights="raw"),
         FRAMEWISE,
-        FRAMEWISE.replace(name="causal-forcing-2step", schedule="two-step", first_schedule="four-step"),
-        FRAMEWISE.replace(name="causal-forcing-1step", schedule="one-step", first_schedule="four-step"),
-        FRAMEWISE.replace(name="one-forcing", schedule="one-step", first_schedule="four-step", weights="raw"),
+        replace(FRAMEWISE, name="causal-forcing-2step", schedule="two-step", first_schedule="four-step"),
+        replace(FRAMEWISE, name="causal-forcing-1step", schedule="one-step", first_schedule="four-step"),
+        replace(FRAMEWISE, name="one-forcing", schedule="one-step", first_schedule="four-step", weights="raw"),
         Preset(name="longlive-1.0", policy="incremental", window=12, sink=3, recache=True, weights="raw"),
         Preset(name="custom", relative=True),
     )
@@ -145,7 +135,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def get_preset(name: str) -> Preset:
-    """Return a preset by name; `custom` is a start for `replace`. Raises `BadInput` with the list of names."""
+    """Return a preset by name; `custom` is a start for others. Raises `BadInput` with the list of names."""
     if not isinstance(name, str) or name not in PRESETS:
         raise BadInput(f"there is no preset {name!r:.60}; choose among {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -59,8 +59,7 @@ class ModelOptions:
         apart = ("preset", "schedule", "weights")
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
         changes = {name: value for name, value in own.items() if value is not None}
-        preset = base.replace(**changes)
-        preset = replace(preset, schedule=self.schedule or schedule or preset.schedule)
+        preset = replace(base, schedule=self.schedule or schedule or base.schedule, **changes)
         for chosen in (preset.schedule, preset.first_schedule):
             get_schedule(chosen or preset.schedule)
         return preset

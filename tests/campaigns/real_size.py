@@ -72,8 +72,8 @@ def main() -> int:
     layers = range(WAN_1_3B.num_layers) if options.streamed else ()
     loaded = load_wan(path, dtype=torch.bfloat16, streamed=layers)
     read = time.perf_counter() - began
-    preset = get_preset("self-forcing-1.3b").replace(
-        schedule=",".join(str(1000 - 250 * n) for n in range(options.steps))
+    preset = replace(
+        get_preset("self-forcing-1.3b"), schedule=",".join(str(1000 - 250 * n) for n in range(options.steps))
     )
     wan = replace(loaded, preset=preset)
     codec = argparse.Namespace(encode=None)

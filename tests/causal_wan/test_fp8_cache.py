@@ -111,7 +111,7 @@ def held(found: KVCache) -> int:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
     base = SCALES["tiny"]
-    preset = base.target_preset.replace(policy=policy, window=9)
+    preset = replace(base.target_preset, policy=policy, window=9)
     request = replace(
         base, dtype=dtype, execution=Execution(kv_dtype=kv_dtype), drafter_preset=preset, target_preset=preset
     )

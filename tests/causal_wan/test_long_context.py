@@ -167,12 +167,12 @@ def test_means_of_what_left_the_window_stand_behind_the_sink():
 
 @pytest.mark.parametrize("memory, kept", [("window", 3), ("deep-sink", 12), ("memrope", 5)])
 def test_a_memory_is_a_part_of_the_window(memory, kept):
-    preset = get_preset("self-forcing-1.3b").replace(policy="incremental", sink=3, context_memory=memory)
+    preset = replace(get_preset("self-forcing-1.3b"), policy="incremental", sink=3, context_memory=memory)
     policy = context_policy(preset, None)
     assert (policy.window, policy.sink, policy.means) == (21, kept, memory == "memrope")
     assert policy.relative == (memory != "window")
     with pytest.raises(BadInput, match="no room"):
-        preset.replace(window=5)
+        replace(preset, window=5)
 
 
 def test_a_clip_does_not_begin_with_a_cut_and_a_prompt_that_goes_on_is_none():

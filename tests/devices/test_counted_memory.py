@@ -41,7 +41,7 @@ USUAL = replace(
     router=REJECTING,
 )
 INCREMENTAL = {
-    f"{role}_preset": getattr(REQUEST, f"{role}_preset").replace(policy="incremental", window=9)
+    f"{role}_preset": replace(getattr(REQUEST, f"{role}_preset"), policy="incremental", window=9)
     for role in ("drafter", "target")
 }
 FRAMEWISE = {"drafter_preset": replace(INCREMENTAL["drafter_preset"], block_frames=1)}

@@ -144,7 +144,7 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
     "name, policy", [("compiled", "incremental"), pytest.param("ours", "recompute", marks=exhaustive)]
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
-    preset = REQUEST.target_preset.replace(policy=policy, window=6)
+    preset = replace(REQUEST.target_preset, policy=policy, window=6)
     request = replace(
         REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), drafter_preset=preset, target_preset=preset
     )
@@ -157,7 +157,7 @@ def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
 def test_a_device_without_float64_is_given_none(policy, shapes, monkeypatch):
     """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
-    request = replace(REQUEST, target_preset=REQUEST.target_preset.replace(policy=policy, window=6))
+    request = replace(REQUEST, target_preset=replace(REQUEST.target_preset, policy=policy, window=6))
     made = random_models(request, GPU, GPU)
     with NoFloat64():
         assert make(made, request, AS_PUBLISHED, "r=1") == (1, 33, 3, 480, 832)

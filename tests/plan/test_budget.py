@@ -96,7 +96,7 @@ def test_a_plan_refuses_a_handover_without_a_step_left_and_more_blocks_than_a_vi
     with pytest.raises(BadInput, match="handover must be below the 4 denoising steps, but is 4"):
         replace(FULL, router=RouterConfig(handover=4))
     with pytest.raises(BadInput, match="handover must be below the 2"):
-        replace(FULL, router=ROUTER_PRESETS["balanced"], target_preset=KREA.replace(schedule="two-step"))
+        replace(FULL, router=ROUTER_PRESETS["balanced"], target_preset=replace(KREA, schedule="two-step"))
     with pytest.raises(BadInput, match="give 1 to 100000"):
         replace(FULL, blocks=10**9)
     assert plan(80, replace(FULL, blocks=100_000)).seconds.video > 100_000
@@ -107,7 +107,7 @@ def test_a_plan_refuses_a_handover_without_a_step_left_and_more_blocks_than_a_vi
 
 def test_a_handover_moves_its_steps_from_the_target_to_the_drafter():
     handed = plan(80, replace(FULL, router=ROUTER_PRESETS["balanced"]))
-    step, three = step_seconds(FULL, fp8=False), KREA.replace(schedule="1000,750,500")
+    step, three = step_seconds(FULL, fp8=False), replace(KREA, schedule="1000,750,500")
     one_pass = step["target"] - step_seconds(replace(FULL, target_preset=three), fp8=False)["target"]
     whole = step["target"] + step["decode"]
     begun = step_seconds(handed.request, fp8=False)["drafter begins"]

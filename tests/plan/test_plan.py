@@ -44,7 +44,7 @@ def test_the_rates_rest_on_the_work_that_is_counted_here():
 @pytest.mark.parametrize("role, seconds", [("target", 97.0), ("drafter", 25.7)])
 def test_the_rates_of_the_a6000_give_back_the_papers_seconds(role, seconds):
     five = {
-        name: getattr(FULL, name).replace(schedule="reference5") for name in ("drafter_preset", "target_preset")
+        name: replace(getattr(FULL, name), schedule="reference5") for name in ("drafter_preset", "target_preset")
     }
     request = replace(FULL, **five)
     step = work.step_seconds(request, fp8=False)
