@@ -104,12 +104,9 @@ def without(*parts):
         (without("patch_embedding.weight"), "patch_embedding.weight"),
         (without("text_embedding.0.weight"), "text_embedding.0.weight"),
         # Blocks are not counted up to the first gap.
-        (
-            {n: t for n, t in sized(num_layers=3).items() if "blocks.1." not in n},
-            "block 1 of the checkpoint's 3 is missing",
-        ),
+        ({n: t for n, t in sized(num_layers=3).items() if "blocks.1." not in n}, "lacks blocks.1.modulation"),
         # Nor are those in between looked for, at once.
-        ({**random_state(), "blocks.99999.modulation": ONE}, "block 2 of the checkpoint's"),
+        ({**random_state(), "blocks.99999.modulation": ONE}, "has the unknown blocks.99999.modulation"),
         ({**random_state(), "blocks.1.self_attn.k.weight": torch.zeros(3, 3)}, "self_attn.k.weight ((3, 3), not ("),
         ({**random_state(), "blocks.0.modulation": torch.zeros(3, 3)}, "blocks.0.modulation ((3, 3), not ("),
         (random_state(NARROW), "num_heads"),
