@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from research.markdown import markdown
-from research.observed import observed
+from research.observed import observed, plan_run
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.request import PlanRequest

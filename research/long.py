@@ -25,7 +25,6 @@ import torch
 from sdvg_core.cli import guarded
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig, router_preset
-from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import encode_prompts, load_models
@@ -35,6 +34,7 @@ from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
 
 from .markdown import markdown
 from .metrics import BEST, REACH, weighted_error
+from .observed import plan_run
 from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure
 from .world import held_out_prompts, render_with_mask
 

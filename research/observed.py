@@ -1,14 +1,18 @@
-"""See every call of an engine's parts, or answer it: the study remembers calls, and the benchmark gauges them."""
+"""See every call of an engine's parts, or answer it: the study remembers calls, and the benchmark gauges them.
+
+And plan a run of an engine that is there; the product plans before it loads one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from sdvg_core.engine.plan import available_in, plan_blocks
 from sdvg_core.engine.protocols import (
     BlockCall,
     BlockGenerator,
@@ -17,7 +21,10 @@ from sdvg_core.engine.protocols import (
     VideoCodec,
     WrappedGenerator,
 )
-from sdvg_core.engine.types import Generated
+from sdvg_core.engine.restyle import Strength
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.run import Run, make_run
+from sdvg_core.engine.types import Condition, Generated
 
 Call = Callable[[str, tuple[Any, ...], Callable[..., Any]], Any]
 """Gets a part's name (draft, target, decode, deliver, score), the arguments and the work; returns its result."""
@@ -60,3 +67,36 @@ class _Scorer:
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         return self._call((frames, prompt), self._inner.score)
+
+
+def plan_run(
+    engine: Engine,
+    router: RouterConfig,
+    condition_of: Callable[[int], Condition],
+    *,
+    blocks: int,
+    directions: str = "",
+    takes: str = "",
+    given: Tensor | None = None,
+    strengths: Sequence[Strength] = (),
+    **options: Any,
+) -> Run:
+    """Return the run that makes `blocks` blocks with the models of `engine`.
+
+    `directions`, `takes`: as users write them (see `plan`). The other options are those of `make_run`.
+    Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
+    """
+    available = available_in(engine)
+    plan = plan_blocks(
+        router,
+        blocks=blocks,
+        block_frames={
+            role: getattr(engine, role).block_frames for role in ("drafter", "target") if getattr(available, role)
+        },
+        scorer=available.scorer,
+        given_frames=0 if given is None else given.shape[2],
+        directions=directions,
+        takes=takes,
+        strengths=strengths,
+    )
+    return make_run(engine, plan, condition_of, given=given, **options)

@@ -19,7 +19,7 @@ from sdvg_core.engine.noise import key
 from sdvg_core.engine.protocols import BlockCall, Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import generate
 from sdvg_core.engine.timeline import begin_clip
 from sdvg_core.engine.types import Condition
@@ -32,6 +32,7 @@ from sdvg_core.report.summary import LETTERS, outcome_of
 
 from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange
+from .observed import plan_run
 from .protocol import Configuration
 from .statistics import Record
 

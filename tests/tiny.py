@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from research.observed import plan_run
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Recompute
@@ -26,7 +27,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock, speculate
 from sdvg_core.engine.timeline import Timeline, replay
 from sdvg_core.engine.types import Block, Condition, DrafterContext, Generated, plan_spans

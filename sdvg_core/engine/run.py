@@ -16,10 +16,10 @@ from .control import ControlClip
 from .delivery import DeliveredBlock
 from .drift import ColourHold, check_hold
 from .noise import KeyedNoise
-from .plan import RunPlan, available_in, check_given, check_restyle, plan_blocks
+from .plan import RunPlan, check_given, check_restyle
 from .protocols import Absent, BlockGenerator, Engine
 from .records import BlockRecord
-from .restyle import InputClip, Strength
+from .restyle import InputClip
 from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
 from .speculate import EmittedBlock, speculate
@@ -152,39 +152,6 @@ class RunEvent:
     record: BlockRecord | None = None
     preview: Tensor | None = None
     left: int = 0
-
-
-def plan_run(
-    engine: Engine,
-    router: RouterConfig,
-    condition_of: Callable[[int], Condition],
-    *,
-    blocks: int,
-    directions: str = "",
-    takes: str = "",
-    given: Tensor | None = None,
-    strengths: Sequence[Strength] = (),
-    **options: Any,
-) -> Run:
-    """Return the run that makes `blocks` blocks with the models of `engine`.
-
-    `directions`, `takes`: as users write them (see `plan`). The other options are those of `make_run`.
-    Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
-    """
-    available = available_in(engine)
-    plan = plan_blocks(
-        router,
-        blocks=blocks,
-        block_frames={
-            role: getattr(engine, role).block_frames for role in ("drafter", "target") if getattr(available, role)
-        },
-        scorer=available.scorer,
-        given_frames=0 if given is None else given.shape[2],
-        directions=directions,
-        takes=takes,
-        strengths=strengths,
-    )
-    return make_run(engine, plan, condition_of, given=given, **options)
 
 
 def make_run(

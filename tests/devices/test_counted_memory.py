@@ -18,6 +18,7 @@ from test_fake_cuda import GPU, REQUEST, shapes  # noqa: F401 - a fixture
 from benchmarks.measure import Gauge, metered
 from benchmarks.models import Models, random_models
 from benchmarks.variants import Setup, Variant, set_up
+from research.observed import plan_run
 from sdvg_core.causal_wan.context import Recompute
 from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders.wan_vae import WanCodec
@@ -25,7 +26,6 @@ from sdvg_core.devices.execution import Execution
 from sdvg_core.devices.streaming import LayerStream, _Packed
 from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
-from sdvg_core.engine.run import plan_run
 from sdvg_core.plan.choose import Plan, plan
 from sdvg_core.plan.request import PlanRequest
 
