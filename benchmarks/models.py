@@ -30,8 +30,7 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.plan.decoders import PUBLISHED_BASE, DecoderName
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.pocket.trained_set import FOLDER
-from sdvg_core.scorers.blip import build_model, used_shapes
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer
 from sdvg_core.scorers.tokenizer import load_tokenizer
 

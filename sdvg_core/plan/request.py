@@ -17,7 +17,7 @@ from ..engine.restyle import Strength, check_strengths
 from ..engine.router import RouterConfig
 from ..engine.types import check_blocks
 from ..errors import BadInput
-from ..scorers.config import ImageRewardConfig
+from ..scorers.blip import ImageRewardConfig
 from .decoders import PUBLISHED_BASE
 from .rates import A6000, Rates
 from .rates import PAPER_REJECTED as PAPER_REJECTED

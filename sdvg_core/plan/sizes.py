@@ -13,7 +13,7 @@ from ..causal_wan.cache import SCALE
 from ..causal_wan.config import WanConfig, control_shapes, wan_shapes
 from ..causal_wan.generator import REMEMBERED_PROMPTS
 from ..causal_wan.presets import Preset
-from ..scorers.config import scorer_parameters
+from ..scorers.blip import scorer_parameters
 from .decoders import ENCODE_VALUES, PUBLISHED_BASE, decode_state_bytes, decode_working_bytes, decoder_bytes
 from .request import PATCH, VAE_STRIDE, PlanRequest
 

@@ -25,8 +25,7 @@ from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.control import Control
 from sdvg_core.plan import decoders, sizes, work
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.scorers.blip import HEAD, used_shapes
-from sdvg_core.scorers.config import scorer_parameters
+from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()

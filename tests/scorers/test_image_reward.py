@@ -16,8 +16,7 @@ from torch import Tensor
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 from sdvg_core.engine.protocols import Scorer
 from sdvg_core.errors import BadInput
-from sdvg_core.scorers.blip import read_config, used_shapes
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import ImageRewardConfig, read_config, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
 PROMPT = "a red fox runs over the snow"
