@@ -28,7 +28,6 @@ GONE = {"percentile": "a budget, which spends a share known beforehand, or rando
 """Policies of earlier versions, and what to choose instead."""
 
 RANDOM_SALT = 0x5D7
-LONGEST_SCRIPT = 100_000
 SCRIPT_LETTERS = {
     "a": "the draft is scored, then kept",
     "r": "the draft is scored, then rejected",
@@ -265,8 +264,6 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _check_script(script: str) -> None:
-    if len(script) > LONGEST_SCRIPT:
-        raise BadInput(f"the script has {len(script)} letters, over {LONGEST_SCRIPT}; write one per block")
     if set(script) - set(SCRIPT_LETTERS):
         known = ", ".join(SCRIPT_LETTERS)
         raise BadInput(f"the script {script!r:.60} has letters besides {known}; write for example raaraaaaa")
