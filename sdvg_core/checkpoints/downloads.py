@@ -16,7 +16,6 @@ ERROR = re.compile(
 ARCHIVE = b"PK\x03\x04"
 """How a zip archive begins. As a safetensors file it would state a header of gigabytes."""
 POINTER = re.compile(rb"version https://git-lfs\S*\s")
-SIZE = re.compile(rb"^size (\d{1,15})\s*$", re.MULTILINE)
 
 
 def check_download(path: Path) -> None:
@@ -47,14 +46,5 @@ def what_came_instead(beginning: bytes) -> str | None:
         detail = f" ({text})" if text else ""
         return f"a server's error message{detail}; download the file itself, with a login if needed"
     if POINTER.match(beginning):
-        pointed = _size(beginning)
-        return f"a pointer of Git LFS{pointed}; run git lfs pull in its repository, or download the file itself"
+        return "a pointer of Git LFS; run git lfs pull in its repository, or download the file itself"
     return None
-
-
-def _size(pointer: bytes) -> str:
-    stated = SIZE.search(pointer)
-    if not stated:
-        return ""
-    size = int(stated[1])
-    return f" to a file of {size / 1e9:.3g} GB" if size >= 1e8 else f" to a file of {size / 1e6:.3g} MB"
