@@ -14,7 +14,6 @@ from ..errors import BadInput
 
 READ = "2026-11-22"
 """The day all rows were read."""
-HUB = "https://huggingface.co"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +41,6 @@ class KnownModel:
     sha256: str | None = None
     digest_source: str = ""
     warning: str = ""
-
-    @property
-    def url(self) -> str:
-        """Where to get it."""
-        return f"{HUB}/{self.repository}/resolve/main/{self.path}"
 
     @property
     def source(self) -> str:
