@@ -58,11 +58,6 @@ class TaehvCodec:
         self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
         self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
 
-    @property
-    def encodes(self) -> bool:
-        """Whether the encoder is there."""
-        return self._net.encoder is not None
-
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
         """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state.

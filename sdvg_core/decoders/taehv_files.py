@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from .wan_vae_files import WAN_MEAN, without_wrapper
 
 ADVICE = "give lighttaew2_1.safetensors, taew2_1.safetensors or taew2_1.pth"
 WHAT = "tiny autoencoder for Wan 2.1 (TAEHV)"
+_shape = partial(shape_of, dims=4, what=WHAT, advice=ADVICE)
 TELLTALE = "decoder.3.conv.0.weight"
 """A weight that every video autoencoder of this design has, and no other model we know of."""
 
@@ -100,10 +102,6 @@ def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
         return tensor[-used[source] :] if source in used else tensor
 
     return replace(file, info=info, read=read)
-
-
-def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    return shape_of(file, name, 4, WHAT, ADVICE)
 
 
 # The two kinds have the same tensors, which tell nothing, nor does the dtype, as anybody may convert a file.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 
 ADVICE = "give Wan2.1_VAE.pth, wan_2.1_vae.safetensors or the vae folder of a Wan 2.1 diffusers repository"
+_shape = partial(shape_of, dims=5, what="Wan 2.1 VAE", advice=ADVICE)
 
 # Mean and standard deviation of each latent channel, as published with Wan 2.1.
 WAN_MEAN = (
@@ -83,10 +85,6 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
         else:
             levels[-1].append(_shape(file, f"{block}.conv1.weight")[0])
     return levels, temporal
-
-
-def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    return shape_of(file, name, 5, "Wan 2.1 VAE", ADVICE)
 
 
 def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +46,7 @@ VISION_NAMES = {
 
 HEAD_SIZE = 64
 WHAT, ADVICE = "ImageReward", "fetch it again, or use the checkpoint as published"
+_shape = partial(shape_of, what=WHAT, advice=ADVICE)
 READABLE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -281,10 +283,6 @@ def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     if coarse:
         kind = dtype_name(file.info[coarse].dtype)
         raise BadInput(f"{coarse} in {file.path.name} is {kind}; use a copy that is not quantised")
-
-
-def _shape(file: WeightFile, name: str, dims: int) -> tuple[int, ...]:
-    return shape_of(file, name, dims, WHAT, ADVICE)
 
 
 def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:

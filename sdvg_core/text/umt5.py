@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ ADVICE = (
     "give models_t5_umt5-xxl-enc-bf16.pth, umt5_xxl_fp16.safetensors, umt5_xxl_fp8_e4m3fn_scaled.safetensors "
     "or a Wan 2.1 diffusers folder"
 )
+_shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=ADVICE)
 # Wan 2.1's encoder. A file of its width that lost its last layers would otherwise load as a smaller one.
 XXL_WIDTH, XXL_LAYERS = 4096, 24
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
@@ -97,10 +99,6 @@ def read_sizes(file: WeightFile) -> dict[str, int]:
         "d_kv": max(_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads, 1),
         "relative_attention_num_buckets": buckets,
     }
-
-
-def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    return shape_of(file, name, 2, "UMT5 text encoder", ADVICE)
 
 
 def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:
