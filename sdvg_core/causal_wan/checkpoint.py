@@ -73,8 +73,6 @@ def load_wan(
     those in fp8 stay so. `streamed`: the numbers of layers that stay in main memory, and are copied over in every
     pass. Raises `BadInput` if the file cannot be used.
     """
-    if dtype is not None and dtype not in COMPUTE_DTYPES:
-        raise BadInput(f"models compute in bfloat16, float16 or float32, but got {dtype}; choose one of them")
     found = open_wan(path, choice)
     dtype = dtype or found.dtype
     device = torch.device(device)

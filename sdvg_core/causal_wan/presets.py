@@ -72,8 +72,6 @@ class Preset:
         if self.keep_first_frame and self.policy != "recompute":
             raise BadInput("keep_first_frame is for the policy recompute; leave it out, or give a sink")
         check_weights(self.weights)
-        if not self.schedule:
-            raise BadInput("the schedule is empty; try four-step")
 
     @property
     def identity(self) -> str:
