@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -126,8 +126,6 @@ def _diffusers_config(path: Path) -> dict[str, Any]:
 # of each half in one flat list, while diffusers groups the decoder's by resolution. And the layers of a residual
 # block have numbers in the original and names in diffusers.
 
-T = TypeVar("T")
-
 # Loaders that wrap the VAE in another module save it under one of these prefixes.
 WRAPPERS = ("model.", "first_stage_model.", "vae.")
 
@@ -141,7 +139,7 @@ _ENDS = {
     "head.2": "conv_out",
 }
 # original -> diffusers, inside a residual block
-_RESIDUAL = {
+RESIDUAL = {
     "residual.0": "norm1",
     "residual.2": "conv1",
     "residual.3": "norm2",
@@ -159,20 +157,11 @@ def original_to_diffusers(names: Iterable[str]) -> Callable[[str], str]:
     """Return the renaming from original to diffusers names for the VAE whose weights have these `names`."""
     names = list(names)
     stage = _first_resampler(names) + 1
-    units = _units(count_layers(names, "encoder.downsamples"), count_layers(names, "decoder.upsamples"), stage)
-    return lambda name: _rename(name, units, _RESIDUAL)
+    units = units_of(count_layers(names, "encoder.downsamples"), count_layers(names, "decoder.upsamples"), stage)
+    return lambda name: rename(name, units, RESIDUAL)
 
 
-def wan_vae_to_original(weights: Mapping[str, T]) -> dict[str, T]:
-    """Return weights with diffusers' names (`AutoencoderKLWan.state_dict()`) under the original release's names."""
-    stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
-    stages = count_layers(weights, "decoder.up_blocks")
-    units = _units(count_layers(weights, "encoder.down_blocks"), stages * stage - 1, stage)
-    back, residual = ({new: old for old, new in table.items()} for table in (units, _RESIDUAL))
-    return {_rename(name, back, residual): tensor for name, tensor in weights.items()}
-
-
-def _units(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
+def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
     """Original -> diffusers for every unit of the tree; a decoder `stage` is residual blocks and a resampler."""
     units = {"conv1": "quant_conv", "conv2": "post_quant_conv"}
     for half in ("encoder", "decoder"):
@@ -186,7 +175,7 @@ def _units(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, st
     return units
 
 
-def _rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
+def rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
     """Rename the unit a weight belongs to and the layer inside it; names outside the tree stay unchanged."""
     parts = name.split(".")
     for cut in range(1, len(parts)):
