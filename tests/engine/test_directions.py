@@ -15,20 +15,17 @@ from tiny import (
     generator_of,
     latents_of,
     make_engine,
-    make_noise,
     planned,
     run,
     scripted,
 )
 from torch import Tensor
 
-from sdvg_core.engine.noise import key
 from sdvg_core.engine.plan import MOST_TAKES, check_directions, read_takes
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.speculate import EmittedBlock
-from sdvg_core.engine.types import Span
 from sdvg_core.errors import BadInput
 
 # --- what a letter means
@@ -143,13 +140,6 @@ def test_directions_and_takes_count_the_blocks_of_the_run_and_not_those_of_the_c
 
 
 # --- takes
-
-
-def test_take_1_is_the_noise_there_always_was() -> None:
-    noise, span = make_noise(), Span(5, 15, 3)
-    plain = torch.Generator().manual_seed(key(42, 5, 0))
-    assert torch.equal(noise.draw(span, 0), torch.randn(1, 4, 3, *SIZE, generator=plain))
-    assert torch.equal(noise.draw(replace(span, take=1), 0), noise.draw(span, 0))
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

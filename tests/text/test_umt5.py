@@ -281,19 +281,7 @@ SPOILED = {
     f"lacks {WO}.weight;": lambda w: {n: t for n, t in w.items() if n != f"{WO}.weight"},
     "has the unknown pooler.weight": lambda w: {**w, "pooler.weight": torch.ones(1)},
     f"has another shape for {WO}.weight": lambda w: {**w, f"{WO}.weight": torch.ones(24, 9)},
-    "wo.weight_scale has the shape .* for 24 rows": lambda w: {
-        **w,
-        f"{WO}.weight": w[f"{WO}.weight"].to(torch.float8_e4m3fn),
-        f"{WO}.weight_scale": torch.ones(24, 2),
-    },
     "has a scale, but is float32": lambda w: {**w, f"{WO}.weight_scale": torch.ones(24)},
-    "wo is nvfp4, and only": lambda w: {
-        **w,
-        f"{WO}.comfy_quant": torch.frombuffer(bytearray(b'{"format": "nvfp4"}'), dtype=torch.uint8),
-    },
-    "wi_0.weight is uint8, a quantisation": lambda w: {
-        n: t.to(torch.uint8) if "1.DenseReluDense.wi_0" in n else t for n, t in w.items()
-    },
 }
 
 
