@@ -33,7 +33,7 @@ from .names import KeyStyle, from_diffusers, is_rotary, key_styles
 from .presets import PRESETS, Preset
 from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign
 
-TRANSFORMER = "Wan 2.1 transformer"
+WHAT = "Wan 2.1 transformer"
 GIVE_PUBLISHED = "use the file as its authors published it"
 Tree = TypeVar("Tree", bound=nn.Module)
 COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -103,7 +103,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
-    check_complete(weights, expected, TRANSFORMER, GIVE_PUBLISHED, extra=quantisation.side)
+    check_complete(weights, expected, WHAT, GIVE_PUBLISHED, extra=quantisation.side)
     needed = {*expected, *quantisation.side}
     return WanCheckpoint(
         weights=weights,
@@ -130,7 +130,7 @@ def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
 
     A head is assumed to be 128 channels wide. Raises `BadInput` if tensors needed for this are missing.
     """
-    shape = partial(shape_of, weights, what=TRANSFORMER, advice=GIVE_PUBLISHED)
+    shape = partial(shape_of, weights, what=WHAT, advice=GIVE_PUBLISHED)
     dim, patch = shape("head.modulation", 3)[2], shape("patch_embedding.weight", 5)
     if dim % HEAD_DIM and "num_heads" not in stated:
         key = '{"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
