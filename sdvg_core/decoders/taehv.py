@@ -15,7 +15,7 @@ from ..errors import BadInput
 from . import StatedKind, TaeKind
 from .taehv_files import ADVICE, check_channels, find_taehv, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE, Memory, Taehv, blank_memory, run_half
-from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, check_latents, on_its_own
+from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, on_its_own
 
 LIMIT = 3.0
 """Latents are bent smoothly so that none lies further from 0."""
@@ -66,7 +66,6 @@ class TaehvCodec:
         Latent frames are decoded one by one, so the result does not depend on how a clip is cut into calls, bit for
         bit.
         """
-        check_latents(latents, self.latent_channels)
         pieces, memory = [], state
         for frame in latents.to(self.device, torch.float32).unbind(2):
             z = self._limited(frame)

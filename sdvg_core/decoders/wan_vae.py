@@ -20,7 +20,6 @@ from ..errors import BadInput
 from .wan_vae_files import (
     ADVICE,
     check_frames,
-    check_latents,
     latent_statistics,
     on_its_own,
     read_sizes,
@@ -80,7 +79,6 @@ class WanCodec:
         unchanged. Latent frames are decoded one by one, so the result does not depend on how a clip is cut into
         calls, bit for bit.
         """
-        check_latents(latents, self.latent_channels)
         z = (latents.to(self.device, torch.float32) * self._std + self._mean).to(self.dtype)
         cache = _empty_cache(self._vae.decoder) if state is None else list(state)
         pieces = []

@@ -42,9 +42,6 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
     inner = file.info.get("post_quant_conv.weight")
     if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
         raise BadInput(f"{file.path.name} is of Wan 2.2 5B, with {WAN22_CHANNELS} latent channels; {ADVICE}")
-    conv = file.info.get("encoder.conv_in.weight") or file.info.get("decoder.conv_in.weight")
-    if conv is not None and len(conv.shape) != 5:
-        raise BadInput(f"{file.path.name} is an image VAE; {ADVICE}")
     return file
 
 
@@ -190,13 +187,6 @@ def _first_resampler(names: Iterable[str]) -> int:
     """The number of the decoder's first resampler; before it come the residual blocks of one resolution."""
     found = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
     return min((int(match.group(1)) for match in found if match), default=0)
-
-
-def check_latents(latents: Tensor, channels: int) -> None:
-    """Raise `BadInput` unless the latents are `b c t h w` with these channels and at least one latent frame."""
-    if latents.ndim != 5 or latents.shape[1] != channels or latents.shape[2] < 1:
-        shape = tuple(latents.shape)
-        raise BadInput(f"latents of the shape {shape} are not b c t h w with {channels} channels; use this VAE's")
 
 
 def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:

@@ -199,10 +199,6 @@ def plan_blocks(
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
     """Raise `BadInput` unless the parts of a run fit together and include all that the router may ask for."""
     check_available(router, spans, available_in(engine))
-    drafter, target = engine.drafter.block_frames, engine.target.block_frames
-    if drafter != target:
-        sizes = f"{drafter} and {target} latent frames"
-        raise BadInput(f"blocks of drafter and target differ ({sizes}); wrap the drafter in FramewiseAdapter")
     check_compatible(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
 
 

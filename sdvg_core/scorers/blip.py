@@ -228,7 +228,6 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
     Heads are `width / 64`, unless the safetensors metadata `config` is JSON whose member `image_reward` has
     `vision_heads` and `text_heads`. Raises `BadInput` for a file that is not a whole ImageReward.
     """
-    _require_image_reward(file)
     tokens, vision_width = _shape(file, f"{VISION}pos_embed", 3)[1:]
     patch = _shape(file, f"{VISION}patch_embed.proj.weight", 4)[-1]
     vocabulary, text_width = _shape(file, f"{TEXT}embeddings.word_embeddings.weight", 2)
@@ -263,14 +262,6 @@ def _require_every_layer(file: WeightFile, config: ImageRewardConfig) -> None:
         width = getattr(config, f"{tower}_width")
         if width == getattr(published, f"{tower}_width") and layers != wanted:
             raise BadInput(f"{file.path.name} has {layers} of {wanted} layers {prefix}*; fetch it again")
-
-
-def _require_image_reward(file: WeightFile) -> None:
-    parts = (VISION, TEXT, HEAD)
-    if not any(name.startswith(part) for name in file for part in parts):
-        found = ", ".join(sorted(file)[:2]) or "no tensors"
-        what = f"{file.path.name} is no ImageReward, but holds {found}"
-        raise BadInput(f"{what}; give ImageReward.pt or a safetensors copy")
 
 
 def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:

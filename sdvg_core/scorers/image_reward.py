@@ -48,8 +48,6 @@ class ImageRewardScorer:
 
         A frame with a pixel that is not finite scores NaN. With tiles, a frame gets the score of its worst tile.
         """
-        if frames.ndim != 5 or frames.shape[0] != 1 or frames.shape[2] != 3:
-            raise ValueError(f"frames must be (1, f, 3, h, w), but got {tuple(frames.shape)}; pass one RGB clip")
         clip = frames[0].to(self.device)
         squares = preprocess(clip, self.config.image_size, self.crop)
         ids, mask = (t.to(self.device) for t in self.tokenizer.encode(prompt))

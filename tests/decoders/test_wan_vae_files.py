@@ -138,7 +138,7 @@ LOST = ("decoder.upsamples.0.residual.2.weight", "decoder.upsamples.0.residual.2
 SPOILED = {
     "Wan 2.2 5B, with 48 latent channels": lambda w: {**w, "conv2.weight": torch.zeros(48, 48, 1, 1, 1)},
     "holds no video VAE": lambda w: {"blocks.0.self_attn.q.weight": torch.zeros(4, 4)},
-    "is an image VAE": lambda w: {
+    "is no Wan 2.1 VAE, as encoder.conv_in.weight has the shape": lambda w: {
         "encoder.conv_in.weight": torch.zeros(8, 3, 3, 3),
         "encoder.down_blocks.0.resnets.0.conv1.weight": torch.zeros(8, 8, 3, 3),
     },

@@ -139,10 +139,6 @@ def test_a_start_image_is_the_clips_first_frame_and_block_0_is_still_forced(poli
 # --- refusals
 
 
-def test_models_that_do_not_fit_one_another_are_refused():
-    engine = make_engine()
-    engine.drafter.block_frames = 1
-    with pytest.raises(BadInput, match="1 and 3 latent frames"):
-        run(engine, RouterConfig())
+def test_a_window_without_room_for_a_block_is_refused():
     with pytest.raises(BadInput, match="no room for the sink and one block"):
         run(make_engine("incremental", window=5, sink=3), RouterConfig())
