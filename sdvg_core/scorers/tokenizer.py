@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 from torch import Tensor
 
-from ..checkpoints.downloads import BEGINNING, what_came_instead
+from ..checkpoints.weights import BEGINNING, what_came_instead
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
 
