@@ -29,7 +29,6 @@ REWARD = ImageRewardConfig(
 REWARD_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "ball", "##s")
 QUANTISED = {"_quantization_metadata": json.dumps({"layers": {"blocks.0.ffn.0": {"format": "float8_e4m3fn"}}})}
 HEADS = {"config": json.dumps({"transformer": {"num_heads": 2, "eps": 1e-6, "patch_size": [1, 2, 2]}})}
-VAE_CONFIG = {"_class_name": "AutoencoderKLWan", "latents_mean": [0.0] * 16, "latents_std": [1.0] * 16}
 DIFFUSERS_CONFIG = {"num_attention_heads": 2, "eps": 1e-6}
 
 
@@ -73,10 +72,7 @@ def vaes() -> tuple[list[Entry], ...]:
 
 
 def vae(random: Random) -> Files:
-    entries = random.choice(vaes())
-    if random.random() < 0.3:
-        return {"vae.safetensors": safetensors(entries), "config.json": _config(random, VAE_CONFIG)}
-    return {"vae.safetensors": changed_file(random, entries)}
+    return {"vae.safetensors": changed_file(random, random.choice(vaes()))}
 
 
 @cache
