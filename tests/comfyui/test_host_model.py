@@ -127,7 +127,7 @@ class HostNoise:
         return torch.randn(NOISE.draw(span, slot).shape)
 
     def restyle(self, span: Span) -> Restyle:
-        return Restyle(self.source[:, :, span.start : span.stop], self.skip)
+        return Restyle(self.skip, latents=self.source[:, :, span.start : span.stop])
 
     def control(self, span: Span) -> tuple[()]:
         return ()
