@@ -144,9 +144,8 @@ def load_umt5(
     `tokenizer`: a file or folder; by default the one inside the weights, or one found next to them.
     `dtype`: the encoder computes in it; fp8 and fp16 files are converted while they are read. `room`: bytes on the
     device; without enough for all layers, these stay in main memory and are copied over one by one.
-    Raises `BadInput` if a file is missing, unreadable, incomplete or another model's, or if `dtype` is float16.
+    Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
-    check_text_dtype(dtype)
     stored, model = open_umt5(path)
     words = _find_words(stored, tokenizer, Path(path))
     rows = model.get_input_embeddings().num_embeddings
