@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -85,6 +85,8 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
 # of each half in one flat list, while diffusers groups the decoder's by resolution. And the layers of a residual
 # block have numbers in the original and names in diffusers.
 
+T = TypeVar("T")
+
 # Loaders that wrap the VAE in another module save it under one of these prefixes.
 WRAPPERS = ("model.", "first_stage_model.", "vae.")
 
@@ -98,7 +100,7 @@ _ENDS = {
     "head.2": "conv_out",
 }
 # original -> diffusers, inside a residual block
-RESIDUAL = {
+_RESIDUAL = {
     "residual.0": "norm1",
     "residual.2": "conv1",
     "residual.3": "norm2",
@@ -116,11 +118,20 @@ def original_to_diffusers(names: Iterable[str]) -> Callable[[str], str]:
     """Return the renaming from original to diffusers names for the VAE whose weights have these `names`."""
     names = list(names)
     stage = _first_resampler(names) + 1
-    units = units_of(count_layers(names, "encoder.downsamples"), count_layers(names, "decoder.upsamples"), stage)
-    return lambda name: rename(name, units, RESIDUAL)
+    units = _units(count_layers(names, "encoder.downsamples"), count_layers(names, "decoder.upsamples"), stage)
+    return lambda name: _rename(name, units, _RESIDUAL)
 
 
-def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
+def wan_vae_to_original(weights: Mapping[str, T]) -> dict[str, T]:
+    """Return weights with diffusers' names (`AutoencoderKLWan.state_dict()`) under the original release's names."""
+    stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
+    stages = count_layers(weights, "decoder.up_blocks")
+    units = _units(count_layers(weights, "encoder.down_blocks"), stages * stage - 1, stage)
+    back, residual = ({new: old for old, new in table.items()} for table in (units, _RESIDUAL))
+    return {_rename(name, back, residual): tensor for name, tensor in weights.items()}
+
+
+def _units(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
     """Original -> diffusers for every unit of the tree; a decoder `stage` is residual blocks and a resampler."""
     units = {"conv1": "quant_conv", "conv2": "post_quant_conv"}
     for half in ("encoder", "decoder"):
@@ -134,7 +145,7 @@ def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, 
     return units
 
 
-def rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
+def _rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
     """Rename the unit a weight belongs to and the layer inside it; names outside the tree stay unchanged."""
     parts = name.split(".")
     for cut in range(1, len(parts)):

@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from vae_parts import make_vae
 
 from sdvg_core.decoders.wan_vae import load_wan_vae
-from training.layouts import wan_vae_to_original
+from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from vae_parts import decode_pieces, decode_whole, make_vae, random_latents, ran
 
 from sdvg_core.decoders.vae_files import LIGHT_BASE, open_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 from sdvg_core.errors import BadInput
-from training.layouts import wan_vae_to_original
 
 # --- layouts
 
