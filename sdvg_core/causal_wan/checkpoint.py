@@ -102,7 +102,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
         raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
-    quantisation = find_quantisation(weights, expected, style.wan_name)
+    quantisation = find_quantisation(weights, expected)
     check_complete(weights, expected, WHAT, GIVE_PUBLISHED, extra=quantisation.side)
     needed = {*expected, *quantisation.side}
     return WanCheckpoint(

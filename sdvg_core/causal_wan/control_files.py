@@ -58,15 +58,14 @@ def open_control(path: str | Path, config: WanConfig, role: str) -> ControlCheck
     Raises `BadInput` if it does not, with the reason. `role`: the model's name for that sentence.
     """
     file = open_weights(path)
-    (weights, width, blocks), name, style = inspect_control(file), file.path.name, _style(file)
-    assert style is not None
+    (weights, width, blocks), name = inspect_control(file), file.path.name
     if width != config.dim:
         raise BadInput(f"{name} is for a width of {width}, and the {role} has {config.dim}; {GIVE_VACE}")
     if not blocks or config.num_layers % blocks:
         found = f"{blocks} control blocks for the {config.num_layers} of the {role}"
         raise BadInput(f"{name} has {found}; {GIVE_VACE}")
     shapes = control_shapes(config, blocks)
-    quantisation = find_quantisation(weights, shapes, style.wan_name)
+    quantisation = find_quantisation(weights, shapes)
     check_complete(weights, shapes, "control module", GIVE_PUBLISHED, extra=quantisation.side)
     return ControlCheckpoint(weights=weights, config=config, blocks=blocks, quantisation=quantisation)
 

@@ -187,7 +187,7 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Any]:
     with torch.device("meta"):
         model = UMT5EncoderModel(UMT5Config(**read_sizes(file), feed_forward_proj="gated-gelu"))
     wanted = _wanted(model)
-    side = find_quantisation(file, wanted, from_original).side
+    side = find_quantisation(file, wanted).side
     check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
     return stored, model.train(False).requires_grad_(False)
 
@@ -215,7 +215,7 @@ def _read_weights(
     """Read the weights onto a device, and those whose names begin as one of `aside` into main memory."""
     # One tensor at a time, so nothing but the finished weights stays in memory.
     weights, wanted = {}, _wanted(model)
-    scales = find_quantisation(file, wanted, from_original).scales
+    scales = find_quantisation(file, wanted).scales
     for name in wanted:
         device = torch.device("cpu") if name.startswith(aside) else there
         scale = file[scales[name]].to(device) if name in scales else None
