@@ -24,14 +24,12 @@ from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.decoders.vae_files import LIGHT_BASE
 from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
-from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, VaeLayers
 from sdvg_core.engine.types import Condition
 from sdvg_core.plan.request import PUBLISHED_BASE, PlanRequest
 from sdvg_core.pocket.trained_set import FOLDER
-from sdvg_core.scorers.blip import build_model, used_shapes
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer
 from sdvg_core.scorers.tokenizer import load_tokenizer
 
@@ -135,10 +133,8 @@ def random_models(
 
 
 def codec_of(vae: nn.Module, layers: VaeLayers = "diffusers", compiler: Backend | None = None) -> WanCodec:
-    """Return the codec of a random VAE, with Wan 2.1's own mean, std and strides."""
-    return WanCodec(
-        vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers, compiler=compiler
-    )
+    """Return the codec of a random VAE, with Wan 2.1's own strides."""
+    return WanCodec(vae, temporal_stride=4, spatial_stride=8, layers=layers, compiler=compiler)
 
 
 def fast_codec(

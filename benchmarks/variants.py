@@ -18,9 +18,9 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import choose_attention
-from sdvg_core.causal_wan.build import Wan, build_engine
 from sdvg_core.causal_wan.context import BlockContext, ContextPolicy, Model
 from sdvg_core.causal_wan.forward import compiled_stages
+from sdvg_core.causal_wan.generator import Wan, build_engine
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.decoders import DecoderName

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_core.causal_wan.schedule import SHIFT, Schedule, get_schedule
-from sdvg_core.checkpoints.known_models import HUB, KNOWN_MODELS, READ, KnownModel
+from sdvg_core.checkpoints.known_models import KNOWN_MODELS, READ, KnownModel
 from sdvg_core.checkpoints.state_dicts import STATE_DICTS
 
 OTHERS = {
@@ -99,7 +99,7 @@ def _place(card: tuple[str, str], models: list[KnownModel]) -> str:
     repository, licence = card
     sizes = {model.path: f" ({model.gigabytes:g} GB)" if model.gigabytes else "" for model in models}
     files = ", ".join(f"`{path}`{size}" for path, size in sizes.items())
-    return _row([f"[{repository}]({HUB}/{repository})", files, licence])
+    return _row([f"[{repository}](https://huggingface.co/{repository})", files, licence])
 
 
 def _licence(model: KnownModel) -> str:

@@ -23,8 +23,7 @@ from sdvg_core.causal_wan.config import WanConfig, control_shapes, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
-from sdvg_core.scorers.blip import used_shapes
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
 from sdvg_core.text.umt5 import umt5_to_comfy
 
 # The text's width is the trained set's, so that each may read the other's text.

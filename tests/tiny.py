@@ -18,10 +18,10 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Recompute
 from sdvg_core.causal_wan.forward import PLAIN, Stages
-from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
-from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
@@ -150,7 +150,7 @@ def make_generator(
     schedule: str = "1000,625",
     first_schedule: str | None = None,
     encoder: AnchorEncoder | None = None,
-    before_pass: Callable[[str], None] | None = None,
+    before_pass: Callable[[str], None] = lambda kind: None,
     tree: WanTree | None = None,
     stages: Stages = PLAIN,
     ops: TorchOps | None = None,
@@ -164,19 +164,15 @@ def make_generator(
     else:
         chosen = {"recache": recache, "relative": relative, "flush": flush, "means": means, **long}
         context = Incremental(window=window, sink=sink, undo=undo, **chosen)
-    extra = {"before_pass": before_pass} if before_pass else {}
-    return CountingGenerator(
-        tree or random_tree(seed),
-        name=name,
+    wan = Wan(
+        tree=tree or random_tree(seed),
         ops=ops or TorchOps(torch.float32),
-        context=context,
-        schedule=get_schedule(schedule),
-        first_schedule=get_schedule(first_schedule) if first_schedule else None,
-        block_frames=block_frames,
+        preset=Preset(name=name, block_frames=block_frames, schedule=schedule, first_schedule=first_schedule),
+        device=torch.device("cpu"),
         stages=stages,
         control=control,
-        **extra,
     )
+    return CountingGenerator(wan, name=name, context=context, before_pass=before_pass)
 
 
 def make_engine(policy: str = "recompute", **options: Any) -> Engine:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from research.world import draw_scene, render
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.pocket.world import Scene
 
 from .common import WORK, save_checkpoint, seeded
@@ -42,7 +41,7 @@ def codec(path: str = "vae.pt") -> WanCodec:
 def wrap(vae: Any) -> WanCodec:
     """Return a VAE of ours as the engine uses it."""
     vae = vae.eval().requires_grad_(False)
-    return WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8)
+    return WanCodec(vae, temporal_stride=4, spatial_stride=8)
 
 
 def anchor_frames(frames: Tensor) -> Tensor:

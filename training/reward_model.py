@@ -13,8 +13,15 @@ from torch import Tensor
 
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.pocket.grammar import GRAMMAR
-from sdvg_core.scorers.blip import REWARD_MEAN, REWARD_STD, RewardModel, build_model, checkpoint_name, used_shapes
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import (
+    REWARD_MEAN,
+    REWARD_STD,
+    ImageRewardConfig,
+    RewardModel,
+    build_model,
+    checkpoint_name,
+    used_shapes,
+)
 from sdvg_core.scorers.preprocess import MEAN, STD
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, PromptTokenizer
 

@@ -21,8 +21,8 @@ from comfy.model_patcher import ModelPatcher
 from torch import Tensor
 
 from ...sdvg_core.causal_wan.attention import TorchOps
-from ...sdvg_core.causal_wan.build import Wan
 from ...sdvg_core.causal_wan.config import WanConfig
+from ...sdvg_core.causal_wan.generator import Wan
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
 from ...sdvg_core.pipeline.identity import fingerprint
 

@@ -13,7 +13,7 @@ import comfyui_version
 import torch
 from torch import Tensor
 
-from ...sdvg_core.causal_wan.build import Wan, build_engine
+from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.control import ControlClip

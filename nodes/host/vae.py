@@ -22,7 +22,7 @@ from ...sdvg_core.decoders import TAE_KINDS, StatedKind, TaeKind
 from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv_network, taehv_from_weights
 from ...sdvg_core.decoders.taehv_net import Taehv
 from ...sdvg_core.decoders.vae_files import VaeHeader
-from ...sdvg_core.decoders.wan_vae_files import check_frames, check_latents
+from ...sdvg_core.decoders.wan_vae_files import check_frames
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
 from .model import patcher_of
@@ -138,7 +138,6 @@ class ComfyCodec:
         one, so the result does not depend on how a clip is cut into calls, bit for bit. ComfyUI's own decode takes
         them in pairs.
         """
-        check_latents(latents, LATENT_CHANNELS)
         model, device = self._vae.first_stage_model, self._vae.device
         with _current(device):
             z = self._format.process_out(latents.to(device, torch.float32)).to(self._vae.vae_dtype)

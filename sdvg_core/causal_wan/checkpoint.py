@@ -7,12 +7,13 @@ model. Tensors that stay on the CPU in their stored dtype stay memory-mapped.
 
 from __future__ import annotations
 
-import json
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +21,19 @@ from torch import Tensor, nn
 from ..checkpoints.lora import Lora, open_lora
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
 from ..checkpoints.state_dicts import UNSTATED, Choice
-from ..checkpoints.weights import WeightFile, check_complete, open_weights
+from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .attention import TorchOps
-from .build import Wan
-from .config import WanConfig, detect_config, stated_sizes, wan_shapes
+from .config import HEAD_DIM, WanConfig, wan_shapes
+from .generator import Wan
 from .modules import WanTree
 from .names import KeyStyle, from_diffusers, is_rotary, key_styles
 from .presets import PRESETS, Preset
-from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign, refuse_several
+from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign
 
+WHAT = "Wan 2.1 transformer"
 GIVE_PUBLISHED = "use the file as its authors published it"
 Tree = TypeVar("Tree", bound=nn.Module)
 COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -71,8 +73,6 @@ def load_wan(
     those in fp8 stay so. `streamed`: the numbers of layers that stay in main memory, and are copied over in every
     pass. Raises `BadInput` if the file cannot be used.
     """
-    if dtype is not None and dtype not in COMPUTE_DTYPES:
-        raise BadInput(f"models compute in bfloat16, float16 or float32, but got {dtype}; choose one of them")
     found = open_wan(path, choice)
     dtype = dtype or found.dtype
     device = torch.device(device)
@@ -95,15 +95,15 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     style = _only_style(file)
     weights = file.renamed(style.wan_name)
     check_no_additions(name, weights, file)
-    metadata = _metadata(file, style)
-    config = detect_config(weights.info, metadata)
+    stated = _stated_sizes(file, style)
+    config = detect_config(weights, stated)
     check_channels(name, config)
-    check_layers(name, config, "num_layers" in stated_sizes(metadata))
+    check_layers(name, config, "num_layers" in stated)
     if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
         raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
-    quantisation = find_quantisation(weights, expected, style.wan_name)
-    check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, extra=quantisation.side)
+    quantisation = find_quantisation(weights, expected)
+    check_complete(weights, expected, WHAT, GIVE_PUBLISHED, extra=quantisation.side)
     needed = {*expected, *quantisation.side}
     return WanCheckpoint(
         weights=weights,
@@ -120,22 +120,57 @@ def _only_style(file: WeightFile) -> KeyStyle:
     if not styles:
         raise refuse_foreign(file.path.name, file)
     if len(styles) > 1:
-        raise refuse_several(file.path.name, styles)
+        some = ", ".join(map(str, styles))
+        raise BadInput(f"{file.path.name} holds several transformers ({some}); save the one to use in its own file")
     return styles[0]
 
 
-def _metadata(file: WeightFile, style: KeyStyle) -> Mapping[str, str]:
-    """Return the file's metadata; a diffusers folder states the number of heads in its config.json."""
+def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
+    """Read the sizes off the tensors' shapes, in Wan names; those that are `stated` override them.
+
+    A head is assumed to be 128 channels wide. Raises `BadInput` if tensors needed for this are missing.
+    """
+    shape = partial(shape_of, weights, what=WHAT, advice=GIVE_PUBLISHED)
+    dim, patch = shape("head.modulation", 3)[2], shape("patch_embedding.weight", 5)
+    if dim % HEAD_DIM and "num_heads" not in stated:
+        key = '{"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
+        raise BadInput(f"the width {dim} is no multiple of {HEAD_DIM}; state its heads in the metadata: {key}")
+    config = WanConfig(
+        dim=dim,
+        ffn_dim=shape("blocks.0.ffn.0.weight", 2)[0],
+        num_layers=count_layers(weights, "blocks"),
+        num_heads=stated.get("num_heads", dim // HEAD_DIM),
+        in_dim=patch[1],
+        out_dim=shape("head.head.weight", 2)[0] // math.prod(patch[2:]),
+        text_dim=shape("text_embedding.0.weight", 2)[1],
+        freq_dim=shape("time_embedding.0.weight", 2)[1],
+        patch_size=(patch[2], patch[3], patch[4]),
+    )
+    return replace(config, **stated)
+
+
+def _stated_sizes(file: WeightFile, style: KeyStyle) -> dict[str, Any]:
+    """Return the sizes that a file states: in its metadata, or in the config.json of a diffusers folder.
+
+    The metadata key is `config`, a JSON object with a member `transformer`; ComfyUI honours it too. Members that
+    are not our sizes are left out.
+    """
     beside = file.path.parent / "config.json"
-    if not style.diffusers or "config" in file.metadata or not beside.is_file():
-        return file.metadata
+    if "config" not in file.metadata and style.diffusers and beside.is_file():
+        try:
+            config = parse_json(read_small(beside, MEGABYTE))
+            return {"num_heads": config["num_attention_heads"], "eps": config["eps"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            found = f"the {beside.name} next to {file.path.name} does not state num_attention_heads and eps"
+            raise BadInput(f"{found}; fetch the folder again") from error
     try:
-        stated = parse_json(read_small(beside, MEGABYTE))
-        sizes = {"num_heads": stated["num_attention_heads"], "eps": stated["eps"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        found = f"the {beside.name} next to {file.path.name} does not state num_attention_heads and eps"
-        raise BadInput(f"{found}; fetch the folder again") from error
-    return {**file.metadata, "config": json.dumps({"transformer": sizes})}
+        transformer = parse_json(file.metadata.get("config", "{}")).get("transformer", {})
+        sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise BadInput(f"the metadata key config has no member transformer ({error}); rewrite the file") from error
+    if isinstance(sizes.get("patch_size"), list):
+        sizes["patch_size"] = tuple(sizes["patch_size"])
+    return sizes
 
 
 def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) -> torch.dtype:

@@ -1,19 +1,14 @@
-"""The sizes of a Wan 2.1 transformer, its tensors, and how to read the sizes off a checkpoint."""
+"""The sizes of a Wan 2.1 transformer, and its tensors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import LARGEST_SIZE
 from ..engine.control import CHANNELS
 from ..errors import BadInput
-from ..files.small_files import parse_json
-
-if TYPE_CHECKING:
-    from ..checkpoints.weights import TensorInfo
 
 HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, as heads leave no trace in its shapes
 
@@ -128,63 +123,3 @@ WAN_14B = WanConfig(dim=5120, ffn_dim=13824, num_layers=40, num_heads=40)
 CONTROL_BLOCKS: Mapping[str, int] = {"1.3B": 15, "14B": 8}
 """Of the published control modules, by the size of their model."""
 PUBLISHED: Mapping[str, WanConfig] = {"1.3B": WAN_1_3B, "14B": WAN_14B}
-
-
-def detect_config(info: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> WanConfig:
-    """Read the sizes off the tensors' shapes (`info`, in Wan names) and the safetensors metadata.
-
-    A head is assumed to be 128 channels wide. The metadata key `config`, a JSON object with a member `transformer`,
-    overrides any size; ComfyUI honours the same key. Raises `BadInput` if tensors needed for this are missing.
-    """
-    stated = stated_sizes(metadata)
-    dim = _axis(info, "head.modulation", 2)
-    patch = tuple(_axis(info, "patch_embedding.weight", axis) for axis in (2, 3, 4))
-    if dim % HEAD_DIM and "num_heads" not in stated:
-        key = '{"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
-        raise BadInput(f"the width {dim} is no multiple of {HEAD_DIM}; state its heads in the metadata: {key}")
-    config = WanConfig(
-        dim=dim,
-        ffn_dim=_axis(info, "blocks.0.ffn.0.weight", 0),
-        num_layers=_count_blocks(info),
-        num_heads=stated.get("num_heads", dim // HEAD_DIM),
-        in_dim=_axis(info, "patch_embedding.weight", 1),
-        out_dim=_axis(info, "head.head.weight", 0) // max(1, math.prod(patch)),
-        text_dim=_axis(info, "text_embedding.0.weight", 1),
-        freq_dim=_axis(info, "time_embedding.0.weight", 1),
-        patch_size=(patch[0], patch[1], patch[2]),
-    )
-    return replace(config, **stated)
-
-
-def stated_sizes(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the sizes given by the metadata key `config`; members that are not our sizes are left out."""
-    if "config" not in metadata:
-        return {}
-    try:
-        transformer = parse_json(metadata["config"]).get("transformer", {})
-        sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise BadInput(f"the metadata key config has no member transformer ({error}); rewrite the file") from error
-    if isinstance(sizes.get("patch_size"), list):
-        sizes["patch_size"] = tuple(sizes["patch_size"])
-    return sizes
-
-
-def _axis(info: Mapping[str, TensorInfo], name: str, axis: int) -> int:
-    if name not in info:
-        raise BadInput(f"the checkpoint lacks {name} of a Wan 2.1 transformer; fetch it again")
-    shape = info[name].shape
-    if axis >= len(shape):
-        raise BadInput(f"{name} has the shape {shape}, too few axes; use the file as published")
-    return shape[axis]
-
-
-def _count_blocks(info: Mapping[str, TensorInfo]) -> int:
-    """Count the blocks. A gap is refused: stopping there would silently cut the model short."""
-    parts = (name.split(".")[1] for name in info if name.startswith("blocks."))
-    numbers = {int(part) for part in parts if part.isdecimal() and len(part) < 6}
-    count = max(numbers, default=-1) + 1
-    if len(numbers) != count:
-        gap = next(i for i in range(count) if i not in numbers)
-        raise BadInput(f"block {gap} of the checkpoint's {count} is missing; fetch it again")
-    return count

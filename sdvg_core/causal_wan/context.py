@@ -90,13 +90,11 @@ class ContextPolicy(Protocol):
     @property
     def anchor_horizon(self) -> int:
         """For how many of the newest latent frames it may ask the history for pixels."""
-        ...
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> BlockContext:
         """Return the context of the block at `span`; `size` is its latents' (h, w)."""
-        ...
 
 
 class AnchorEncoder:

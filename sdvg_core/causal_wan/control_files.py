@@ -10,7 +10,7 @@ import torch
 from ..checkpoints.quantized import Quantisation, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
-from .checkpoint import GIVE_PUBLISHED, compute_dtype, fill
+from .checkpoint import GIVE_PUBLISHED, fill
 from .config import WanConfig, control_shapes
 from .modules import ControlTree
 from .names import PREFIXES, KeyStyle, unwrapped
@@ -25,20 +25,12 @@ class ControlCheckpoint:
     """A control module that can be loaded for one model; none of its weights has been read.
 
     `weights`: its tensors under Wan names. `config`: the model's. `blocks`: how many control blocks it has.
-    `dtype`: the one that most of it is stored in.
     """
 
     weights: WeightFile
     config: WanConfig
     blocks: int
     quantisation: Quantisation
-    dtype: torch.dtype
-
-    @property
-    def bytes(self) -> int:
-        """The size of its weights as they are stored."""
-        of_each = (self.weights.info[name] for name in control_shapes(self.config, self.blocks))
-        return sum(torch.Size(info.shape).numel() * info.dtype.itemsize for info in of_each)
 
 
 def has_control(file: WeightFile) -> bool:
@@ -66,23 +58,16 @@ def open_control(path: str | Path, config: WanConfig, role: str) -> ControlCheck
     Raises `BadInput` if it does not, with the reason. `role`: the model's name for that sentence.
     """
     file = open_weights(path)
-    (weights, width, blocks), name, style = inspect_control(file), file.path.name, _style(file)
-    assert style is not None
+    (weights, width, blocks), name = inspect_control(file), file.path.name
     if width != config.dim:
         raise BadInput(f"{name} is for a width of {width}, and the {role} has {config.dim}; {GIVE_VACE}")
     if not blocks or config.num_layers % blocks:
         found = f"{blocks} control blocks for the {config.num_layers} of the {role}"
         raise BadInput(f"{name} has {found}; {GIVE_VACE}")
     shapes = control_shapes(config, blocks)
-    quantisation = find_quantisation(weights, shapes, style.wan_name)
+    quantisation = find_quantisation(weights, shapes)
     check_complete(weights, shapes, "control module", GIVE_PUBLISHED, extra=quantisation.side)
-    return ControlCheckpoint(
-        weights=weights,
-        config=config,
-        blocks=blocks,
-        quantisation=quantisation,
-        dtype=compute_dtype(weights, shapes),
-    )
+    return ControlCheckpoint(weights=weights, config=config, blocks=blocks, quantisation=quantisation)
 
 
 def load_control(found: ControlCheckpoint, *, device: torch.device, dtype: torch.dtype) -> ControlTree:

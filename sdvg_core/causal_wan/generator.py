@@ -1,24 +1,26 @@
-"""A causal Wan model as a block generator: a few denoising steps with the history as context."""
+"""Causal Wan models as block generators: a few denoising steps, the history as context. And the engine of a run."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 
-from ..devices.device import current_device
+from ..devices.device import current_device, device_clock
 from ..engine.control import Control
-from ..engine.protocols import BlockCall
+from ..engine.framewise import FramewiseAdapter
+from ..engine.protocols import Absent, BlockCall, BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.types import Condition, Generated, Work
 from ..errors import BadInput
 from .attention import Grid, TorchOps
-from .context import ContextPolicy, Model
+from .context import AnchorEncoder, ContextPolicy, Model, Recompute
 from .forward import PLAIN, ControlBranch, Stages, TextKV, denoise_pass, project_text
-from .schedule import Schedule, lowered, predict_clean, renoise
+from .incremental import Incremental
+from .presets import Preset
+from .schedule import lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
 """Of which the cross-attention keys and values are kept; those of a control module come last."""
@@ -27,46 +29,48 @@ REMEMBERED_TABLES = 4
 block that the model made takes the table of its denoising passes."""
 
 
-def go_on(kind: str) -> None:
-    """The default for `before_pass`: report nothing and never stop."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wan:
+    """A loaded transformer and how to run it. It is kept between videos; the generator over it is not.
+
+    `tree`: ours or a host's, with the checkpoint's own names. `kv_fp8`: keep keys and values in float8_e4m3fn.
+    `stages`: of every layer, perhaps compiled. `control`: its control module, with `vace_blocks` and
+    `vace_patch_embedding`, or None. `copied`: bytes of the layers in main memory, which every pass copies over.
+    """
+
+    tree: Any
+    ops: TorchOps
+    preset: Preset
+    device: torch.device
+    kv_fp8: bool = False
+    stages: Stages = PLAIN
+    control: Any = None
+    copied: int = 0
 
 
 class CausalWanGenerator:
     """Generates blocks with a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
 
-    `context`: the policy, which belongs to this generator alone. `first_schedule`: of the clip's first block, None
-    for the same. `kv_fp8`: keep keys and values in float8_e4m3fn. `stages`: of every layer, perhaps compiled.
-    `control`: the module for controls, with `vace_blocks` and `vace_patch_embedding`.
-    `before_pass`: called with "context" or "denoise" before every forward pass; the generator stays
-    usable if it raises.
+    `context`: the policy, which belongs to this generator alone. `before_pass`: called with "context" or "denoise"
+    before every forward pass; the generator stays usable if it raises. `clock`: None waits for the device.
     """
 
     def __init__(
         self,
-        tree: Any,
+        wan: Wan,
         *,
         name: str,
-        ops: TorchOps,
         context: ContextPolicy,
-        schedule: Schedule,
-        first_schedule: Schedule | None = None,
-        block_frames: int = 3,
-        device: str | torch.device = "cpu",
-        kv_fp8: bool = False,
-        control: Any = None,
-        stages: Stages = PLAIN,
-        before_pass: Callable[[str], None] = go_on,
-        clock: Callable[[], float] = time.perf_counter,
+        before_pass: Callable[[str], None] = lambda kind: None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        self.name = name
-        self.block_frames = block_frames
-        self.latent_channels = int(tree.out_dim)
-        self._schedule, self._first_schedule = schedule, first_schedule or schedule
+        tree, ops, device, self._control = wan.tree, wan.ops, wan.device, wan.control
+        more = self._control.vace_blocks if self._control is not None else ()
+        self.name, self.block_frames, self.latent_channels = name, wan.preset.block_frames, int(tree.out_dim)
+        self._schedule, self._first_schedule = wan.preset.steps, wan.preset.first_steps
         self.timesteps = tuple(step.timestep for step in self._schedule)
         self.first_timesteps = tuple(step.timestep for step in self._first_schedule)
-        self._context, self._clock = context, clock
-        device = torch.device(device)
-        self._control, more = control, control.vace_blocks if control is not None else ()
+        self._context, self._clock = context, clock or device_clock(device)
 
         # Not methods of this object: that would be a reference cycle, which keeps gigabytes of keys and values
         # after a run until Python next collects cycles.
@@ -89,8 +93,8 @@ class CausalWanGenerator:
             text_of=text_of,
             rope=rope,
             before_pass=before_pass,
-            kv_fp8=kv_fp8,
-            stages=stages,
+            kv_fp8=wan.kv_fp8,
+            stages=wan.stages,
         )
 
     @property
@@ -146,3 +150,66 @@ class CausalWanGenerator:
         there = [replace(one, context=one.context.to(device)) for one in controls]
         own = text[len(tree.blocks) :]
         return ControlBranch(self._control, len(tree.blocks), own, there, self._model.ops)
+
+
+def build_engine(
+    drafter: Wan | BlockGenerator | None,
+    target: Wan | BlockGenerator | None,
+    codec: VideoCodec,
+    scorer: Scorer | None,
+    *,
+    judge: VideoCodec | None = None,
+    before_pass: Callable[[str], None] = lambda kind: None,
+    clock: Callable[[], float] | None = None,
+    around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
+) -> Engine:
+    """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
+
+    `drafter`, `target`: one of them may be None if no block will ask for it; what is no `Wan` is taken as it is.
+    `codec`, `judge`: see `Engine`.
+    A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
+    "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits
+    for each one's device. `around_context`: wraps their context policies.
+    """
+    encoder = AnchorEncoder(codec.encode)
+
+    def build(name: str, wan: Wan | BlockGenerator, *, undo: int) -> BlockGenerator:
+        if not isinstance(wan, Wan):
+            return wan
+        context = around_context(context_policy(wan.preset, encoder, undo=undo))
+        return CausalWanGenerator(wan, name=name, context=context, before_pass=before_pass, clock=clock)
+
+    sizes = [
+        one.preset.block_frames if isinstance(one, Wan) else one.block_frames for one in (target, drafter) if one
+    ]
+    sub_blocks = max(sizes[0] // sizes[-1], 1)
+    # The first sub-block of a draft writes over what a dropped draft leaves; the others must be taken back.
+    drafts: BlockGenerator | None = build("drafter", drafter, undo=sub_blocks - 1) if drafter else None
+    targets: BlockGenerator | None = build("target", target, undo=0) if target else None
+    if drafts and targets and drafts.block_frames != targets.block_frames:
+        drafts = FramewiseAdapter(drafts, targets.block_frames)
+    there = drafts or targets
+    assert there is not None, "a run has at least one model"
+    return Engine(
+        drafter=drafts or Absent("drafter", there),
+        target=targets or Absent("target", there),
+        codec=codec,
+        scorer=scorer,
+        judge=judge,
+    )
+
+
+def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> ContextPolicy:
+    """Return the context policy of a preset, for one generator only. `undo`: see `Incremental`."""
+    if preset.policy == "recompute":
+        first = preset.keep_first_frame
+        return Recompute(encode_anchor=encoder, frames=preset.context_frames, keep_first=first)
+    return Incremental(
+        window=preset.window,
+        sink=preset.kept_frames,
+        relative=preset.rotates_later,
+        means=preset.context_memory == "memrope",
+        recache=preset.recache,
+        flush=preset.flush,
+        undo=undo,
+    )

@@ -10,7 +10,7 @@ from ..checkpoints.known_models import known_model, row_of
 from ..checkpoints.state_dicts import Weights, check_weights
 from ..devices.execution import AUTO
 from ..errors import BadInput
-from .config import WAN_1_3B, WAN_14B, WanConfig
+from .config import WanConfig
 from .schedule import Schedule, get_schedule
 
 POLICIES = ("recompute", "incremental")
@@ -72,8 +72,6 @@ class Preset:
         if self.keep_first_frame and self.policy != "recompute":
             raise BadInput("keep_first_frame is for the policy recompute; leave it out, or give a sink")
         check_weights(self.weights)
-        if not self.schedule:
-            raise BadInput("the schedule is empty; try four-step")
 
     @property
     def identity(self) -> str:
@@ -135,7 +133,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def get_preset(name: str) -> Preset:
-    """Return a preset by name; Raises `BadInput` with the list of names."""
+    """Return a preset by name. Raises `BadInput` with the list of names."""
     if not isinstance(name, str) or name not in PRESETS:
         raise BadInput(f"there is no preset {name!r:.60}; choose among {', '.join(PRESETS)}")
     return PRESETS[name]
@@ -143,11 +141,7 @@ def get_preset(name: str) -> Preset:
 
 def size_preset(config: WanConfig) -> str | None:
     """Return the name of the likely preset for a checkpoint of this size; None for a size that is not published."""
-    sizes = {
-        (WAN_1_3B.dim, WAN_1_3B.num_layers): "self-forcing-1.3b",
-        (WAN_14B.dim, WAN_14B.num_layers): "krea-14b",
-    }
-    return sizes.get((config.dim, config.num_layers))
+    return {"1.3B": "self-forcing-1.3b", "14B": "krea-14b"}.get(config.size)
 
 
 def guess_preset(config: WanConfig) -> Preset:

@@ -70,12 +70,6 @@ def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
     return BadInput(f"{file} is no Wan 2.1 transformer, but {what}; {GIVE_T2V}")
 
 
-def refuse_several(file: str, styles: Iterable[object]) -> BadInput:
-    """Return the error for a file with more than one transformer."""
-    some = ", ".join(map(str, styles))
-    return BadInput(f"{file} holds several transformers ({some}); save the one to use in its own file")
-
-
 def check_no_additions(file: str, names: Iterable[str], every: Collection[str]) -> None:
     """Refuse adapters among `every` name of a file, and the variants of Wan that take more than text."""
     if any(map(is_lora, every)):

@@ -14,7 +14,6 @@ from ..errors import BadInput
 
 READ = "2026-11-22"
 """The day all rows were read."""
-HUB = "https://huggingface.co"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +21,8 @@ class KnownModel:
     """A published checkpoint of a causal Wan 2.1.
 
     `files`: its names on a disk, the first as published; with the folder where the bare name is not the only one.
-    `preset`: the name of the preset it is run with, which also states the state dict. `keys`: how its tensors are
-    named. `repository`, `path`: where it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
+    `preset`: the name of the preset it is run with, which also states the state dict. `repository`, `path`: where
+    it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
     `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
     `warning`: what anybody who runs it must know.
     """
@@ -33,7 +32,6 @@ class KnownModel:
     size: Literal["1.3B", "14B"]
     files: tuple[str, ...]
     preset: str
-    keys: str
     licence: str
     repository: str
     path: str
@@ -42,11 +40,6 @@ class KnownModel:
     sha256: str | None = None
     digest_source: str = ""
     warning: str = ""
-
-    @property
-    def url(self) -> str:
-        """Where to get it."""
-        return f"{HUB}/{self.repository}/resolve/main/{self.path}"
 
     @property
     def source(self) -> str:
@@ -62,7 +55,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("self_forcing_dmd.pt", "self_forcing_dmd.safetensors"),
         preset="self-forcing-1.3b",
-        keys="model.",
         licence="Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
         repository="gdhe17/Self-Forcing",
         path="checkpoints/self_forcing_dmd.pt",
@@ -76,7 +68,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("self_forcing_sid.pt",),
         preset="self-forcing-1.3b",
-        keys="model.",
         licence="Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
         repository="gdhe17/Self-Forcing",
         path="checkpoints/self_forcing_sid.pt",
@@ -88,7 +79,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("chunkwise/causal_forcing.pt",),
         preset="causal-forcing",
-        keys="model., or model._fsdp_wrapped_module.",
         licence="Apache-2.0",
         repository="zhuhz22/Causal-Forcing",
         path="chunkwise/causal_forcing.pt",
@@ -99,7 +89,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("framewise/causal_forcing.pt",),
         preset="causal-forcing-framewise",
-        keys="model., or model._fsdp_wrapped_module.",
         licence="Apache-2.0",
         repository="zhuhz22/Causal-Forcing",
         path="framewise/causal_forcing.pt",
@@ -110,7 +99,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("causal_forcing-framewise.safetensors",),
         preset="causal-forcing-framewise",
-        keys="Wan names, causal_ar in the metadata",
         licence="Apache-2.0",
         repository="Comfy-Org/causal_forcing_framewise_ComfyUI_repackaged",
         path="split_files/diffusion_models/causal_forcing-framewise.safetensors",
@@ -124,7 +112,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("causal-forcing++/framewise-2step.pt", "framewise-2step.pt"),
         preset="causal-forcing-2step",
-        keys="model._fsdp_wrapped_module.",
         licence="Apache-2.0",
         repository="zhuhz22/Causal-Forcing",
         path="causal-forcing++/framewise-2step.pt",
@@ -135,7 +122,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("causal-forcing++/framewise-1step.pt", "framewise-1step.pt"),
         preset="causal-forcing-1step",
-        keys="model._fsdp_wrapped_module.",
         licence="Apache-2.0",
         repository="zhuhz22/Causal-Forcing",
         path="causal-forcing++/framewise-1step.pt",
@@ -146,7 +132,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("one_forcing.pt",),
         preset="one-forcing",
-        keys="not read",
         licence="code: Apache-2.0; the card of the weights states none",
         repository="JiaqiFeng/OneForcing",
         path="checkpoints/one_forcing.pt",
@@ -157,7 +142,6 @@ KNOWN_MODELS = (
         size="1.3B",
         files=("longlive_base.pt",),
         preset="longlive-1.0",
-        keys="model., or model._fsdp_wrapped_module.",
         licence="Apache-2.0 since November 2025, non-commercial before",
         repository="Efficient-Large-Model/LongLive-1.3B",
         path="models/longlive_base.pt",
@@ -170,7 +154,6 @@ KNOWN_MODELS = (
         size="14B",
         files=("krea-realtime-video-14b.safetensors",),
         preset="krea-14b",
-        keys="model.",
         licence="card of the weights: Apache-2.0; code repository: CC-BY-NC-SA-4.0, not for commercial use",
         repository="krea/krea-realtime-video",
         path="krea-realtime-video-14b.safetensors",

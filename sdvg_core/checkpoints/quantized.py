@@ -8,7 +8,7 @@ scaled, new form (`X.weight_scale`, `X.input_scale`, and `X.comfy_quant` or the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,15 +74,12 @@ class Quantisation:
     side: frozenset[str] = frozenset()
 
 
-def find_quantisation(
-    weights: WeightFile, expected: Collection[str], rename: Callable[[str], str | None]
-) -> Quantisation:
+def find_quantisation(weights: WeightFile, expected: Collection[str]) -> Quantisation:
     """Find out how the tensors of a file, under the model's own names, are quantised.
 
-    `expected`: the names of the model's weights. `rename`: the file's names -> the model's, for its metadata.
-    Raises `BadInput` naming the format if it is not read here.
+    `expected`: the names of the model's weights. Raises `BadInput` naming the format if it is not read here.
     """
-    formats = _stated_formats(weights, rename)
+    formats = _stated_formats(weights)
     for layer, stated in formats.items():
         if stated not in FORMATS:
             raise BadInput(f"{layer} is {stated}, and only {' and '.join(FORMATS)} are read here; {BETTER_FILE}")
@@ -129,7 +126,7 @@ def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
         raise BadInput(f"the scale {name} has {shape}, as in block-wise formats, which are not read; {BETTER_FILE}")
 
 
-def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) -> dict[str, object]:
+def _stated_formats(weights: WeightFile) -> dict[str, object]:
     """Return layer -> format as the file states it, tensor by tensor or in its metadata."""
     formats: dict[str, object] = {}
     for name in weights:
@@ -137,9 +134,11 @@ def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) ->
         if layer != name:
             formats[layer] = _json(_bytes(weights, name), name).get("format")
     if QUANTISATION_KEY in weights.metadata:
+        ours = {source: name for name, source in weights.names.items()}
         layers = _json(weights.metadata[QUANTISATION_KEY], QUANTISATION_KEY).get("layers")
         for name, stated in layers.items() if isinstance(layers, dict) else ():
-            formats[rename(name) or name] = stated.get("format") if isinstance(stated, dict) else stated
+            layer = ours.get(f"{name}.weight", str(name)).removesuffix(".weight")
+            formats[layer] = stated.get("format") if isinstance(stated, dict) else stated
     return formats
 
 

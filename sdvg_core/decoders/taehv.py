@@ -15,7 +15,7 @@ from ..errors import BadInput
 from . import StatedKind, TaeKind
 from .taehv_files import ADVICE, check_channels, find_taehv, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE, Memory, Taehv, blank_memory, run_half
-from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, check_latents, on_its_own
+from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, on_its_own
 
 LIMIT = 3.0
 """Latents are bent smoothly so that none lies further from 0."""
@@ -58,11 +58,6 @@ class TaehvCodec:
         self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
         self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
 
-    @property
-    def encodes(self) -> bool:
-        """Whether the encoder is there."""
-        return self._net.encoder is not None
-
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
         """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state.
@@ -71,7 +66,6 @@ class TaehvCodec:
         Latent frames are decoded one by one, so the result does not depend on how a clip is cut into calls, bit for
         bit.
         """
-        check_latents(latents, self.latent_channels)
         pieces, memory = [], state
         for frame in latents.to(self.device, torch.float32).unbind(2):
             z = self._limited(frame)

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,12 +22,12 @@ from .wan_vae_files import WAN_MEAN, without_wrapper
 
 ADVICE = "give lighttaew2_1.safetensors, taew2_1.safetensors or taew2_1.pth"
 WHAT = "tiny autoencoder for Wan 2.1 (TAEHV)"
+_shape = partial(shape_of, dims=4, what=WHAT, advice=ADVICE)
 TELLTALE = "decoder.3.conv.0.weight"
 """A weight that every video autoencoder of this design has, and no other model we know of."""
 
 # By their latent channels: the designs with the same names for other latents.
 STRANGERS = {48: "Wan 2.2 5B", 32: "HunyuanVideo 1.5", 128: "LTX-2"}
-COLOURS = 3
 
 
 def is_taehv(names: Iterable[str]) -> bool:
@@ -60,13 +61,10 @@ def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:
 
 
 def _empty_network(file: WeightFile) -> Taehv:
-    """Raises `BadInput` for other latents or colours, or if a weight that tells a size is missing."""
-    first, last = _shape(file, "decoder.1.weight"), _shape(file, "decoder.22.weight")
-    channels = first[1]
+    """Raises `BadInput` for other latents, or if a weight that tells a size is missing."""
+    channels = _shape(file, "decoder.1.weight")[1]
     if channels in STRANGERS:
         raise BadInput(f"{file.path.name} is for {STRANGERS[channels]}, with {channels} latent channels; {ADVICE}")
-    if last[0] != COLOURS:
-        raise BadInput(f"{file.path.name} makes {last[0]} channels, not {COLOURS} colours; {ADVICE}")
     has_encoder = any(name.startswith("encoder.") for name in file)
     decoder = _widths(file, "decoder", (1, 8, 14, 20))
     encoder = _widths(file, "encoder", (0, 3, 8, 13)) if has_encoder else None
@@ -83,27 +81,21 @@ def _widths(file: WeightFile, half: str, layers: tuple[int, int, int, int]) -> W
 def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
     """Return the file with no more rows in its growing layers than are used: the last ones.
 
-    Files of a network that was trained to grow further have more. Raises `BadInput` if one has too few.
+    Files of a network that was trained to grow further have more.
     """
     used: dict[str, int] = {}
     info = dict(file.info)
     for stage, (width, growth) in enumerate(zip(widths, GROWTH, strict=False)):
         name = f"decoder.{FIRST_STAGE + STAGE * stage + 4}.conv.weight"
         shape, wanted = _shape(file, name), width * growth
-        if shape[0] < wanted:
-            raise BadInput(f"{name} in {file.path.name} has {shape[0]} rows, fewer than {wanted}; {ADVICE}")
         used[file.names[name]] = wanted
-        info[name] = TensorInfo((wanted, *shape[1:]), info[name].dtype)
+        info[name] = TensorInfo((min(shape[0], wanted), *shape[1:]), info[name].dtype)
 
     def read(source: str) -> Tensor:
         tensor = file.read(source)
         return tensor[-used[source] :] if source in used else tensor
 
     return replace(file, info=info, read=read)
-
-
-def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    return shape_of(file, name, 4, WHAT, ADVICE)
 
 
 # The two kinds have the same tensors, which tell nothing, nor does the dtype, as anybody may convert a file.

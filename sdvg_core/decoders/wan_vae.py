@@ -19,9 +19,9 @@ from ..devices.execution import Backend, VaeLayers, compiled, own_copy, settled_
 from ..errors import BadInput
 from .wan_vae_files import (
     ADVICE,
+    WAN_MEAN,
+    WAN_STD,
     check_frames,
-    check_latents,
-    latent_statistics,
     on_its_own,
     read_sizes,
     with_diffusers_names,
@@ -49,14 +49,12 @@ class WanCodec:
         self,
         vae: nn.Module,
         *,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
         temporal_stride: int,
         spatial_stride: int,
         layers: VaeLayers = "diffusers",
         compiler: Backend | None = None,
     ) -> None:
-        self.latent_channels = len(mean)
+        self.latent_channels = len(WAN_MEAN)
         self.temporal_stride = temporal_stride
         self.spatial_stride = spatial_stride
         weight = next(vae.parameters())
@@ -69,8 +67,8 @@ class WanCodec:
         decode_frame = decode_planes if planes else _decode_frame
         self._encode_frames = encode_planes if planes else _encode_frames
         self._decode_frame = _compiled(decode_frame, self._format, compiler) if compiler else decode_frame
-        self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
-        self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
+        self._mean = torch.tensor(WAN_MEAN, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
+        self._std = torch.tensor(WAN_STD, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
@@ -80,7 +78,6 @@ class WanCodec:
         unchanged. Latent frames are decoded one by one, so the result does not depend on how a clip is cut into
         calls, bit for bit.
         """
-        check_latents(latents, self.latent_channels)
         z = (latents.to(self.device, torch.float32) * self._std + self._mean).to(self.dtype)
         cache = _empty_cache(self._vae.decoder) if state is None else list(state)
         pieces = []
@@ -150,14 +147,11 @@ def load_wan_vae(
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
     file, sizes, vae = open_wan_vae(path)
-    mean, std = latent_statistics(file, sizes["z_dim"])
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)
     check_finite_weights(vae, file.path.name)
     return WanCodec(
         vae,
-        mean=mean,
-        std=std,
         temporal_stride=sizes["scale_factor_temporal"],
         spatial_stride=sizes["scale_factor_spatial"],
         layers=layers,

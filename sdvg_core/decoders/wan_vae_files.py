@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..checkpoints.weights import WeightFile, count_layers, shape_of
 from ..errors import BadInput
-from ..files.small_files import MEGABYTE, parse_json, read_small
 
 ADVICE = "give Wan2.1_VAE.pth, wan_2.1_vae.safetensors or the vae folder of a Wan 2.1 diffusers repository"
+_shape = partial(shape_of, dims=5, what="Wan 2.1 VAE", advice=ADVICE)
 
 # Mean and standard deviation of each latent channel, as published with Wan 2.1.
 WAN_MEAN = (
@@ -25,8 +25,6 @@ WAN_STD = (
     *(2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743),
     *(3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160),
 )
-WAN22_CHANNELS = 48
-LARGEST_STATISTIC = 1e6
 
 
 def with_diffusers_names(file: WeightFile) -> WeightFile:
@@ -37,20 +35,18 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
     # Other diffusers VAEs share these prefixes.
     if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file):
         raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
-    inner = file.info.get("post_quant_conv.weight")
-    if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
-        raise BadInput(f"{file.path.name} is of Wan 2.2 5B, with {WAN22_CHANNELS} latent channels; {ADVICE}")
-    conv = file.info.get("encoder.conv_in.weight") or file.info.get("decoder.conv_in.weight")
-    if conv is not None and len(conv.shape) != 5:
-        raise BadInput(f"{file.path.name} is an image VAE; {ADVICE}")
     return file
 
 
 def read_sizes(file: WeightFile) -> dict[str, Any]:
     """Return the arguments of diffusers' `AutoencoderKLWan` for weights with its names.
 
-    Raises `BadInput` if a weight that tells a size is missing.
+    Raises `BadInput` if a weight that tells a size is missing, or for other latents.
     """
+    channels = _shape(file, "post_quant_conv.weight")[0]
+    if channels != len(WAN_MEAN):
+        found = f"{channels} latent channels, not {len(WAN_MEAN)} (Wan 2.2 5B has 48)"
+        raise BadInput(f"{file.path.name} has {found}; {ADVICE}")
     base = _shape(file, "encoder.conv_in.weight")[0]
     levels, temporal = _encoder_levels(file)
     if not all(levels) or len({len(level) for level in levels}) > 1:
@@ -61,7 +57,7 @@ def read_sizes(file: WeightFile) -> dict[str, Any]:
     return {
         "base_dim": base,
         "decoder_base_dim": max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
-        "z_dim": _shape(file, "post_quant_conv.weight")[0],
+        "z_dim": channels,
         "dim_mult": multipliers,
         "num_res_blocks": len(levels[0]),
         "temperal_downsample": temporal,
@@ -83,45 +79,6 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
         else:
             levels[-1].append(_shape(file, f"{block}.conv1.weight")[0])
     return levels, temporal
-
-
-def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    return shape_of(file, name, 5, "Wan 2.1 VAE", ADVICE)
-
-
-def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation per latent channel, from the config next to the file, or Wan 2.1's."""
-    path = file.path.parent / "config.json"
-    config = _diffusers_config(path)
-    mean = _numbers(config.get("latents_mean", WAN_MEAN), "latents_mean", path)
-    std = _numbers(config.get("latents_std", WAN_STD), "latents_std", path)
-    if min(std, default=1.0) <= 0:
-        raise BadInput(f"latents_std in {path} is {min(std)}, not above 0; fetch the file again")
-    if len(mean) != channels or len(std) != channels:
-        raise BadInput(
-            f"{file.path.name} has {channels} latent channels, but mean and std {len(mean)} and {len(std)}; "
-            "put a config.json with latents_mean and latents_std next to it"
-        )
-    return mean, std
-
-
-def _numbers(values: Any, what: str, path: Path) -> tuple[float, ...]:
-    kinds = isinstance(values, list | tuple) and all(type(value) in (int, float) for value in values)
-    if not kinds or not all(abs(value) < LARGEST_STATISTIC for value in values):
-        raise BadInput(f"{what} in {path} is no list of finite numbers; fetch it again")
-    return tuple(map(float, values))
-
-
-def _diffusers_config(path: Path) -> dict[str, Any]:
-    """Return the VAE's config; empty if it is missing or another model's."""
-    if not path.is_file():
-        return {}
-    try:
-        config = parse_json(read_small(path, MEGABYTE))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} is not JSON ({error}); fetch it again") from error
-    ours = isinstance(config, dict) and config.get("_class_name") == "AutoencoderKLWan"
-    return config if ours else {}
 
 
 # Two ways to name the weights: the original release's (ComfyUI's too) and diffusers'. The original keeps the blocks
@@ -203,13 +160,6 @@ def _first_resampler(names: Iterable[str]) -> int:
     """The number of the decoder's first resampler; before it come the residual blocks of one resolution."""
     found = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
     return min((int(match.group(1)) for match in found if match), default=0)
-
-
-def check_latents(latents: Tensor, channels: int) -> None:
-    """Raise `BadInput` unless the latents are `b c t h w` with these channels and at least one latent frame."""
-    if latents.ndim != 5 or latents.shape[1] != channels or latents.shape[2] < 1:
-        shape = tuple(latents.shape)
-        raise BadInput(f"latents of the shape {shape} are not b c t h w with {channels} channels; use this VAE's")
 
 
 def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:

@@ -32,14 +32,12 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ControlClip:
+class ControlClip(Control):
     """A control for a whole video, `b 96 t h w`. `start`: the latent frame of the history at which it begins.
 
     Raises `BadInput` for a strength that is no number from 0 to 10.
     """
 
-    context: Tensor
-    strength: float = 1.0
     start: int = 0
 
     def __post_init__(self) -> None:

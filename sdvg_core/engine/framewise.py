@@ -28,9 +28,9 @@ class FramewiseAdapter(WrappedGenerator):
         super().__init__(inner)
         check_sub_blocks(inner.block_frames, inner.anchor_horizon, block_frames)
         self.block_frames, self.first_timesteps = block_frames, first_timesteps(inner, block_frames)
-        # A committed draft keeps its sub-blocks, so that their keys and values are not computed again.
+        # A block and its sub-blocks: a committed draft keeps these, so that their keys and values stay known.
         self._newest: tuple[Block, ...] = ()
-        self._known: tuple[_Cut, ...] = ()
+        self._known: tuple[tuple[Block, ...], ...] = ()
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block sub-block by sub-block. With `stop`, only the last sub-block is left unfinished."""
@@ -51,21 +51,17 @@ class FramewiseAdapter(WrappedGenerator):
 
     def _in_sub_blocks(self, history: History) -> History:
         """Return the history with its blocks cut; a block that was cut before gives the same sub-blocks."""
-        known = []
-        for number, block in enumerate(history.blocks):
-            before = self._known[number] if number < len(self._known) else None
-            known.append(before if before and before.block.same_as(block) else _Cut(block, self._cut(block)))
-        self._known = tuple(known)
-        subs = tuple(sub for block in known for sub in block.subs)
+        self._known = tuple(self._cut(number, block) for number, block in enumerate(history.blocks))
+        subs = tuple(sub for _, *subs in self._known for sub in subs)
         return History(blocks=subs, anchors=history.anchors, horizon=history.horizon)
 
-    def _cut(self, block: Block) -> tuple[Block, ...]:
-        if self._newest and self._newest[0].same_as(block):
-            return self._newest[1:]
-        return tuple(
-            Block(sub, _frames_of(sub, block.span, block.latents), block.condition)
-            for sub in cut(block.span, self.inner.block_frames)
-        )
+    def _cut(self, number: int, block: Block) -> tuple[Block, ...]:
+        for known in (*self._known[number : number + 1], self._newest):
+            if known and known[0].same_as(block):
+                return known
+        spans = cut(block.span, self.inner.block_frames)
+        subs = (Block(sub, _frames_of(sub, block.span, block.latents), block.condition) for sub in spans)
+        return (block, *subs)
 
 
 def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) -> None:
@@ -95,14 +91,6 @@ def cut(span: Span, frames: int) -> tuple[Span, ...]:
     lead = [Span(first, span.start, odd, span.take)] if odd else []
     starts = range(span.start + odd, span.stop, frames)
     return (*lead, *(Span(first + i, start, frames, span.take) for i, start in enumerate(starts)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cut:
-    """A block and the sub-blocks it was cut into."""
-
-    block: Block
-    subs: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,14 +7,14 @@ its key turns up: nothing is compared, and nothing is guessed.
 from __future__ import annotations
 
 import hashlib
-import weakref
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .noise import KeyedNoise
 from .protocols import BlockCall
@@ -47,8 +47,8 @@ class Keys:
     def __init__(self, identities: Identities, noise: KeyedNoise) -> None:
         self.identities = identities
         self._noise = (noise.seed, noise.channels, noise.height, noise.width)
-        self._tensors: dict[int, tuple[weakref.ref[Tensor], str]] = {}
-        self._conditions: dict[int, tuple[Condition, str]] = {}
+        self._tensors: MutableMapping[Tensor, str] = WeakIdKeyDictionary()
+        self._conditions: dict[Condition, str] = {}
 
     def block(self, model: str, call: BlockCall) -> str:
         """Return the key of what `generate` returns for a call that makes the whole block.
@@ -98,24 +98,20 @@ class Keys:
     def name(self, key: str, estimates: Sequence[Tensor], block: Tensor | None = None) -> None:
         """Note the tensors of the block with this key: its first `estimates`, and its latents if it is whole."""
         for step, clean in enumerate(estimates):
-            self._tensors[id(clean)] = weakref.ref(clean), f"{key} step {step}"
+            self._tensors[clean] = f"{key} step {step}"
         if block is not None:
-            self._tensors[id(block)] = weakref.ref(block), key
+            self._tensors[block] = key
 
     def tensor(self, tensor: Tensor) -> str:
         """Return the key of the call a tensor came from; a hash of its content if it is not from this run."""
-        known, key = self._tensors.get(id(tensor), (None, ""))
-        if known is None or known() is not tensor:
-            key = hash_tensor(tensor)
-            self._tensors[id(tensor)] = weakref.ref(tensor), key
-        return key
+        if tensor not in self._tensors:
+            self._tensors[tensor] = hash_tensor(tensor)
+        return self._tensors[tensor]
 
     def _condition(self, condition: Condition) -> str:
-        # The condition is kept with its key, so that no other object can get its id.
-        if id(condition) not in self._conditions:
-            key = hash_tensor(condition.embedding) + " cut" * condition.cut
-            self._conditions[id(condition)] = condition, key
-        return self._conditions[id(condition)][1]
+        if condition not in self._conditions:
+            self._conditions[condition] = hash_tensor(condition.embedding) + " cut" * condition.cut
+        return self._conditions[condition]
 
 
 def hash_tensor(tensor: Tensor) -> str:

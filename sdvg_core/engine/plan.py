@@ -21,7 +21,6 @@ from .types import Span, plan_spans, spans_of_clip
 
 LETTERS = {ROUTER_DECIDES: "the router decides", **SCRIPT_LETTERS}
 MOST_TAKES = 1_000_000
-LONGEST_TAKES = 1_000_000
 
 
 def check_directions(letters: str, blocks: int) -> None:
@@ -34,18 +33,12 @@ def check_directions(letters: str, blocks: int) -> None:
         raise BadInput(f"{found}; add or remove some ({ROUTER_DECIDES}: the router decides), or leave them empty")
 
 
-def direct(router: RouterConfig, letters: str, blocks: int, first: int) -> RouterConfig:
-    """Return the router with the directions for a run of `blocks` blocks, from block `first` of the clip on."""
-    check_directions(letters, blocks)
-    return replace(router, directions=ROUTER_DECIDES * first + letters) if letters.strip(".") else router
-
-
 def read_takes(text: str, blocks: int) -> Mapping[int, int]:
     """Return the takes written in `text`, such as "6:2, 8:3", by the block's place in the run, counted from 0.
 
     Raises `BadInput` for anything else, and for a block the run does not have.
     """
-    if not isinstance(text, str) or len(text) > LONGEST_TAKES:
+    if not isinstance(text, str):
         raise BadInput(f"the takes are {text!r:.60}; write for example 6:2 (block 6, take 2)")
     takes: dict[int, int] = {}
     for part in filter(None, re.split(r"[,;\s]+", text)):
@@ -171,7 +164,9 @@ def plan_blocks(
             raise BadInput(f"{claim}; make it again")
         spans = plan_spans(blocks, size, given, read_takes(takes, blocks), shown)
         first = spans[0].index
-        directed = direct(router, directions, blocks, first)
+        check_directions(directions, blocks)
+        directions_of_clip = ROUTER_DECIDES * first + directions
+        directed = replace(router, directions=directions_of_clip) if directions.strip(ROUTER_DECIDES) else router
         notes: tuple[str, ...] = ()
         if not available.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
             unforced = without_target(directed)
@@ -204,10 +199,6 @@ def plan_blocks(
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
     """Raise `BadInput` unless the parts of a run fit together and include all that the router may ask for."""
     check_available(router, spans, available_in(engine))
-    drafter, target = engine.drafter.block_frames, engine.target.block_frames
-    if drafter != target:
-        sizes = f"{drafter} and {target} latent frames"
-        raise BadInput(f"blocks of drafter and target differ ({sizes}); wrap the drafter in FramewiseAdapter")
     check_compatible(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
 
 

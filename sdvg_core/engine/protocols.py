@@ -82,17 +82,13 @@ class BlockGenerator(ModelShape, Protocol):
 
 
 class WrappedGenerator:
-    """A `BlockGenerator` that passes everything on to `inner`, unless a subclass overrides it."""
+    """A `BlockGenerator` in the shape of `inner`, but for `generate`, which a subclass has."""
 
     def __init__(self, inner: BlockGenerator) -> None:
         self.inner, self.name = inner, inner.name
         self.block_frames, self.latent_channels = inner.block_frames, inner.latent_channels
         self.timesteps, self.first_timesteps = inner.timesteps, inner.first_timesteps
         self.anchor_horizon = inner.anchor_horizon
-
-    def generate(self, call: BlockCall) -> Generated:
-        """Generate the block, as `inner` does."""
-        return self.inner.generate(call)
 
 
 class Absent(WrappedGenerator):

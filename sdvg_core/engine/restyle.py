@@ -22,25 +22,19 @@ USUAL = "medium"
 LEAST_SHARE = 0.05
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Restyle:
-    """What a block keeps of an input clip; by default nothing, so that it is made from noise alone.
-
-    `latents`: the input's, `b c t h w`. `skip`: how many denoising steps they stand in for. `share`: of the
-    unshifted noise levels of the schedule, what is left of each.
-    """
-
-    latents: Tensor | None = None
-    skip: int = 0
-    share: float = 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How much of a block is made anew: all steps after `skip`, with `share` of the schedule's noise."""
+    """How much of a block is made anew: all steps after `skip`, with `share` of the unshifted noise levels."""
 
     skip: int = 0
     share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restyle(Strength):
+    """What a block is made from besides noise: the `latents` of an input, `b c t h w`; by default nothing."""
+
+    latents: Tensor | None = None
 
 
 def read_strength(text: str) -> Strength:
@@ -83,7 +77,7 @@ class InputClip:
         """Return its part at a block."""
         first = span.start - self.start
         strength = self.strengths[first // span.frames]
-        return Restyle(self.latents[:, :, first : first + span.frames], strength.skip, strength.share)
+        return Restyle(strength.skip, strength.share, self.latents[:, :, first : first + span.frames])
 
 
 def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[float]]) -> None:

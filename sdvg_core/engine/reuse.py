@@ -90,15 +90,15 @@ class ReuseSession:
 
         `given`: the blocks of the clip to continue; `loop`: makes the run's blocks after them.
         """
-        codec = _NoPixels(engine.codec, self.keys)
+        recall = _Recall(engine.codec, self.store, self.keys)
         known = Engine(
             drafter=self._model(engine, "drafter", recall_only=True),
             target=self._model(engine, "target", recall_only=True),
-            codec=codec,
-            scorer=_RecalledScores(self.store, self.keys, codec) if engine.scorer else None,
+            codec=recall,
+            scorer=recall if engine.scorer else None,
         )
         start = Timeline()
-        for again in replay(given, codec, start):
+        for again in replay(given, recall, start):
             start = again.timeline
         found = []
         with suppress(CacheMiss):
@@ -180,17 +180,18 @@ class _StoredBlocks(WrappedGenerator):
         return kept if all(map(_is_finite, kept)) else None
 
 
-class _NoPixels:
-    """A codec that only counts pixel frames. Its state is the keys of what it was given.
+class _Recall:
+    """A codec that only counts pixel frames, and a scorer that only returns what is in the store.
 
-    Its frames show nothing but the number of the call they came from, by which `of` knows them again.
+    The state is the keys of what was decoded. Frames show nothing but the number of the call they came from, by
+    which `score` knows them again.
     """
 
-    def __init__(self, real: VideoCodec, keys: Keys) -> None:
+    def __init__(self, real: VideoCodec, store: Store, keys: Keys) -> None:
         self.latent_channels = real.latent_channels
         self.temporal_stride = real.temporal_stride
         self.spatial_stride = real.spatial_stride
-        self._keys = keys
+        self._store, self._keys = store, keys
         self._shown: list[tuple[tuple[str, ...], str]] = []
 
     def decode(self, latents: Tensor, state: tuple[str, ...] | None = None) -> tuple[Tensor, tuple[str, ...]]:
@@ -200,24 +201,13 @@ class _NoPixels:
         self._shown.append((before, key))
         return torch.full((1, frames, 1, 1, 1), float(len(self._shown) - 1)), (*before, key)
 
-    def of(self, frames: Tensor) -> tuple[tuple[str, ...], str]:
-        """Return the keys of the latents that `frames` came from: those before them, and their own."""
-        return self._shown[int(frames[0, -1])]
-
     def encode(self, frames: Tensor) -> Tensor:
         """Raise `AssertionError`: models that only recall encode nothing."""
         raise AssertionError("a rehearsal encodes nothing")
 
-
-class _RecalledScores:
-    """A scorer that only returns what is in the store: the scores of a draft, or of the last frame of a block."""
-
-    def __init__(self, store: Store, keys: Keys, codec: _NoPixels) -> None:
-        self._store, self._keys, self._codec = store, keys, codec
-
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return the scores that an earlier run gave these frames."""
-        before, own = self._codec.of(frames)
+        """Return the scores that an earlier run gave these frames: a draft's, or the last one's of a block."""
+        before, own = self._shown[int(frames[0, -1])]
         for key in (self._keys.scores(before, own, prompt), self._keys.last_score((*before, own), prompt)):
             kept = self._store.get(key)
             if kept is not None and _fits(kept, frames.shape[1:2]):

@@ -28,7 +28,6 @@ GONE = {"percentile": "a budget, which spends a share known beforehand, or rando
 """Policies of earlier versions, and what to choose instead."""
 
 RANDOM_SALT = 0x5D7
-LONGEST_SCRIPT = 100_000
 SCRIPT_LETTERS = {
     "a": "the draft is scored, then kept",
     "r": "the draft is scored, then rejected",
@@ -199,7 +198,9 @@ class RouterConfig:
                     raise BadInput(f"{name} is {value!r:.80}; give {words}")
         check_policy(self.policy)
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
-        _check_script(self.script)
+        if set(self.script) - set(SCRIPT_LETTERS):
+            found = f"the script {self.script!r:.60} has letters besides {', '.join(SCRIPT_LETTERS)}"
+            raise BadInput(f"{found}; write for example raaraaaaa")
         if set(self.directions) - {ROUTER_DECIDES, *SCRIPT_LETTERS}:
             letters = " ".join((ROUTER_DECIDES, *SCRIPT_LETTERS))
             raise BadInput(f"the directions {self.directions!r:.60} have letters besides {letters}; correct them")
@@ -262,14 +263,6 @@ def check_policy(name: str) -> None:
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise BadInput(f"there is no {what} {value!r:.60}; choose one of {', '.join(allowed)}")
-
-
-def _check_script(script: str) -> None:
-    if len(script) > LONGEST_SCRIPT:
-        raise BadInput(f"the script has {len(script)} letters, over {LONGEST_SCRIPT}; write one per block")
-    if set(script) - set(SCRIPT_LETTERS):
-        known = ", ".join(SCRIPT_LETTERS)
-        raise BadInput(f"the script {script!r:.60} has letters besides {known}; write for example raaraaaaa")
 
 
 ROUTER_PRESETS: Mapping[str, RouterConfig] = {

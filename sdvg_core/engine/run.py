@@ -54,11 +54,6 @@ class Run:
     session: ReuseSession | None = None
 
     @property
-    def given_frames(self) -> int:
-        """Latent frames of the clip that the request continues."""
-        return self.spans[0].start
-
-    @property
     def past(self) -> tuple[Decision, ...]:
         """The decisions on the blocks of this request that already exist."""
         return tuple(record.decision for record in self.reused)

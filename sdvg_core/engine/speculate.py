@@ -16,12 +16,11 @@ from typing import Any
 from torch import Tensor
 
 from .delivery import DeliveredBlock
-from .drafts import OwnDrafts
 from .plan import check_parts
 from .protocols import BlockCall, BlockGenerator, Engine, NoiseSource, Scorer
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, compares, decide, decide_early
-from .timeline import Timeline, begin_clip, earlier
+from .timeline import OwnDrafts, Timeline, begin_clip, earlier
 from .types import Block, Condition, DrafterContext, Generated, Span, check_finite
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..causal_wan.attention import TorchOps
-from ..causal_wan.build import Wan, build_engine
 from ..causal_wan.checkpoint import load_wan
 from ..causal_wan.control_files import load_control
 from ..causal_wan.forward import compiled_stages
+from ..causal_wan.generator import Wan, build_engine
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest

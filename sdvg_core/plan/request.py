@@ -18,7 +18,7 @@ from ..engine.restyle import Strength, check_strengths
 from ..engine.router import RouterConfig
 from ..engine.types import check_blocks
 from ..errors import BadInput
-from ..scorers.config import ImageRewardConfig
+from ..scorers.blip import ImageRewardConfig
 from .rates import A6000, Rates
 
 VAE_STRIDE, PATCH = 8, 2

@@ -17,7 +17,7 @@ from ..causal_wan.generator import REMEMBERED_PROMPTS
 from ..causal_wan.presets import Preset
 from ..decoders import DecoderName
 from ..devices.execution import VaeLayers
-from ..scorers.config import scorer_parameters
+from ..scorers.blip import scorer_parameters
 from .request import PATCH, PUBLISHED_BASE, VAE_STRIDE, PlanRequest
 
 GB = 10**9

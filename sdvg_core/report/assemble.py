@@ -145,7 +145,7 @@ def assemble_report(
             "takes": {str(place + 1): span.take for place, span in enumerate(run.spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
             "drafter_context": run.drafter_context,
-            "latent_frames_given": run.given_frames,
+            "latent_frames_given": run.spans[0].start,
             "continue_from": continue_from,
             "start_image": start_image,
             **({"kept": dict(kept)} if kept else {}),

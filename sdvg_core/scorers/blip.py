@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -18,7 +21,7 @@ from ..checkpoints.weights import WeightFile, check_complete, count_layers, laye
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
-from .config import ImageRewardConfig
+from .tokenizer import MAX_TOKENS
 
 # Statistics of the head's output over the training set, used to standardise rewards.
 REWARD_MEAN = 0.16717362830052426
@@ -43,7 +46,55 @@ VISION_NAMES = {
 
 HEAD_SIZE = 64
 WHAT, ADVICE = "ImageReward", "fetch it again, or use the checkpoint as published"
+_shape = partial(shape_of, what=WHAT, advice=ADVICE)
 READABLE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRewardConfig:
+    """Sizes of the three parts; the defaults are those of the published checkpoint.
+
+    `head`: the linear layers of the reward head, each as its number in the file and its output width.
+    """
+
+    image_size: int = 224
+    patch_size: int = 16
+    vision_width: int = 1024
+    vision_layers: int = 24
+    vision_mlp: int = 4096
+    vision_heads: int = 16
+    vocabulary: int = 30524
+    positions: int = 512
+    text_width: int = 768
+    text_layers: int = 12
+    text_mlp: int = 3072
+    text_heads: int = 12
+    head: tuple[tuple[int, int], ...] = ((0, 1024), (2, 128), (4, 64), (6, 16), (7, 1))
+
+    def __post_init__(self) -> None:
+        for tower, width, heads in (
+            ("vision", self.vision_width, self.vision_heads),
+            ("text", self.text_width, self.text_heads),
+        ):
+            if heads < 1 or width % heads:
+                key = f'config -> image_reward -> "{tower}_heads"'
+                raise BadInput(f"{heads} {tower} heads do not divide {width}; correct {key} in the metadata")
+        if self.image_size < 1 or not self.head or self.head[-1][1] != 1:
+            raise BadInput(f"the image has {self.image_size} pixels, or the head no single number; {ADVICE}")
+        if self.positions < MAX_TOKENS:
+            raise BadInput(f"there are positions for {self.positions} tokens, not {MAX_TOKENS}; {ADVICE}")
+
+
+def scorer_parameters(config: ImageRewardConfig) -> tuple[int, int]:
+    """Return the numbers in both towers together, and in the head."""
+    v, v_mlp, patch = config.vision_width, config.vision_mlp, config.patch_size
+    t, t_mlp = config.text_width, config.text_mlp
+    vision_layer = 4 * v * v + 2 * v * v_mlp + 9 * v + v_mlp
+    text_layer = 6 * t * t + 2 * t * v + 2 * t * t_mlp + 15 * t + t_mlp
+    vision = v * ((config.image_size // patch) ** 2 + 3 * patch**2 + 5) + config.vision_layers * vision_layer
+    text = t * (config.vocabulary + config.positions + 2) + config.text_layers * text_layer
+    widths = (t, *(width for _, width in config.head))
+    return vision + text, sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
 
 
 class RewardModel(nn.Module):
@@ -177,7 +228,6 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
     Heads are `width / 64`, unless the safetensors metadata `config` is JSON whose member `image_reward` has
     `vision_heads` and `text_heads`. Raises `BadInput` for a file that is not a whole ImageReward.
     """
-    _require_image_reward(file)
     tokens, vision_width = _shape(file, f"{VISION}pos_embed", 3)[1:]
     patch = _shape(file, f"{VISION}patch_embed.proj.weight", 4)[-1]
     vocabulary, text_width = _shape(file, f"{TEXT}embeddings.word_embeddings.weight", 2)
@@ -214,14 +264,6 @@ def _require_every_layer(file: WeightFile, config: ImageRewardConfig) -> None:
             raise BadInput(f"{file.path.name} has {layers} of {wanted} layers {prefix}*; fetch it again")
 
 
-def _require_image_reward(file: WeightFile) -> None:
-    parts = (VISION, TEXT, HEAD)
-    if not any(name.startswith(part) for name in file for part in parts):
-        found = ", ".join(sorted(file)[:2]) or "no tensors"
-        what = f"{file.path.name} is no ImageReward, but holds {found}"
-        raise BadInput(f"{what}; give ImageReward.pt or a safetensors copy")
-
-
 def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     expected = used_shapes(config)
     check_complete(file, expected, WHAT, ADVICE, extra=None)
@@ -232,10 +274,6 @@ def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     if coarse:
         kind = dtype_name(file.info[coarse].dtype)
         raise BadInput(f"{coarse} in {file.path.name} is {kind}; use a copy that is not quantised")
-
-
-def _shape(file: WeightFile, name: str, dims: int) -> tuple[int, ...]:
-    return shape_of(file, name, dims, WHAT, ADVICE)
 
 
 def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:

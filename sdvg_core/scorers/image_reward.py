@@ -16,8 +16,7 @@ from ..checkpoints.weights import open_weights
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from . import Crop
-from .blip import RewardModel, build_model, read_config
-from .config import ImageRewardConfig
+from .blip import ImageRewardConfig, RewardModel, build_model, read_config
 from .preprocess import check_crop, preprocess
 from .tokenizer import MAX_TOKENS, SOURCE, PromptTokenizer, find_vocabulary, load_tokenizer
 
@@ -49,8 +48,6 @@ class ImageRewardScorer:
 
         A frame with a pixel that is not finite scores NaN. With tiles, a frame gets the score of its worst tile.
         """
-        if frames.ndim != 5 or frames.shape[0] != 1 or frames.shape[2] != 3:
-            raise ValueError(f"frames must be (1, f, 3, h, w), but got {tuple(frames.shape)}; pass one RGB clip")
         clip = frames[0].to(self.device)
         squares = preprocess(clip, self.config.image_size, self.crop)
         ids, mask = (t.to(self.device) for t in self.tokenizer.encode(prompt))

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 from torch import Tensor
 
-from ..checkpoints.downloads import BEGINNING, what_came_instead
+from ..checkpoints.weights import BEGINNING, what_came_instead
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
 
@@ -33,7 +33,7 @@ PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
 class PromptTokenizer:
     """Word pieces of a prompt.
 
-    `tokenizer`: truncates to 35 tokens, including [CLS] and [SEP]. `size`: rows the embedding must have.
+    `tokenizer`: truncates and pads to 35 tokens, including [CLS] and [SEP]. `size`: rows the embedding must have.
     """
 
     tokenizer: Tokenizer
@@ -41,24 +41,15 @@ class PromptTokenizer:
 
     def encode(self, prompt: str) -> tuple[Tensor, Tensor]:
         """Return token ids and mask (1 for a token, 0 for padding), each `(1, 35)` int64."""
-        ids = self._encoding(prompt).ids
-        padding = [0] * (MAX_TOKENS - len(ids))
-        pad = self.tokenizer.token_to_id("[PAD]")
-        return torch.tensor([ids + [pad for _ in padding]]), torch.tensor([[1] * len(ids) + padding])
+        encoding = self.tokenizer.encode(prompt)
+        return torch.tensor([encoding.ids]), torch.tensor([encoding.attention_mask])
 
     def reads(self, prompt: str) -> str:
         """Return the start of the prompt that fits into 35 tokens; all of it, if it fits."""
-        encoding = self._encoding(prompt)
+        encoding = self.tokenizer.encode(prompt)
         if not encoding.overflowing:
             return prompt
         return prompt[: max(end for _, end in encoding.offsets)]
-
-    def _encoding(self, prompt: str) -> Encoding:
-        try:
-            prompt.encode()
-        except UnicodeEncodeError as error:
-            raise BadInput(f"character {error.start + 1} of the prompt is half of one; remove it") from error
-        return self.tokenizer.encode(prompt)
 
 
 def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
@@ -71,6 +62,7 @@ def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
     tokenizer.add_special_tokens([token for token in (*REQUIRED, "[MASK]") if token in ids])
     tokenizer.add_special_tokens(list(APPENDED))
     tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_padding(length=MAX_TOKENS, pad_id=ids["[PAD]"], pad_token="[PAD]")
     return PromptTokenizer(tokenizer, tokenizer.get_vocab_size(with_added_tokens=True))
 
 

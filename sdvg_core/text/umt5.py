@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ ADVICE = (
     "give models_t5_umt5-xxl-enc-bf16.pth, umt5_xxl_fp16.safetensors, umt5_xxl_fp8_e4m3fn_scaled.safetensors "
     "or a Wan 2.1 diffusers folder"
 )
+_shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=ADVICE)
 # Wan 2.1's encoder. A file of its width that lost its last layers would otherwise load as a smaller one.
 XXL_WIDTH, XXL_LAYERS = 4096, 24
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
@@ -99,10 +101,6 @@ def read_sizes(file: WeightFile) -> dict[str, int]:
     }
 
 
-def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    return shape_of(file, name, 2, "UMT5 text encoder", ADVICE)
-
-
 def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:
     """Return `UMT5EncoderModel` weights in the form of ComfyUI's text encoder files, with the tokenizer inside."""
     kept = {name: tensor for name, tensor in weights.items() if name != TABLE_COPY}
@@ -153,9 +151,8 @@ def load_umt5(
     `tokenizer`: a file or folder; by default the one inside the weights, or one found next to them.
     `dtype`: the encoder computes in it; fp8 and fp16 files are converted while they are read. `room`: bytes on the
     device; without enough for all layers, these stay in main memory and are copied over one by one.
-    Raises `BadInput` if a file is missing, unreadable, incomplete or another model's, or if `dtype` is float16.
+    Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
-    check_text_dtype(dtype)
     stored, model = open_umt5(path)
     words = _find_words(stored, tokenizer, Path(path))
     rows = model.get_input_embeddings().num_embeddings
@@ -190,7 +187,7 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Any]:
     with torch.device("meta"):
         model = UMT5EncoderModel(UMT5Config(**read_sizes(file), feed_forward_proj="gated-gelu"))
     wanted = _wanted(model)
-    side = find_quantisation(file, wanted, from_original).side
+    side = find_quantisation(file, wanted).side
     check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
     return stored, model.train(False).requires_grad_(False)
 
@@ -218,7 +215,7 @@ def _read_weights(
     """Read the weights onto a device, and those whose names begin as one of `aside` into main memory."""
     # One tensor at a time, so nothing but the finished weights stays in memory.
     weights, wanted = {}, _wanted(model)
-    scales = find_quantisation(file, wanted, from_original).scales
+    scales = find_quantisation(file, wanted).scales
     for name in wanted:
         device = torch.device("cpu") if name.startswith(aside) else there
         scale = file[scales[name]].to(device) if name in scales else None

@@ -20,9 +20,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.models import Random
-from sdvg_core.causal_wan.build import build_engine
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
+from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise

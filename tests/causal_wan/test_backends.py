@@ -17,9 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import sdvg_core.pipeline.headers as checking
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import NEEDS, SDPA, AttentionBackend, choose_attention, why_not
-from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.causal_wan.incremental import Incremental
-from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
@@ -252,14 +249,8 @@ def test_every_attention_of_a_block_goes_through_the_kernel_that_was_chosen():
         calls.append(q.shape)
         return SDPA(q, k, v)
 
-    tree, schedule = random_tree(1), get_schedule("1000,625")
-    chosen = CausalWanGenerator(
-        tree,
-        name="chosen",
-        ops=TorchOps(torch.float32, AttentionBackend("counted", kernel)),
-        context=Incremental(window=9),
-        schedule=schedule,
-    )
+    tree, ops = random_tree(1), TorchOps(torch.float32, AttentionBackend("counted", kernel))
+    chosen = make_generator(1, EchoCodec(), "incremental", tree=tree, ops=ops)
     plain = make_generator(1, EchoCodec(), "incremental", tree=tree)
     call = BlockCall(History(horizon=3), plan_spans(1, 3)[0], make_noise(), PROMPT)
     assert torch.equal(chosen.generate(call).latents, plain.generate(call).latents)

@@ -1,17 +1,19 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefixed, random_state, save
 
 from sdvg_core.causal_wan.checkpoint import inspect_weights, load_wan, open_wan
-from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, detect_config, wan_shapes
-from sdvg_core.checkpoints.weights import TensorInfo, open_weights
+from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, wan_shapes
+from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 
 
-def shapes_of(config):
-    return {name: TensorInfo(shape, torch.bfloat16) for name, shape in wan_shapes(config).items()}
+def shapes_of(config, metadata):
+    info = {name: TensorInfo(shape, torch.bfloat16) for name, shape in wan_shapes(config).items()}
+    return WeightFile(Path("wan.safetensors"), "shapes", info, {}.get, {name: name for name in info}, metadata)
 
 
 @pytest.mark.parametrize("config, billions", [(WAN_1_3B, 1.419), (WAN_14B, 14.288)])
@@ -21,14 +23,14 @@ def test_the_published_sizes_have_the_published_number_of_parameters(config, bil
 
 @pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B, TINY])
 def test_the_sizes_are_read_off_the_shapes(config):
-    assert detect_config(shapes_of(config), {}) == config
+    assert inspect_weights(shapes_of(config, {})).config == config
 
 
 def test_metadata_overrides_what_the_shapes_suggest():
     stated = {
         "config": json.dumps({"transformer": {"num_heads": 20, "text_len": 64, "eps": 1e-5, "causal_ar": True}})
     }
-    config = detect_config(shapes_of(WAN_14B), stated)
+    config = inspect_weights(shapes_of(WAN_14B, stated)).config
     assert (config.num_heads, config.text_len, config.eps) == (20, 64, 1e-5)
 
 

@@ -60,6 +60,7 @@ def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
     "names, kind",
     [
         (["decoder.middle.0.residual.0.gamma"], "Wan 2.1 VAE"),
+        (["decoder.mid_block.resnets.0.norm1.gamma"], "Wan 2.1 VAE"),
         (WAN_2_2, "Wan 2.2 VAE"),
         (UMT5, "UMT5 text encoder"),
         (["encoder.block.0.layer.0.SelfAttention.q.weight"], "T5 text encoder"),

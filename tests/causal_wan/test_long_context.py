@@ -10,9 +10,9 @@ import torch
 from tiny import PROMPT, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise, random_tree
 
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.build import context_policy
 from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.context import BlockContext
+from sdvg_core.causal_wan.generator import context_policy
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.history import History, scene_of
 from sdvg_core.engine.keys import Identities, Keys

@@ -18,7 +18,7 @@ PAGES = {
     "markup of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "a web page"),
     "error": (b'{"error":"Access to model x is restricted\\n"}', r"error message (Access to model x is restricted"),
     "errors": (b'{ "errors" : [{"message": "gone"}]}', "a server's error message;"),
-    "pointer": (POINTER, "a pointer of Git LFS to a file of 5.68 GB; run git lfs pull"),
+    "pointer": (POINTER, "a pointer of Git LFS; run git lfs pull"),
 }
 
 

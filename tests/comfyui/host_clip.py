@@ -41,18 +41,8 @@ def onto_device(patcher: ModelPatcher) -> ModelPatcher:
 
 def over(patcher: ModelPatcher, **options: Any) -> BlockGenerator:
     """The generator that an engine would have over a MODEL, under the incremental policy."""
-    wan = comfy_wan(patcher, get_preset("custom"), kv_fp8=options.pop("kv_fp8", False))
-    return CausalWanGenerator(
-        wan.tree,
-        name="model",
-        ops=wan.ops,
-        context=Incremental(window=FRAMES * BLOCKS),
-        schedule=SCHEDULE,
-        block_frames=FRAMES,
-        device=wan.device,
-        kv_fp8=wan.kv_fp8,
-        **options,
-    )
+    wan = comfy_wan(patcher, get_preset("custom"), **options)
+    return CausalWanGenerator(wan, name="model", context=Incremental(window=FRAMES * BLOCKS))
 
 
 def clip(generator: BlockGenerator, embedding: Tensor | None = None, noise: NoiseSource = NOISE) -> Tensor:

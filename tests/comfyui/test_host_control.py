@@ -26,9 +26,9 @@ from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, control_shapes
 from sdvg_pack.sdvg_core.causal_wan.control_files import load_control, open_control
-from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_pack.sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.protocols import BlockCall
@@ -75,9 +75,9 @@ def clips_of(strengths: tuple[float, ...]) -> tuple[ControlClip, ...]:
 
 def controlled(tree: Any, ops: Any, module: Any, clips: tuple[ControlClip, ...]) -> Tensor:
     """The first block, by our forward pass."""
-    generator = CausalWanGenerator(
-        tree, name="model", ops=ops, context=Incremental(window=3), schedule=SCHEDULE[:1], control=module
-    )
+    preset = Preset(name="one", schedule="one-step")
+    wan = Wan(tree=tree, ops=ops, preset=preset, device=torch.device("cpu"), control=module)
+    generator = CausalWanGenerator(wan, name="model", context=Incremental(window=3))
     call = BlockCall(History(), SPANS[0], replace(NOISE, controls=clips), Condition(text(), "a", "a"))
     return generator.generate(call).latents
 

@@ -41,7 +41,7 @@ from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
-from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
@@ -127,7 +127,7 @@ class HostNoise:
         return torch.randn(NOISE.draw(span, slot).shape)
 
     def restyle(self, span: Span) -> Restyle:
-        return Restyle(self.source[:, :, span.start : span.stop], self.skip)
+        return Restyle(self.skip, latents=self.source[:, :, span.start : span.stop])
 
     def control(self, span: Span) -> tuple[()]:
         return ()
@@ -158,8 +158,9 @@ def test_a_restyled_clip_is_what_comfyuis_sampler_makes_of_the_noised_latent(ski
 
 def standalone(tree: torch.nn.Module, **options: Any) -> CausalWanGenerator:
     """A generator as the command line has it."""
-    chosen = {"context": Incremental(window=FRAMES * BLOCKS), "schedule": SCHEDULE, **options}
-    return CausalWanGenerator(tree, name="model", ops=TorchOps(torch.float32), **chosen)
+    cpu, preset = torch.device("cpu"), get_preset("custom")
+    wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=preset, device=cpu, **options)
+    return CausalWanGenerator(wan, name="model", context=Incremental(window=FRAMES * BLOCKS))
 
 
 def our_tree(weights: dict[str, Tensor]) -> WanTree:

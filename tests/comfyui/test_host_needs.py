@@ -41,7 +41,7 @@ from sdvg_pack.sdvg_core.plan.request import PlanRequest
 from sdvg_pack.sdvg_core.plan.sizes import decode_state_bytes
 from sdvg_pack.sdvg_core.plan.text import NAMES
 from sdvg_pack.sdvg_core.scorers import blip
-from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_pack.sdvg_core.scorers.blip import ImageRewardConfig
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 

@@ -106,11 +106,9 @@ def test_a_clip_is_encoded_as_comfyui_encodes_it(count: int, vae: comfy.sd.VAE) 
     assert torch.equal(latents, encoded(vae, frames))
 
 
-def test_frames_and_latents_of_another_shape_are_refused(vae: comfy.sd.VAE) -> None:
+def test_frames_of_another_shape_are_refused(vae: comfy.sd.VAE) -> None:
     with pytest.raises(BadInput, match=r"; (cut|crop) "):
         ComfyCodec(vae).encode(torch.rand(1, 5, 3, 20, 40))
-    with pytest.raises(BadInput, match=r"are not b c t h w with 16 channels"):
-        ComfyCodec(vae).decode(torch.zeros(1, 48, 3, 3, 5))
 
 
 def stand_in(model: Any, channels: int) -> comfy.sd.VAE:

@@ -129,9 +129,9 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
                 continue
             [known] = found
             assert entry["directory"] == known.folder
-            repository = known.source.split()[0]
-            urls = [m.url for m in KNOWN_MODELS if entry["name"] in m.files]
-            assert entry["url"].startswith(tuple(urls) or (f"https://huggingface.co/{repository}/resolve/main/",))
+            files = [f"{m.repository}/resolve/main/{m.path}" for m in KNOWN_MODELS if entry["name"] in m.files]
+            [*places] = files or [f"{known.source.split()[0]}/resolve/main/"]
+            assert entry["url"].startswith(tuple(f"https://huggingface.co/{place}" for place in places))
             assert entry["url"].endswith("/" + entry["name"])
 
 

@@ -45,8 +45,6 @@ def random_vae(sizes: dict, dtype=torch.float64):
 def codec_of(vae, **options) -> WanCodec:
     return WanCodec(
         copy.deepcopy(vae),
-        mean=WAN_MEAN,
-        std=WAN_STD,
         temporal_stride=vae.config.scale_factor_temporal,
         spatial_stride=vae.config.scale_factor_spatial,
         **options,

@@ -19,8 +19,8 @@ from benchmarks.measure import Gauge, metered
 from benchmarks.models import Models, random_models
 from benchmarks.variants import Setup, Variant, set_up
 from research.observed import plan_run
-from sdvg_core.causal_wan.build import build_engine
 from sdvg_core.causal_wan.context import Recompute
+from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
 from sdvg_core.devices.streaming import LayerStream, _Packed

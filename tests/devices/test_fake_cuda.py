@@ -30,7 +30,7 @@ from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.scorers import preprocess
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import ImageRewardConfig
 
 GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
 BLOCKS = 3  # the third's context is the first that a picture is encoded for

@@ -25,7 +25,6 @@ from tiny import (
 from torch import Tensor
 
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.causal_wan.generator import go_on
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.protocols import BlockCall, Engine, WrappedGenerator
@@ -150,7 +149,7 @@ tree = lru_cache(random_tree)
 CODECS = {"echo": EchoCodec, "pale": PaleCodec}
 
 
-def parts_of(asked: Asked, before_pass: Callable[[str], None] = go_on) -> Parts:
+def parts_of(asked: Asked, before_pass: Callable[[str], None] = lambda kind: None) -> Parts:
     codec, scorer = CODECS[asked.codec](), ReadingScorer()
     begun: list[Call] = []
     done: list[Call] = []

@@ -157,6 +157,3 @@ def test_blocks_that_do_not_divide_are_refused_in_one_sentence():
     with pytest.raises(BadInput, match="2 context frames are too few"):
         FramewiseAdapter(make_generator(1, engine.codec, block_frames=1, frames=2), 3)
     FramewiseAdapter(make_generator(1, engine.codec, "incremental", block_frames=1), 3)
-    small = replace(engine, drafter=make_generator(1, engine.codec, block_frames=1))
-    with pytest.raises(BadInput, match=r"\(1 and 3 latent frames\); wrap"):
-        run(small, RouterConfig(), blocks=2)

@@ -11,7 +11,7 @@ import torch
 from tiny import EchoCodec, generator_of, latents_of, make_engine, planned, random_tree, run, scripted
 
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.build import Wan, build_engine
+from sdvg_core.causal_wan.generator import Wan, build_engine
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import NOT_FORCED, ModelSet, RunPlan, available_in, plan_blocks

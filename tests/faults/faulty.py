@@ -63,12 +63,10 @@ class Doubles(Models):
         return self.engine
 
 
-def make_loaded(
-    policy: str = "recompute", before_pass: Callable[[str], None] | None = None, **options: Any
-) -> Models:
-    """The doubles of tests/tiny.py as the loaders would hand them over; `before_pass` hears of every pass."""
+def make_loaded(policy: str = "recompute", **options: Any) -> Models:
+    """The doubles of tests/tiny.py as the loaders would hand them over; `options`: see `make_engine`."""
     scorer: Any = NotedScorer()
-    engine = replace(make_engine(policy, before_pass=before_pass, **options), scorer=scorer)
+    engine = replace(make_engine(policy, **options), scorer=scorer)
     model = ModelSettings(
         file=None,
         size="tiny",

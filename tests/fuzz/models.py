@@ -15,8 +15,7 @@ import torch
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
-from sdvg_core.scorers.blip import used_shapes
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
 
 from .files import Entry, Files, changed_entries, changed_file, entries_of, safetensors
 from .values import changed_json, to_json
@@ -30,7 +29,6 @@ REWARD = ImageRewardConfig(
 REWARD_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "ball", "##s")
 QUANTISED = {"_quantization_metadata": json.dumps({"layers": {"blocks.0.ffn.0": {"format": "float8_e4m3fn"}}})}
 HEADS = {"config": json.dumps({"transformer": {"num_heads": 2, "eps": 1e-6, "patch_size": [1, 2, 2]}})}
-VAE_CONFIG = {"_class_name": "AutoencoderKLWan", "latents_mean": [0.0] * 16, "latents_std": [1.0] * 16}
 DIFFUSERS_CONFIG = {"num_attention_heads": 2, "eps": 1e-6}
 
 
@@ -74,10 +72,7 @@ def vaes() -> tuple[list[Entry], ...]:
 
 
 def vae(random: Random) -> Files:
-    entries = random.choice(vaes())
-    if random.random() < 0.3:
-        return {"vae.safetensors": safetensors(entries), "config.json": _config(random, VAE_CONFIG)}
-    return {"vae.safetensors": changed_file(random, entries)}
+    return {"vae.safetensors": changed_file(random, random.choice(vaes()))}
 
 
 @cache

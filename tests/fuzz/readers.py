@@ -16,7 +16,7 @@ from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.plan import direct, read_takes
+from sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
@@ -107,7 +107,7 @@ def read_script(path: Path) -> None:
         text = path.read_bytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return  # what no command line hands on as text
-    for read in (lambda: direct(RouterConfig(), text, 9, 0), lambda: read_takes(text, 9)):
+    for read in (lambda: check_directions(text, 9), lambda: read_takes(text, 9)):
         with suppress(BadInput):
             read()
     try:

@@ -99,16 +99,6 @@ def configs() -> Cases:
     deep = to_json({"image_reward": "\x01deeper\x01"}).decode()
     words = "nested too deeply"
     yield "deep metadata of a reward model", _model("reward", models.reward_entries(), words, {"config": deep})
-    vae = safetensors(models.vaes()[0])
-    for name, changed, words in (
-        ("a number for a mean", {"latents_mean": 5}, "list of finite numbers"),
-        ("text for a mean", {"latents_mean": ["x"] * 16}, "list of finite numbers"),
-        ("a spread of nothing", {"latents_std": [0.0] * 16}, "above 0"),
-        ("a spread without end", {"latents_std": [float("inf")] * 16}, "list of finite numbers"),
-        ("deep config of a vae", {"x": "\x01deeper\x01"}, "nested too deeply"),
-    ):
-        config = to_json({**models.VAE_CONFIG, **changed})
-        yield name, Case("vae", {"vae.safetensors": vae, "config.json": config}, words)
 
 
 def pickles() -> Cases:

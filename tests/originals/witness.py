@@ -17,9 +17,9 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import ContextPolicy
-from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
-from sdvg_core.causal_wan.schedule import Schedule, get_schedule
+from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.control import ControlClip
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
@@ -94,13 +94,13 @@ def ask_family(variable: str, cases: Mapping[str, Any], folder: Path, **options:
 def generator_over(
     tree: WanTree,
     context: ContextPolicy,
-    schedule: str | Schedule = "four-step",
+    schedule: str = "four-step",
     name: str = "model",
     control: ControlTree | None = None,
 ) -> CausalWanGenerator:
-    steps = get_schedule(schedule) if isinstance(schedule, str) else schedule
-    parts = {"ops": TorchOps(torch.float32), "context": context, "control": control}
-    return CausalWanGenerator(tree, name=name, schedule=steps, **parts)
+    preset, cpu = Preset(name=name, schedule=schedule), torch.device("cpu")
+    wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=preset, device=cpu, control=control)
+    return CausalWanGenerator(wan, name=name, context=context)
 
 
 def video_of(

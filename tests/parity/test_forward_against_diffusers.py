@@ -19,9 +19,10 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
-from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
@@ -121,9 +122,9 @@ def random_history(blocks: int, channels: int) -> History:
 def our_velocity(tree: WanTree, policy, history: History, timestep: str) -> tuple[Tensor, Tensor]:
     """One denoising step, from which the predicted velocity follows: v = (x - x0) / sigma."""
     schedule = get_schedule(timestep)
-    generator = CausalWanGenerator(
-        tree, name="ours", ops=TorchOps(torch.float32), context=policy, schedule=schedule
-    )
+    preset = Preset(name="ours", schedule=timestep)
+    wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=preset, device=torch.device("cpu"))
+    generator = CausalWanGenerator(wan, name="ours", context=policy)
     span = Span(history.frames // 3, history.frames, 3)
     noise = make_noise().draw(span, 0)
     made = generator.generate(BlockCall(history, span, make_noise(), PROMPT))

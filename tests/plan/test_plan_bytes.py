@@ -20,13 +20,11 @@ from sdvg_core.causal_wan.context import Model
 from sdvg_core.causal_wan.forward import ControlBranch, Pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.control import Control
 from sdvg_core.plan import sizes, work
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.scorers.blip import HEAD, used_shapes
-from sdvg_core.scorers.config import scorer_parameters
+from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
@@ -156,7 +154,7 @@ def real_codec(dtype: str, layers: str) -> WanCodec:
     vae = AutoencoderKLWan()
     for parameter in vae.parameters():
         parameter.data = parameter.data.to(getattr(torch, dtype))
-    return WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers)
+    return WanCodec(vae, temporal_stride=4, spatial_stride=8, layers=layers)
 
 
 @pytest.mark.heavy

@@ -9,7 +9,8 @@ from transformers import UMT5EncoderModel
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
-from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
+from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
@@ -61,7 +62,8 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
             stills = (torch.zeros(1, 1, 3, 64, 64),) * 3
             history = history.commit(Block(Span(0, 0, 3), context[i : i + 1], condition), stills)
         policy = Recompute(encode_anchor=AnchorEncoder(lambda frame: frame))
-        engine = CausalWanGenerator(tree, name="it", ops=TorchOps(torch.float32), context=policy, schedule=SCHEDULE)
+        wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=get_preset("custom"), device=torch.device("cpu"))
+        engine = CausalWanGenerator(wan, name="it", context=policy)
         made = engine.generate(BlockCall(history, span, NOISE, condition)).latents
         torch.testing.assert_close(sampled[i : i + 1], made, atol=1e-5, rtol=0)
 

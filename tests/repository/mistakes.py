@@ -242,8 +242,8 @@ MISTAKES = [
     Mistake(
         "a clip to continue goes by its shape alone",
         "engine/keys.py",
-        "key = hash_tensor(tensor)\n",
-        "key = str(tuple(tensor.shape))\n",
+        "self._tensors[tensor] = hash_tensor(tensor)\n",
+        "self._tensors[tensor] = str(tuple(tensor.shape))\n",
         REUSE + "test_what_a_change_makes_anew[another clip-recompute]",
     ),
     Mistake(

@@ -11,8 +11,7 @@ from image_reward_cases import CASES, random_weights, vocabulary
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.scorers.blip import used_shapes
-from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
 
 
 def case_config(case: str) -> ImageRewardConfig:

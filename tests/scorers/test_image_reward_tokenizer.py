@@ -49,7 +49,7 @@ def test_a_vocabulary_without_a_token_we_need_is_refused(token: str, tmp_path: P
     [
         (b"<!DOCTYPE html>\n<html><head></head></html>", "a web page"),
         (b'{"error": "Repository not found"}', r"a server's error message \(Repository not found\)"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 231508\n", "a pointer of Git LFS to a"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 231508\n", "a pointer of Git LFS"),
         (b"", "an empty"),
         (b" \r\n\n", "an empty"),
     ],
