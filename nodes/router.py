@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import comfy.model_management as mm
 import folder_paths
 from comfy_api.latest import io
 
@@ -15,7 +16,7 @@ from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConf
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.learned import open_learned
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
-from .host.scorer import load_host_scorer, scorer_devices
+from .host.scorer import load_host_scorer
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
 from .sockets import RewardModel, Router, RouterValue, scorer_of
 
@@ -45,7 +46,7 @@ class QualityRouter(io.ComfyNode):
                 io.Int.Input("bail_out", default=0, min=0, max=64, advanced=True),
                 io.Int.Input("handover", default=0, min=0, max=16, advanced=True),
                 io.Combo.Input("crop", options=["center", "squash", "tiles"], default="center", advanced=True),
-                io.Combo.Input("device", options=scorer_devices(), default="default", advanced=True),
+                io.Combo.Input("device", options=mm.get_gpu_device_options(), default="default", advanced=True),
                 io.Combo.Input("dtype", options=["float32", "float16"], default="float32", advanced=True),
                 RewardModel.Input("scorer", optional=True),
             ],

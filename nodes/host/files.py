@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import comfy.model_management as mm
+import comfy.model_patcher
 import comfy.ops
 import comfy.sd
 import torch
@@ -28,7 +29,7 @@ from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
-from .model import attach_origin, compute_dtype, config_of, origin_of, patcher_of
+from .model import attach_origin, compute_dtype, config_of, origin_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
@@ -179,4 +180,4 @@ def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher
     embedding = [name for name in shapes if name.startswith(EMBEDDING)]
     for names, stored in ((embedding, torch.float32), ([name for name in shapes if name not in embedding], dtype)):
         fill(control.diffusion_model, found.weights, names, found.quantisation, cpu, stored)
-    return patcher_of(control, load_device=model.load_device, offload_device=model.offload_device)
+    return comfy.model_patcher.CoreModelPatcher(control, model.load_device, model.offload_device)

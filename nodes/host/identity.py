@@ -30,6 +30,7 @@ from .scorer import HostScorer
 from .vae import kind_of_wire
 
 PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
+SET_BY_NODES = ("model_options", "object_patches", "weight_wrapper_patches", "injections", "force_cast_weights")
 
 # By identity: two tensors cannot be compared with one `==`.
 _tokens: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -92,20 +93,9 @@ def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
 
 def _of_module(module: Any, patcher: ModelPatcher, device: torch.device, *settings: Any) -> str:
     """Return what the results of a module depend on: its weights, its patches, and how and where it runs."""
-    patches = str(patcher.patches_uuid)
-    return repr((token(module), patches, _options(patcher), *settings, arithmetic_on(device)))
-
-
-def _options(patcher: ModelPatcher) -> list[tuple[str, Any]]:
-    """Return everything else that an artist's nodes have set on a MODEL."""
-    everything = {
-        "options": patcher.model_options,
-        "objects": patcher.object_patches,
-        "weights": getattr(patcher, "weight_wrapper_patches", {}),
-        "injections": getattr(patcher, "injections", {}),
-        "cast": getattr(patcher, "force_cast_weights", False),
-    }
-    return [(name, _named(value)) for name, value in everything.items()]
+    # All else that an artist's nodes set on a MODEL.
+    options = [_named(getattr(patcher, name)) for name in SET_BY_NODES]
+    return repr((token(module), str(patcher.patches_uuid), options, *settings, arithmetic_on(device)))
 
 
 def _named(value: Any) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import comfy.model_management
-import comfy.model_patcher
 import torch
 from comfy.ldm.flux.math import apply_rope1
 from comfy.ldm.modules.attention import optimized_attention
@@ -75,13 +74,6 @@ def comfy_wan(
         kv_fp8=kv_fp8,
         control=None if control is None else control.model.diffusion_model,
     )
-
-
-def patcher_of(model: torch.nn.Module, *, load_device: torch.device, offload_device: torch.device) -> ModelPatcher:
-    """Return what lets ComfyUI manage a module of ours."""
-    # Older versions have no CoreModelPatcher.
-    kind = getattr(comfy.model_patcher, "CoreModelPatcher", ModelPatcher)
-    return kind(model, load_device=load_device, offload_device=offload_device)
 
 
 def compute_dtype(patcher: ModelPatcher) -> torch.dtype:

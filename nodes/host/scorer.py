@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import comfy.model_management as mm
+import comfy.model_patcher
 import torch
 from torch import Tensor
 
 from ...sdvg_core.devices.device import DTYPES
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
-from .model import patcher_of
-
-DEFAULT, CPU = "default", "cpu"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,30 +39,13 @@ class HostScorer:
 
 
 def load_host_scorer(path: str | Path, *, crop: str, device: str, dtype: str) -> HostScorer:
-    """Load ImageReward onto the offload device; it runs on `device`, one of `scorer_devices`.
+    """Load ImageReward onto the offload device; it runs on `device`, as ComfyUI's own device nodes name it.
 
     A device this machine lacks, such as the second GPU of another machine, counts as the default, with a note.
     """
     scorer = load_image_reward(path, dtype=DTYPES[dtype], crop=crop)
-    load_device, notes = _find_device(device)
-    patcher = patcher_of(scorer.model, load_device=load_device, offload_device=torch.device("cpu"))
+    found, default, notes = mm.resolve_gpu_device_option(device), mm.get_torch_device(), tuple[str, ...]()
+    if found is None and device != "default":
+        notes = (f"The scorer was set to {device}, which this machine lacks; it ran on {default}.",)
+    patcher = comfy.model_patcher.CoreModelPatcher(scorer.model, found or default, torch.device("cpu"))
     return HostScorer(scorer, patcher, notes)
-
-
-def scorer_devices() -> list[str]:
-    """Return the devices to choose from, named as ComfyUI's own device nodes name them (since its 0.23)."""
-    known = getattr(mm, "get_gpu_device_options", None)
-    return known() if known else [DEFAULT, CPU]
-
-
-def _find_device(name: str) -> tuple[torch.device, tuple[str, ...]]:
-    if name == CPU:
-        return torch.device("cpu"), ()
-    resolve = getattr(mm, "resolve_gpu_device_option", None)
-    found = resolve(name) if resolve else None
-    if found is not None:
-        return found, ()
-    default = mm.get_torch_device()
-    if name == DEFAULT:
-        return default, ()
-    return default, (f"The scorer was set to {name}, which this machine lacks; it ran on {default}.",)

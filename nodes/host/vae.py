@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import comfy.model_management as mm
+import comfy.model_patcher
 import torch
 from comfy.latent_formats import Wan21
 from comfy.ldm.wan.vae import CausalConv3d, WanVAE
@@ -25,7 +26,6 @@ from ...sdvg_core.decoders.vae_files import VaeHeader
 from ...sdvg_core.decoders.wan_vae_files import check_frames, check_latents
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
-from .model import patcher_of
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.
@@ -170,12 +170,11 @@ def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
     """
     # These layers work at the latents' own size. Keeping the entries of the others would cost a second cache.
     old = [one if torch.is_tensor(one) and one.shape[-2:] == x.shape[-2:] else None for one in cache]
-    out = decoder(x, feat_cache=cache, feat_idx=[0])
+    out: list[Tensor] = decoder(x, feat_cache=cache, feat_idx=[0])
     for i, (before, after) in enumerate(zip(old, cache, strict=True)):
         if before is not None and after.shape[2] == 1:
             cache[i] = torch.cat((before[:, :, -1:], after), dim=2)
-    # Before ComfyUI 0.18 the decoder returned a tensor, since then a list of tensors.
-    return out if isinstance(out, list) else [out]
+    return out
 
 
 def _current(device: torch.device) -> Any:
@@ -195,7 +194,7 @@ class HostJudge(VAE):
         self.device, self.output_device = mm.vae_device(), mm.intermediate_device()
         self.vae_dtype = next(net.parameters()).dtype
         self.working_dtypes = [self.vae_dtype]
-        self.patcher = patcher_of(net, load_device=self.device, offload_device=mm.vae_offload_device())
+        self.patcher = comfy.model_patcher.CoreModelPatcher(net, self.device, mm.vae_offload_device())
         self.latent_channels, self.latent_dim, self.output_channels = LATENT_CHANNELS, 3, RGB
         across, along = ComfyCodec.spatial_stride, ComfyCodec.temporal_stride
         self.upscale_ratio = (lambda count: max(0, along * count - along + 1), across, across)
