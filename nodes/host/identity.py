@@ -17,14 +17,13 @@ from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.device import arithmetic_on
-from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.keys import Identities
 from ...sdvg_core.engine.outside import OutsidePart, identity_of
 from ...sdvg_core.engine.reuse import Reuse
 from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Store
+from .job import Job
 from .model import compute_dtype
 from .scorer import HostScorer
 from .vae import kind_of_wire
@@ -38,32 +37,23 @@ _count = itertools.count(1)
 _STORE, _PIXELS = Store(0), PixelStore()
 
 
-def identify(
-    models: Mapping[str, tuple[ModelPatcher, Preset]],
-    decoders: Mapping[str, VAE],
-    scorer: HostScorer | OutsidePart | None,
-    execution: Execution,
-    tae_kind: StatedKind,
-    controls: Mapping[str, ModelPatcher],
-) -> Identities:
-    """Return the identities of a run's parts.
+def identify(job: Job) -> Identities:
+    """Return the identities of the parts of a run."""
+    presets = job.presets
 
-    `models`: those of drafter and target that the run asks for; `controls`: their VACE MODELs, if the run has a control.
-    `decoders`: vae, and perhaps judge.
-    """
-
-    def of_model(patcher: ModelPatcher, preset: Preset) -> str:
-        settings = str(compute_dtype(patcher)), preset.identity, execution.kv_dtype
+    def of_model(role: str, patcher: ModelPatcher) -> str:
+        settings = str(compute_dtype(patcher)), presets[role].identity, job.execution.kv_dtype
         return _of_module(patcher.model, patcher, patcher.load_device, *settings)
 
-    texts = {role: of_model(patcher, preset) for role, (patcher, preset) in models.items()}
-    texts |= {role: texts[role] + of_model(one, models[role][1]) for role, one in controls.items()}
+    texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
+    texts |= {role: texts[role] + of_model(role, control) for role, control in job.controls.items()}
+    decoders = {role: _of_decoder(vae, job.tae_kind) for role, vae in job.decoders.items()}
     return Identities(
         drafter=texts.get("drafter", ""),
         target=texts.get("target", ""),
-        codec=_of_decoder(decoders["vae"], tae_kind),
-        judge=_of_decoder(decoders["judge"], tae_kind) if "judge" in decoders else "",
-        scorer=_of_scorer(scorer) if scorer else "",
+        codec=decoders["vae"],
+        judge=decoders.get("judge", ""),
+        scorer=_of_scorer(job.router.scorer) if job.router.scorer else "",
     )
 
 
@@ -107,14 +97,11 @@ def _named(value: Any) -> Any:
     return token(value)
 
 
-def begin_reuse(limit: int, identities: Identities) -> Reuse | None:
-    """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything.
-
-    `limit`: in bytes of host memory, for everything that is kept.
-    """
-    _STORE.begin_run(limit)
-    _PIXELS.shrink(limit - _STORE.bytes)
-    return Reuse(store=_STORE, identities=identities, pixels=_PIXELS) if limit else None
+def begin_reuse(job: Job) -> Reuse | None:
+    """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything."""
+    _STORE.begin_run(job.reuse_bytes)
+    _PIXELS.shrink(job.reuse_bytes - _STORE.bytes)
+    return Reuse(store=_STORE, identities=identify(job), pixels=_PIXELS) if job.reuse_bytes else None
 
 
 def newest_keys() -> tuple[str, ...]:

@@ -15,8 +15,10 @@ from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
+from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
-from .model import CONTROL, preset_of
+from .model import CONTROL, config_of, origin_of, preset_of
+from .vae import header_of
 
 if TYPE_CHECKING:
     from .kept import KeptBlocks
@@ -75,6 +77,26 @@ class Job:
         """The presets of the MODELs, each with the schedule that the node states."""
         found = {role: (preset_of(patcher), self.schedules.get(role)) for role, patcher in self.models.items()}
         return {role: replace(one, schedule=stated) if stated else one for role, (one, stated) in found.items()}
+
+    @property
+    def headers(self) -> Headers:
+        """What is known of its models before a weight is used."""
+        presets, controls = self.presets, self.controls
+        return Headers(
+            models={
+                role: WanHeader(
+                    config=config_of(patcher.model.diffusion_model),
+                    preset=presets[role],
+                    weights=(id(patcher.model), patcher.patches_uuid),
+                    notes=origin_of(patcher).notes,
+                    control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
+                )
+                for role, patcher in self.models.items()
+            },
+            vae=header_of(self.vae, self.tae_kind),
+            judge=None if self.judge_vae is None else header_of(self.judge_vae, self.tae_kind),
+            scorer=self.router.scorer is not None,
+        )
 
     @property
     def restyles(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import comfy.model_management as mm
 import comfyui_version
 import torch
 from torch import Tensor
@@ -20,7 +21,6 @@ from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
-from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
@@ -40,18 +40,17 @@ from .conditioning import (
     unshown,
 )
 from .forecast import ended
-from .identity import begin_reuse, identify, store_notes
+from .identity import begin_reuse, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
-from .memory import Memory, is_out_of_memory, memory_of, refusal_of, resident
+from .memory import Memory, memory_of, refusal_of, resident
 from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of
 from .progress import NodeProgress
-from .vae import ComfyCodec, check_decoders, codec_of, header_of, kind_of_wire
+from .vae import ComfyCodec, check_decoders, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
-FPS = 16.0  # Wan 2.1 was trained at this rate; the video's own rate is set where it is saved
 LONG_BYTES = GB  # of the video's frames: from here on the node says what they take
 
 
@@ -86,7 +85,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         workflow_id=job.workflow_id,
         directions=asked.directions,
         takes=asked.takes,
-        fps=FPS,
+        fps=resolved.request.fps,
         given=before,
         until=job.until_block,
         kept=kept_blocks,
@@ -114,7 +113,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
             progress.digests = remember(*made) if records else []
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
-        report = _report(job, run, conditions, records, (*notes, *memory.found(), *store_notes()))
+        report = _report(job, resolved, run, conditions, records, (*notes, *memory.found(), *store_notes()))
         return frames, latents, report
 
     made = None
@@ -125,7 +124,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         for line in memory.found():
             progress.show(line)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not mm.is_oom(error):
             raise
     finally:
         progress.give_up()
@@ -141,22 +140,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def resolve(job: Job) -> ResolvedRequest:
     """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
-    controls, presets = job.controls, job.presets
-    headers = Headers(
-        models={
-            role: WanHeader(
-                config=config_of(patcher.model.diffusion_model),
-                preset=presets[role],
-                weights=(id(patcher.model), patcher.patches_uuid),
-                notes=origin_of(patcher).notes,
-                control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
-            )
-            for role, patcher in job.models.items()
-        },
-        vae=header_of(job.vae, job.tae_kind),
-        judge=None if job.judge_vae is None else header_of(job.judge_vae, job.tae_kind),
-        scorer=job.router.scorer is not None,
-    )
+    headers, usual = job.headers, job.start.strength if job.start and job.restyles else USUAL
     request = VideoRequest(
         blocks=job.blocks,
         seed=job.seed,
@@ -167,7 +151,7 @@ def resolve(job: Job) -> ResolvedRequest:
         budget=job.router.budget,
         directions=job.directions,
         takes=job.takes,
-        strength=strength_in(job),
+        strength=strength_of(usual, strengths_of(job.prompts), restyles=job.restyles),
         colour_hold=job.colour_hold,
     )
     clip = job.kept.latents.float() if job.kept else None
@@ -203,16 +187,10 @@ def _controls(job: Job) -> tuple[ControlClip, ...]:
     return read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
 
 
-def strength_in(job: Job) -> str:
-    """Return the strength of a clip that is restyled, with those of the prompt's lines."""
-    usual = job.start.strength if job.start and job.restyles else USUAL
-    return strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
-
-
 def _swapped(job: Job) -> str:
     """Return a note for the strip if drafter and target are the wrong way round."""
-    trees = [config_of(patcher.model.diffusion_model) for _, patcher in sorted(job.models.items())]
-    return " ".join(swapped_note(*trees)) if len(trees) == 2 else ""
+    pair = [model.config for _, model in sorted(job.headers.models.items())]
+    return " ".join(swapped_note(*pair)) if len(pair) == 2 else ""
 
 
 def _most_steps(presets: Collection[Preset]) -> int:
@@ -242,10 +220,7 @@ def _plan(
         judge=codecs.get("judge"),
         before_pass=progress.before_pass,
     )
-    models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
-    identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind, job.controls)
-    reuse = begin_reuse(job.reuse_bytes, identities)
-    return resolved.run(engine, conditions, reuse, device_clock(*memory.devices))
+    return resolved.run(engine, conditions, begin_reuse(job), device_clock(*memory.devices))
 
 
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
@@ -273,6 +248,7 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
 
 def _report(
     job: Job,
+    resolved: ResolvedRequest,
     run: Run,
     conditions: Conditions,
     records: list[BlockRecord],
@@ -295,15 +271,15 @@ def _report(
             side_device=str(job.vae.device),
             execution=job.execution,
         ),
-        fps=FPS,
+        fps=resolved.request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
         continue_from="IMAGE" if job.start and not job.restyles else latent,
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
         start_image=None if job.start_image is None else "IMAGE",
         restyle="IMAGE" if job.restyles else None,
-        strength=strength_in(job),
-        colour_hold=job.colour_hold,
+        strength=resolved.request.strength,
+        colour_hold=resolved.request.colour_hold,
         control={
             "control": "CONDITIONING" if run.noise.controls else None,
             "control_strengths": [one.strength for one in run.noise.controls],

@@ -67,7 +67,7 @@ def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
     return getattr(vae, "tae_kind", stated) if is_tae(vae) else None
 
 
-def header_of(vae: VAE, tae_kind: StatedKind = AUTO) -> VaeHeader:
+def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
     """Return what is known of a VAE that passed `check_decoders`, as the header of its file would tell."""
     return VaeHeader(
         latent_channels=ComfyCodec.latent_channels,

@@ -384,8 +384,8 @@ def _within_budget(
 
 
 def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
-    """Return what to predict the costs of blocks by two models with."""
-    drafter, target = (headers.models[role] for role in ("drafter", "target"))
+    """Return what to predict a run's costs with; a model that is not there is like the other."""
+    drafter, target = headers.shape("drafter"), headers.shape("target")
     return PlanRequest(
         width=width,
         height=height,

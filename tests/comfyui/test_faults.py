@@ -71,7 +71,7 @@ def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
         "target": parts.target.model.diffusion_model.blocks[1].ffn,
         "decode": vae.decoder.middle[0],
         "encode": vae.encoder.middle[0],
-        "score": parts.scorer.scorer.model.head,
+        "score": parts.scorer.model.head,
     }[place]
     handle = register_module_forward_pre_hook(lambda module, _: trap() if module is inside else None)
     try:
