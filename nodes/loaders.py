@@ -12,9 +12,8 @@ from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.errors import BadInput
-from .host.checks import check_control
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
-from .host.model import CONTROL, origin_of
+from .host.model import CONTROL, check_control, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 

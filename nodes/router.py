@@ -17,9 +17,8 @@ from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConf
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.learned import open_learned
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
-from .host.scorer import load_host_scorer
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
-from .sockets import RewardModel, Router, RouterValue, scorer_of
+from .sockets import RewardModel, Router, RouterValue, load_host_scorer, scorer_of
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import comfy.utils
 from torch import Tensor
@@ -20,8 +20,20 @@ from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
 from .model import CONTROL, config_of, origin_of, preset_of
 from .vae import header_of
 
-if TYPE_CHECKING:
-    from .kept import KeptBlocks
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptBlocks:
+    """The first `blocks` blocks of a run of `width` x `height` pixels: normalised latents `b c t h w`.
+
+    `still`: how many of their latent frames show a start image.
+    """
+
+    blocks: int
+    digest: str
+    latents: Tensor
+    width: int
+    height: int
+    still: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,8 +41,8 @@ class Job:
     """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype.
 
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
-    None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
-    the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
+    None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
+    `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
     `kept`: blocks of an earlier run that are given; `blocks`, `directions` and `takes` are then of those after them.
     `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
     control. `prompt_id`, `signature`: of the prompt in API form, for the page.
@@ -47,7 +59,7 @@ class Job:
     height: int
     blocks: int
     seed: int
-    schedules: Mapping[str, str | None] = field(default_factory=dict)
+    schedules: Mapping[str, str] = field(default_factory=dict)
     directions: str = ""
     takes: str = ""
     reuse_bytes: int = 0

@@ -21,9 +21,9 @@ from ...sdvg_core.plan.layout import Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.sizes import GB
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
+from ..sockets import HostScorer
 from .job import Job
 from .model import compute_dtype
-from .scorer import HostScorer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

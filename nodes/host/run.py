@@ -17,7 +17,6 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.build import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
-from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
@@ -26,10 +25,9 @@ from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
-from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
+from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
-from .checks import check_control, check_loras, check_model
 from .conditioning import (
     has_control,
     read_conditions,
@@ -39,14 +37,22 @@ from .conditioning import (
     strengths_of,
     unshown,
 )
-from .forecast import ended
-from .identity import begin_reuse, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
-from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of
+from .model import (
+    check_control,
+    check_loras,
+    check_model,
+    comfy_wan,
+    compute_dtype,
+    config_of,
+    digest_of,
+    origin_of,
+)
 from .progress import NodeProgress
+from .reuse import begin_reuse, ended, store_notes
 from .vae import ComfyCodec, check_decoders, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
@@ -89,7 +95,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         given=before,
         until=job.until_block,
         kept=kept_blocks,
-        note=_swapped(job),
+        note=" ".join(job.headers.swapped_note),
         prompt=job.prompt_id,
         signature=job.signature,
         before=len(resolved.plan.clip) - before,
@@ -154,9 +160,13 @@ def resolve(job: Job) -> ResolvedRequest:
         strength=strength_of(usual, strengths_of(job.prompts), restyles=job.restyles),
         colour_hold=job.colour_hold,
     )
+    prompt, controls = job.prompts[0], ()
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
+    if job.models and job.controlled:
+        size = (job.height // ComfyCodec.spatial_stride, job.width // ComfyCodec.spatial_stride)
+        controls = read_controls(prompt.conditioning, job.main.model.process_latent_in, *size)
     still = job.kept.still if job.kept else still_in(job.continue_from or {})
     decide = partial(
         resolve_request,
@@ -166,9 +176,9 @@ def resolve(job: Job) -> ResolvedRequest:
         read_image=None if job.start_image is None else partial(fit, job.start_image),
         read_footage=partial(footage_of, job.start) if job.start else None,
         restyle=job.restyles,
-        controls=_controls(job),
+        controls=controls,
     )
-    resolved, route, prompt = decide(request), job.router.learned, job.prompts[0]
+    resolved, route = decide(request), job.router.learned
     if route is None:
         return resolved
     known = {role: digest_of(patcher) for role, patcher in job.models.items()} | {"text_encoder": None}
@@ -177,20 +187,6 @@ def resolve(job: Job) -> ResolvedRequest:
     [(request, note)] = route_prompts(request, [0], headers, resolved, route, gains)
     resolved = decide(request)
     return replace(resolved, notes=(*resolved.notes, *route.notes(known, resolved.plan.spans[-1].index + 1), note))
-
-
-def _controls(job: Job) -> tuple[ControlClip, ...]:
-    """Return what the conditioning says that the blocks obey."""
-    if not (job.controlled and job.models):
-        return ()
-    size = (job.height // ComfyCodec.spatial_stride, job.width // ComfyCodec.spatial_stride)
-    return read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
-
-
-def _swapped(job: Job) -> str:
-    """Return a note for the strip if drafter and target are the wrong way round."""
-    pair = [model.config for _, model in sorted(job.headers.models.items())]
-    return " ".join(swapped_note(*pair)) if len(pair) == 2 else ""
 
 
 def _most_steps(presets: Collection[Preset]) -> int:

@@ -15,11 +15,13 @@ import comfy.model_patcher
 import torch
 from comfy.latent_formats import Wan21
 from comfy.ldm.wan.vae import CausalConv3d, WanVAE
+from comfy.ldm.wan.vae2_2 import WanVAE as Wan22VAE
 from comfy.sd import VAE
+from comfy.taesd.taehv import TAEHV
 from einops import rearrange
 from torch import Tensor
 
-from ...sdvg_core.decoders import TAE_KINDS, StatedKind, TaeKind
+from ...sdvg_core.decoders import TAE_KINDS, StatedKind
 from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv_network, taehv_from_weights
 from ...sdvg_core.decoders.taehv_net import Taehv
 from ...sdvg_core.decoders.vae_files import VaeHeader
@@ -34,8 +36,6 @@ DecodeState = tuple[Any, ...]
 LATENT_CHANNELS = 16
 RGB = 3
 LOAD_WAN_VAE = "load wan_2.1_vae.safetensors"
-TAEHV = "taehv"
-"""The end of the name of ComfyUI's module for it."""
 
 
 def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
@@ -58,8 +58,7 @@ def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
 
 def is_tae(vae: VAE) -> bool:
     """Whether a VAE is a TAEHV, of ComfyUI's class or of ours."""
-    model = vae.first_stage_model
-    return isinstance(model, Taehv) or type(model).__module__.endswith(TAEHV)
+    return isinstance(vae.first_stage_model, Taehv | TAEHV)
 
 
 def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
@@ -94,8 +93,7 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
 
 def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
     vae.throw_exception_if_invalid()
-    model = vae.first_stage_model
-    family, channels = type(model).__module__, vae.latent_channels
+    model, channels = vae.first_stage_model, vae.latent_channels
     if isinstance(model, WanVAE):
         ends = model.encoder.conv1, model.decoder.head[-1]
         if channels == LATENT_CHANNELS and ends[0].in_channels == ends[1].out_channels == RGB:
@@ -106,9 +104,9 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
             return
         kinds = " or ".join(TAE_KINDS)
         raise BadInput(f"nothing tells which TAEHV {what} is; set tae_kind to {kinds}, as the file is called")
-    elif family.endswith("wan.vae2_2"):
+    elif isinstance(model, Wan22VAE):
         found = f"Wan 2.2's, which has {channels} latent channels"
-    elif family.endswith(TAEHV):
+    elif is_tae(vae):
         found = f"a TAEHV of another model, with {channels} latent channels"
     else:
         found = f"a VAE of another family ({type(model).__name__})"
@@ -188,9 +186,11 @@ class HostJudge(VAE):
     `first_stage_model`: our network, which has no `decode`; so nothing of the base class that runs it is used.
     """
 
-    def __init__(self, net: Taehv, kind: TaeKind) -> None:
+    def __init__(self, path: str | Path) -> None:
+        """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
         # The base class's own would look for a class of ComfyUI's that fits the weights.
-        self.first_stage_model, self.tae_kind = net, kind
+        net, self.tae_kind = load_taehv_network(path)
+        self.first_stage_model = net.to(mm.vae_offload_device())
         self.device, self.output_device = mm.vae_device(), mm.intermediate_device()
         self.vae_dtype = next(net.parameters()).dtype
         self.working_dtypes = [self.vae_dtype]
@@ -216,9 +216,3 @@ class HostJudge(VAE):
         raise BadInput("a judge cannot encode; wire in the VAE of Wan 2.1")
 
     encode_tiled = encode
-
-
-def load_host_judge(path: str | Path) -> HostJudge:
-    """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
-    net, kind = load_taehv_network(path)
-    return HostJudge(net.to(mm.vae_offload_device()), kind)

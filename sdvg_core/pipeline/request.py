@@ -37,7 +37,7 @@ from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
-from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
+from ..report.assemble import FAST_NOTE, JUDGE_NOTE
 from ..report.summary import count
 from .control import ControlFootage, held
 from .headers import Headers
@@ -365,8 +365,7 @@ def _check_pair(headers: Headers) -> None:
 def _of_models(headers: Headers) -> tuple[str, ...]:
     of_files = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast, judge = (FAST_NOTE,) if headers.vae.is_tae else (), (JUDGE_NOTE,) if headers.judge else ()
-    pair = [model.config for _, model in sorted(headers.models.items())]
-    return (*of_files, *fast, *judge, *(swapped_note(*pair) if len(pair) == 2 else ()))
+    return (*of_files, *fast, *judge, *headers.swapped_note)
 
 
 def _within_budget(

@@ -16,9 +16,9 @@ import torch
 from random_set import write_random_set
 from sdvg_pack.nodes.host import files
 from sdvg_pack.nodes.host.files import CARD_GB, choose_weight_dtype, load_checkpoint, load_model, plan_card
-from sdvg_pack.nodes.host.identity import identify
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import origin_of, preset_of
+from sdvg_pack.nodes.host.reuse import identify
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B

@@ -36,9 +36,8 @@ from host_run import load_parts, make_job, video_of
 from host_tiny import CONFIG, STATED, load_model, random_weights
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
-from sdvg_pack.nodes.host.checks import check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
-from sdvg_pack.nodes.host.model import attach_origin
+from sdvg_pack.nodes.host.model import attach_origin, check_model
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator

@@ -29,9 +29,8 @@ from sdvg_pack.nodes.host.memory import (
     usable_on,
 )
 from sdvg_pack.nodes.host.model import ComfyOps
-from sdvg_pack.nodes.host.scorer import HostScorer
 from sdvg_pack.nodes.host.vae import ComfyCodec
-from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid

@@ -212,7 +212,7 @@ def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_who
         "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-1.21\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}-0.70",
     ]
     events = [data for name, data in ear.events if name == BLOCK_EVENT]
-    assert events == output_of(progress.live, RECORDS)["sdvg_route"]
+    assert events == output_of(progress.live)["sdvg_route"]
     assert [(event["number"], event["of"], event["fate"]) for event in events] == [(1, 2, "kept"), (2, 2, "remade")]
 
 
