@@ -23,7 +23,7 @@ from ..sdvg_core import __version__
 from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.run_report import RunReport
-from .sockets import CATEGORY, Prompts, Report, RewardModel, Router, RouterValue
+from .sockets import Prompts, Report, RewardModel, Router, RouterValue
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any
         output.tooltip = words["outputs"][str(number)]["tooltip"]
     fields |= {name: words[name] for name in ("display_name", "description")}
     hidden = [*hidden, io.Hidden.extra_pnginfo]
-    return io.Schema(node_id, category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
+    return io.Schema(node_id, category="SDVG", accept_all_inputs=True, hidden=hidden, **fields)
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
@@ -85,8 +85,7 @@ def _from_this_page(node: type[io.ComfyNode]) -> bool:
 
 def _some(names: Sequence[str]) -> str:
     """Return the first few names; anybody may have made them up."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED]) + more
+    return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED])
 
 
 def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -28,8 +28,6 @@ Start = io.Custom("SDVG_START")
 
 PICTURE, RESTYLE = "first frame", "restyle"
 
-CATEGORY = "SDVG"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostScorer(ImageRewardScorer):

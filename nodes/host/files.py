@@ -18,7 +18,7 @@ import torch
 from comfy.ldm.wan.model import VaceWanAttentionBlock
 from comfy.model_patcher import ModelPatcher
 
-from ...sdvg_core.causal_wan.checkpoint import GIVE_PUBLISHED, WanCheckpoint, fill, open_wan
+from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig, control_shapes
 from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
@@ -88,8 +88,6 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     model = comfy.sd.load_diffusion_model_state_dict(
         _state_dict(found), options, **_unusual_sizes(found.config), **host_options
     )
-    if model is None:
-        raise BadInput(f"ComfyUI does not recognise {found.weights.path.name}; {GIVE_PUBLISHED}")
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
     file = found.weights

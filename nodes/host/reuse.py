@@ -18,10 +18,8 @@ from typing import Any
 import comfy.model_management as mm
 import torch
 from comfy.model_patcher import ModelPatcher
-from comfy.sd import VAE
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.engine.keys import Identities
 from ...sdvg_core.engine.outside import OutsidePart, identity_of
@@ -53,12 +51,14 @@ def identify(job: Job) -> Identities:
 
     texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
     texts |= {role: texts[role] + of_model(role, control) for role, control in job.controls.items()}
-    decoders = {role: _of_decoder(vae, job.tae_kind) for role, vae in job.decoders.items()}
+    for role, vae in job.decoders.items():
+        settings = str(vae.vae_dtype), kind_of_wire(vae, job.tae_kind)
+        texts[role] = _of_module(vae.first_stage_model, vae.patcher, vae.device, *settings)
     return Identities(
         drafter=texts.get("drafter", ""),
         target=texts.get("target", ""),
-        codec=decoders["vae"],
-        judge=decoders.get("judge", ""),
+        codec=texts["vae"],
+        judge=texts.get("judge", ""),
         scorer=_of_scorer(job.router.scorer) if job.router.scorer else "",
     )
 
@@ -73,11 +73,6 @@ def token(value: Any) -> str:
         return _tokens[value]
     except TypeError:
         return f"object {next(_count)}"
-
-
-def _of_decoder(vae: VAE, tae_kind: StatedKind) -> str:
-    kind = kind_of_wire(vae, tae_kind)
-    return _of_module(vae.first_stage_model, vae.patcher, vae.device, str(vae.vae_dtype), kind)
 
 
 def _of_scorer(scorer: HostScorer | OutsidePart) -> str:

@@ -35,7 +35,6 @@ DecodeState = tuple[Any, ...]
 
 LATENT_CHANNELS = 16
 RGB = 3
-LOAD_WAN_VAE = "load wan_2.1_vae.safetensors"
 
 
 def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
@@ -110,7 +109,7 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
         found = f"a TAEHV of another model, with {channels} latent channels"
     else:
         found = f"a VAE of another family ({type(model).__name__})"
-    raise BadInput(f"{what} is {found}, not the VAE of Wan 2.1 or its TAEHV; {LOAD_WAN_VAE}")
+    raise BadInput(f"{what} is {found}, not the VAE of Wan 2.1 or its TAEHV; load wan_2.1_vae.safetensors")
 
 
 class ComfyCodec:
