@@ -204,19 +204,6 @@ def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path: Pat
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
 
 
-def test_comfyuis_compile_node_has_no_effect_and_that_is_noted(tmp_path: Path) -> None:
-    """It stands before the model's own forward, which is not called here."""
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-
-    plain = clip(over(onto_device(load_model(tmp_path))))
-    patcher, graphs = load_model(tmp_path).clone(), []
-    set_torch_compile_wrapper(model=patcher, backend=lambda graph, _: graphs.append(1) or graph)
-    assert torch.equal(clip(over(onto_device(patcher))), plain)
-    assert graphs == []
-    [note] = check_model(patcher, "drafter")
-    assert note.startswith("the drafter carries a wrapper around the sampler's calls (compilation,")
-
-
 def test_a_lora_on_the_command_line_is_the_hosts_to_rounding(tmp_path: Path) -> None:
     """Catches: another scale by alpha and rank, or a weight that ours leaves as it is."""
     patched = onto_device(with_lora(load_model(tmp_path)))

@@ -125,10 +125,6 @@ def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> Non
     only = video_of(replace(both, target=None))
     assert same_video(video_of(both), only)
     assert only[2].settings["target"] is None
-    forced = replace(both, target=None, router=RouterValue(RouterConfig(policy="always-draft"), None))
-    said = video_of(forced)
-    assert same_video(said, only)
-    assert "There is no target, so the first block was not forced." in said[2].notes
 
 
 def test_one_model_with_two_schedules_is_a_pair(parts: Parts) -> None:
