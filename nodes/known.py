@@ -23,7 +23,7 @@ from ..sdvg_core import __version__
 from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.run_report import RunReport
-from .sockets import CATEGORY, Prompts, Report, RewardModel, Router, RouterValue
+from .sockets import Prompts, Report, RewardModel, Router, RouterValue
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read
 NOT_WIRED = object()
 """What `validate_inputs` gets for a socket without a wire; with one, it gets None."""
 LONGEST_VERSION, MOST_NAMED = 40, 8
+UPDATE = f"update SDVG, which is {__version__}, if the workflow is from a newer version"
 
 
 def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
@@ -44,7 +45,7 @@ def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any
         output.tooltip = words["outputs"][str(number)]["tooltip"]
     fields |= {name: words[name] for name in ("display_name", "description")}
     hidden = [*hidden, io.Hidden.extra_pnginfo]
-    return io.Schema(node_id, category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
+    return io.Schema(node_id, category="SDVG", accept_all_inputs=True, hidden=hidden, **fields)
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
@@ -56,14 +57,14 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         known = {name for name, _ in every_input(schema.inputs)}
         unknown = [name for name in inputs if name not in known]
         if unknown and not _from_this_page(cls):
-            raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {update(cls)}")
+            raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {UPDATE}")
         if unknown:
             logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
-        # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
-        chosen = {name: value for name, value in inputs.items() if name in known and "." not in name}
         # Nothing where an optional widget's value should be counts as not given, so that its default does.
         widgets = {one.id for one in schema.inputs if one.optional and isinstance(one, io.WidgetInput)}
-        chosen = {name: value for name, value in chosen.items() if value is not None or name not in widgets}
+        # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
+        names = [name for name in inputs if name in known and "." not in name]
+        chosen = {name: inputs[name] for name in names if inputs[name] is not None or name not in widgets}
         # Choices that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
         own = signature(cls.validate_inputs).parameters
         left = [one for one in schema.inputs if not (isinstance(one, io.Combo.Input) and one.id in own)]
@@ -84,8 +85,7 @@ def _from_this_page(node: type[io.ComfyNode]) -> bool:
 
 def _some(names: Sequence[str]) -> str:
     """Return the first few names; anybody may have made them up."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED]) + more
+    return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED])
 
 
 def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -97,7 +97,7 @@ def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, 
                 yield from every_input(option.inputs, f"{prefix}{one.id}.")
 
 
-def check_option(chosen: Any, what: str, options: Sequence[str], node: type[io.ComfyNode]) -> None:
+def check_option(chosen: Any, what: str, options: Sequence[str]) -> None:
     """Raise `BadInput` unless a dynamic combo is set to a known option. For an unknown one ComfyUI passes just the name.
 
     For plain combos, ComfyUI's own message names widget, value and choices before anything runs, so we keep it.
@@ -105,15 +105,7 @@ def check_option(chosen: Any, what: str, options: Sequence[str], node: type[io.C
     """
     name = chosen.get(what) if isinstance(chosen, dict) else chosen
     if not isinstance(chosen, dict) or name not in options:
-        raise BadInput(f"there is no {what} {shown(name)}; choose {', '.join(options)}, or {update(node)}")
-
-
-def update(node: type[io.ComfyNode]) -> str:
-    """Return the advice to update, with this version and, if it is known to be newer, the workflow's."""
-    saved = saved_by(node.hidden and node.hidden.extra_pnginfo)
-    if numbers(saved) > numbers(__version__):
-        return f"update SDVG: the workflow was saved by version {saved}, and this is {__version__}"
-    return f"update SDVG, which is {__version__}, if the workflow is from a newer version"
+        raise BadInput(f"there is no {what} {shown(name)}; choose {', '.join(options)}, or {UPDATE}")
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:

@@ -13,9 +13,8 @@ from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.errors import BadInput
-from .host.checks import check_control
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
-from .host.model import CONTROL, origin_of
+from .host.model import CONTROL, check_control, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
@@ -101,7 +100,7 @@ class DrafterLoader(io.ComfyNode):
         cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE, new_prompt=KEEP
     ) -> io.NodeOutput:
         """Load the model, with its preset and the weights that were asked for."""
-        check_option(preset, "preset", (AUTO, *PRESETS), cls)
+        check_option(preset, "preset", (AUTO, *PRESETS))
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has a switch of its own
         model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role, flush=flush)

@@ -18,10 +18,9 @@ from ..sdvg_core.text.prompts import read_prompt
 from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint
 from .host.progress import notify
-from .host.scorer import load_host_scorer
-from .host.vae import load_host_judge
+from .host.vae import HostJudge
 from .known import known_inputs_only, node_schema
-from .sockets import RewardModel
+from .sockets import RewardModel, load_host_scorer
 
 # Without the words: notes go into files that people pass on.
 NEAREST_NOTE = "The prompt was not one of the pocket world, so the nearest one of that world is shown and scored."
@@ -102,5 +101,5 @@ def _models() -> tuple[Any, ...]:
         load_checkpoint(str(files.target), "default", get_preset("krea-14b")),
         comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
         load_host_scorer(files.reward, crop="center", device="default", dtype="float32"),
-        load_host_judge(pocket_judge()),
+        HostJudge(pocket_judge()),
     )

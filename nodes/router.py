@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import comfy.model_management as mm
 import folder_paths
 from comfy_api.latest import io
 
@@ -15,15 +17,16 @@ from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConf
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.learned import open_learned
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
-from .host.scorer import load_host_scorer, scorer_devices
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
-from .sockets import RewardModel, Router, RouterValue, scorer_of
+from .sockets import RewardModel, Router, RouterValue, load_host_scorer, scorer_of
 
 logger = logging.getLogger(__name__)
 
 NONE, BUDGET, LEARNED = "none", "budget", "learned"
 REWARD_FOLDER, ROUTES = "image_reward", "sdvg_routes"
 OTHER_PACKS, SUFFIXES = ("ImageReward",), {".pt", ".pth", ".safetensors"}
+DOWNLOADS = os.path.expanduser("~/.cache/ImageReward")  # noqa: PTH111 - Path's raises for a user without a home
+"""Where the image-reward package puts its download."""
 FIRST = ("balanced", "fast", "careful", "first")
 """The names under which the policy `first` is offered, each with its own numbers to begin with. The first one is what
 a new node has."""
@@ -45,7 +48,7 @@ class QualityRouter(io.ComfyNode):
                 io.Int.Input("bail_out", default=0, min=0, max=64, advanced=True),
                 io.Int.Input("handover", default=0, min=0, max=16, advanced=True),
                 io.Combo.Input("crop", options=["center", "squash", "tiles"], default="center", advanced=True),
-                io.Combo.Input("device", options=scorer_devices(), default="default", advanced=True),
+                io.Combo.Input("device", options=mm.get_gpu_device_options(), default="default", advanced=True),
                 io.Combo.Input("dtype", options=["float32", "float16"], default="float32", advanced=True),
                 RewardModel.Input("scorer", optional=True),
             ],
@@ -77,7 +80,7 @@ class QualityRouter(io.ComfyNode):
         cls, reward_file, forced_blocks, bail_out, handover, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
-        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, LEARNED), cls)
+        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, LEARNED))
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
             options = {"crop": crop, "device": device, "dtype": dtype}
@@ -157,7 +160,7 @@ def register_reward_folder() -> None:
     A folder that cannot be made or read is left out: ComfyUI drops a pack whose loading fails.
     """
     models = Path(folder_paths.models_dir)
-    paths = [*(str(models / name) for name in (REWARD_FOLDER, *OTHER_PACKS)), *_download_folder()]
+    paths = [*(str(models / name) for name in (REWARD_FOLDER, *OTHER_PACKS)), DOWNLOADS]
     known = folder_paths.folder_names_and_paths.get(REWARD_FOLDER, ([], set()))[0]
     every = [*known, *(path for path in paths if path not in known)]
     folder_paths.folder_names_and_paths[REWARD_FOLDER] = (every, SUFFIXES)
@@ -166,15 +169,6 @@ def register_reward_folder() -> None:
         (models / REWARD_FOLDER).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         logger.warning("SDVG: the folder for reward models cannot be made: %s", error)
-
-
-def _download_folder() -> list[str]:
-    """Return where the image-reward package puts its download, if there is such a folder."""
-    try:
-        cache = Path.home() / ".cache" / "ImageReward"
-        return [str(cache)] if cache.is_dir() else []
-    except (RuntimeError, OSError):  # a user without a home, or with another user's
-        return []
 
 
 def reward_files() -> list[str]:

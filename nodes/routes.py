@@ -9,12 +9,11 @@ from typing import Any
 from aiohttp import web
 from server import PromptServer
 
-from .host.forecast import forecast
 from .host.live import RUNS, LiveRuns
+from .host.reuse import forecast
 
 logger = logging.getLogger(__name__)
 
-LONGEST_ID = 200
 ALL_RUNS = "/sdvg/runs"
 
 
@@ -65,7 +64,7 @@ async def read(request: web.Request) -> Any:
 def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:
     """Stop the run of the node that `asked` names, and say so."""
     node = asked.get("node") if isinstance(asked, dict) else None
-    if not isinstance(node, str) or not 0 < len(node) <= LONGEST_ID:
+    if not isinstance(node, str):
         return refuse(400, 'to stop a run, send the id of its sampler, such as {"node": "5"}')
     if not runs.stop(node):
         return refuse(404, f"node {node!r:.60} is not making a video, so there is nothing to stop")

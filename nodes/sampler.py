@@ -16,10 +16,10 @@ from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
 from ..sdvg_core.engine.store import GIGABYTE
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.request import NO_MODEL, TWO_STARTS
-from .host.forecast import signature
 from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of
+from .host.reuse import signature
 from .host.run import run_job
 from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
@@ -139,13 +139,12 @@ class SpeculativeSampler(io.ComfyNode):
         inputs["directions"] = plain(inputs.get("directions"))
         router = inputs["router"] = router_of(inputs["router"])
         own = () if router.config.part is None else (note_on("router", router.config.part),)
+        stated = {"drafter": drafter_schedule, "target": target_schedule}
+        stated = {role: schedule if one == BOTH else one for role, one in stated.items()}
         job = Job(
             **inputs,
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
-            schedules={
-                role: _schedule(schedule if own == BOTH else own)
-                for role, own in (("drafter", drafter_schedule), ("target", target_schedule))
-            },
+            schedules={role: one for role, one in stated.items() if one != PRESET_SCHEDULE},
             reuse_bytes=int(reuse_gb * GIGABYTE),
             execution=Execution(kv_dtype=kv_dtype),
             notes=(*own, *((OVERLAP_GONE,) if overlap else ())),
@@ -157,7 +156,7 @@ class SpeculativeSampler(io.ComfyNode):
         frames, latent, report, live = run_job(job, kept_blocks)
         if live.stop_asked:
             _stops[job.node_id] += 1
-        return io.NodeOutput(frames, latent, report, ui=output_of(live, report.blocks))
+        return io.NodeOutput(frames, latent, report, ui=output_of(live))
 
     @classmethod
     def fingerprint_inputs(cls, **inputs) -> int:
@@ -173,10 +172,6 @@ _stops: Counter[str | None] = Counter()
 def plain(directions: str | None) -> str:
     """Return directions without blanks and in small letters, as people type them in an API prompt."""
     return "".join((directions or "").split()).lower()
-
-
-def _schedule(name: str) -> str | None:
-    return None if name == PRESET_SCHEDULE else name
 
 
 def _schedule_input(role: str) -> io.Combo.Input:

@@ -72,16 +72,6 @@ def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) 
     return [[embedding, {**extras, **carried}] for embedding, extras in encode(first)]
 
 
-def in_order(prompts: Sequence[PromptEntry]) -> tuple[PromptEntry, ...]:
-    """Return the prompts with those that their conditionings carry. Raises `BadInput` if two begin at one block."""
-    entries = [inner for one in prompts for inner in (one, *_extra(one.conditioning, LATER_KEY))]
-    entries.sort(key=lambda entry: entry.index)
-    for one, other in pairwise(entries):
-        if one.index == other.index:
-            raise BadInput(f"two prompts begin at block {one.index + 1}; leave one of them out")
-    return tuple(entries)
-
-
 def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
     """Return the strengths that lines of the prompts state, by block."""
     return tuple(one for entry in prompts for one in _extra(entry.conditioning, STRENGTHS_KEY))
@@ -92,13 +82,18 @@ def _extra(conditioning: Sequence[Any], key: str, default: Any = ()) -> Any:
 
 
 def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
-    """Return the prompts with the texts that count, and notes: those carried, and one on each text that does not count.
+    """Return all prompts with the texts that count, and notes: those carried, and on each text that does not count.
 
     A text that the conditioning carries counts before a typed one: it is what the video shows, unless another node
-    changed the conditioning since.
+    changed the conditioning since. One may carry later prompts. Raises `BadInput` if two begin at one block.
     """
+    entries = [inner for one in prompts for inner in (one, *_extra(one.conditioning, LATER_KEY))]
+    entries.sort(key=lambda entry: entry.index)
+    for one, other in pairwise(entries):
+        if one.index == other.index:
+            raise BadInput(f"two prompts begin at block {one.index + 1}; leave one of them out")
     settled, notes = [], []
-    for entry in in_order(prompts):
+    for entry in entries:
         text, note = _settled(entry)
         settled.append(replace(entry, text=text))
         notes += [carried_text(entry.conditioning, NOTE_KEY), note]

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import comfy.model_management as mm
+import comfy.model_patcher
 import comfy.ops
 import comfy.sd
 import torch
 from comfy.ldm.wan.model import VaceWanAttentionBlock
 from comfy.model_patcher import ModelPatcher
 
-from ...sdvg_core.causal_wan.checkpoint import GIVE_PUBLISHED, WanCheckpoint, fill, open_wan
+from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig, control_shapes
 from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
@@ -29,7 +30,7 @@ from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
-from .model import attach_origin, compute_dtype, config_of, origin_of, patcher_of
+from .model import attach_origin, compute_dtype, config_of, origin_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
@@ -88,8 +89,6 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     model = comfy.sd.load_diffusion_model_state_dict(
         _state_dict(found), options, **_unusual_sizes(found.config), **host_options
     )
-    if model is None:
-        raise BadInput(f"ComfyUI does not recognise {found.weights.path.name}; {GIVE_PUBLISHED}")
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
     file = found.weights
@@ -180,4 +179,4 @@ def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher
     embedding = [name for name in shapes if name.startswith(EMBEDDING)]
     for names, stored in ((embedding, torch.float32), ([name for name in shapes if name not in embedding], dtype)):
         fill(control.diffusion_model, found.weights, names, found.quantisation, cpu, stored)
-    return patcher_of(control, load_device=model.load_device, offload_device=model.offload_device)
+    return comfy.model_patcher.CoreModelPatcher(control, model.load_device, model.offload_device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import comfy.utils
 from torch import Tensor
@@ -15,11 +15,25 @@ from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
+from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
-from .model import CONTROL, preset_of
+from .model import CONTROL, config_of, origin_of, preset_of
+from .vae import header_of
 
-if TYPE_CHECKING:
-    from .kept import KeptBlocks
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptBlocks:
+    """The first `blocks` blocks of a run of `width` x `height` pixels: normalised latents `b c t h w`.
+
+    `still`: how many of their latent frames show a start image.
+    """
+
+    blocks: int
+    digest: str
+    latents: Tensor
+    width: int
+    height: int
+    still: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,8 +41,8 @@ class Job:
     """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype.
 
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
-    None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
-    the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
+    None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
+    `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
     `kept`: blocks of an earlier run that are given; `blocks`, `directions` and `takes` are then of those after them.
     `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
     control. `prompt_id`, `signature`: of the prompt in API form, for the page.
@@ -45,7 +59,7 @@ class Job:
     height: int
     blocks: int
     seed: int
-    schedules: Mapping[str, str | None] = field(default_factory=dict)
+    schedules: Mapping[str, str] = field(default_factory=dict)
     directions: str = ""
     takes: str = ""
     reuse_bytes: int = 0
@@ -75,6 +89,26 @@ class Job:
         """The presets of the MODELs, each with the schedule that the node states."""
         found = {role: (preset_of(patcher), self.schedules.get(role)) for role, patcher in self.models.items()}
         return {role: replace(one, schedule=stated) if stated else one for role, (one, stated) in found.items()}
+
+    @property
+    def headers(self) -> Headers:
+        """What is known of its models before a weight is used."""
+        presets, controls = self.presets, self.controls
+        return Headers(
+            models={
+                role: WanHeader(
+                    config=config_of(patcher.model.diffusion_model),
+                    preset=presets[role],
+                    weights=(id(patcher.model), patcher.patches_uuid),
+                    notes=origin_of(patcher).notes,
+                    control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
+                )
+                for role, patcher in self.models.items()
+            },
+            vae=header_of(self.vae, self.tae_kind),
+            judge=None if self.judge_vae is None else header_of(self.judge_vae, self.tae_kind),
+            scorer=self.router.scorer is not None,
+        )
 
     @property
     def restyles(self) -> bool:

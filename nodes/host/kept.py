@@ -6,36 +6,22 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import folder_paths
 from torch import Tensor
 
+from ...sdvg_core.engine.plan import read_takes
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.pipeline.latents import STILL, load_latents, save_latents, still_in
-from .job import Job
+from .job import Job, KeptBlocks
 
 MOST_CLIPS = 8
 """Runs whose latents are kept: about 10 MB each for nine blocks of 832 x 480."""
 GONE = "the kept blocks are no longer there; choose 'make them again' on the strip"
 FOLDER, BLOCKS, WIDTH, HEIGHT = "sdvg/kept", "blocks", "width", "height"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeptBlocks:
-    """The first `blocks` blocks of a run of `width` x `height` pixels: normalised latents `b c t h w`.
-
-    `still`: how many of their latent frames show a start image.
-    """
-
-    blocks: int
-    digest: str
-    latents: Tensor
-    width: int
-    height: int
-    still: int = 0
 
 
 _clips: OrderedDict[str, KeptBlocks] = OrderedDict()
@@ -97,7 +83,7 @@ def with_kept(job: Job, text: str) -> Job:
         path.parent.mkdir(parents=True, exist_ok=True)
         values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
         save_latents(path, kept.latents.clone(), values)
-    takes = (part.split(":") for part in filter(None, re.split(r"[,;\s]+", job.takes)))
+    takes = read_takes(job.takes, job.blocks).items()
     return replace(
         job,
         kept=kept,
@@ -106,7 +92,7 @@ def with_kept(job: Job, text: str) -> Job:
         start=None,
         blocks=job.blocks - kept.blocks,
         directions=job.directions[kept.blocks :],
-        takes=", ".join(f"{int(one) - kept.blocks}:{take}" for one, take in takes if int(one) > kept.blocks),
+        takes=", ".join(f"{at + 1 - kept.blocks}:{take}" for at, take in takes if at >= kept.blocks),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import uuid
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -29,13 +28,12 @@ MOST_SPRITE_BYTES = 64 << 20
 class LiveRun:
     """One run of a sampler, as the page sees it. `begin`: the fields of its first event; `done`: of its last.
 
-    `models`, `keys`, `pixel_keys`: what the next run needs to use its blocks again; see `forecast`.
+    In `begin` are the ids of `run`, `node` and `workflow`.
+
+    `models`, `keys`, `pixel_keys`: what the next run needs to use its blocks again; see `reuse`.
     """
 
-    node: str | None
-    workflow: str | None
     begin: dict[str, Any]
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     events: list[dict[str, Any]] = field(default_factory=list)
     sprites: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     done: dict[str, Any] | None = None
@@ -88,8 +86,9 @@ class LiveRuns:
         if run.begin.get("until"):
             self._takes.append(run)
             return
-        self._earlier.extend(filter(None, [self._runs.pop((run.workflow, run.node), None)]))
-        self._runs[run.workflow, run.node] = run
+        place = (run.begin["workflow"], run.begin["node"])
+        self._earlier.extend(filter(None, [self._runs.pop(place, None)]))
+        self._runs[place] = run
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
 
@@ -99,12 +98,12 @@ class LiveRuns:
 
     def sprite(self, run_id: str, number: int) -> bytes | None:
         """Return the picture of a run's block; None if it is gone."""
-        found = next((run for run in self.now() if run.id == run_id), None)
+        found = next((run for run in self.now() if run.begin["run"] == run_id), None)
         return found.sprites.get(number) if found else None
 
     def stop(self, node: str) -> bool:
         """Ask the run of a node to end after the block in the making. False if none is going on."""
-        going_on = [run for run in self.now() if run.node == node and run.done is None]
+        going_on = [run for run in self.now() if run.begin["node"] == node and run.done is None]
         for run in going_on:
             run.stop_asked = True
         return bool(going_on)

@@ -9,33 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import comfy.model_management as mm
 import torch
 from comfy.model_patcher import ModelPatcher
-from comfy.sd import VAE
 
-from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import dtype_name
-from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.plan.request import PUBLISHED_BASE, PlanRequest
+from ...sdvg_core.pipeline.request import cost_request
+from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.sizes import GB, Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
-from ...sdvg_core.scorers.image_reward import ImageRewardScorer
+from ..sockets import HostScorer
 from .job import Job
-from .model import compute_dtype, config_of
-from .scorer import HostScorer
-from .vae import header_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """A device's memory in bytes: the total, and what a run can use once ComfyUI has made room."""
-
-    total: int
-    usable: int
+from .model import compute_dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,38 +38,21 @@ class Needs:
         return sum(self.parts.values())
 
 
-def plan_request(
-    models: Mapping[str, tuple[ModelPatcher, Preset]],
-    decoders: Mapping[str, VAE],
-    scorer: ImageRewardScorer | None,
-    execution: Execution,
-    **size: Any,
-) -> PlanRequest:
-    """Return the request to the core's planner.
-
-    `models`: drafter, target or both. `decoders`: vae, and perhaps judge. `size`: width, height, blocks, and perhaps prompts and control.
-    Raises `BadInput` for bad values.
-    """
+def plan_request(job: Job) -> PlanRequest:
+    """Return the request to the core's planner. Nothing is counted on a device for a role without a MODEL."""
     # The core knows one dtype for both models; if they differ, take the wider.
-    dtype = max((compute_dtype(patcher) for patcher, _ in models.values()), key=lambda d: d.itemsize)
-    # The core plans for a pair. Nothing is counted on a device for a role without a MODEL.
-    first = next(iter(models.values()))
-    drafter, target = (models.get(role, first) for role in ("drafter", "target"))
-    headers = {role: header_of(vae) for role, vae in decoders.items()}
-    request = PlanRequest(
-        drafter=config_of(drafter[0].model.diffusion_model),
-        target=config_of(target[0].model.diffusion_model),
-        drafter_preset=drafter[1],
-        target_preset=target[1],
+    dtype = max(map(compute_dtype, job.models.values()), key=lambda d: d.itemsize)
+    request = replace(
+        cost_request(job.headers, job.width, job.height, job.blocks),
         dtype=dtype_name(dtype),
-        vae=headers["vae"].planned_as,
-        judge=headers["judge"].planned_as if "judge" in headers else None,
-        vae_base=headers["vae"].decoder_base or PUBLISHED_BASE,
-        vae_dtype=dtype_name(decoders["vae"].vae_dtype),
-        execution=execution,
-        **size,
+        vae_dtype=dtype_name(job.vae.vae_dtype),
+        execution=job.execution,
+        prompts=len(job.prompts),
     )
-    return replace(request, reward=scorer.config, reward_dtype=dtype_name(scorer.dtype)) if scorer else request
+    scorer = job.router.scorer
+    if not isinstance(scorer, HostScorer):
+        return request
+    return replace(request, reward=scorer.config, reward_dtype=dtype_name(scorer.dtype))
 
 
 def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool) -> dict[torch.device, Needs]:
@@ -131,7 +101,7 @@ class Memory:
         return tuple(
             line
             for device, needs in self.needs.items()
-            for line in describe_plan(_on(device, self.models), needs, read_room(device), device)
+            for line in describe_plan(_on(device, self.models), needs, usable_on(device), device)
         )
 
     def found(self) -> tuple[str, ...]:
@@ -149,23 +119,11 @@ def memory_of(job: Job) -> Memory:
     """Work out a run's memory from what is wired in, without loading anything."""
     controls = {f"{role} control": control for role, control in job.controls.items()}
     patchers = {**job.models, **controls, **{role: vae.patcher for role, vae in job.decoders.items()}}
-    scorer = None
     if isinstance(job.router.scorer, HostScorer):
-        patchers["scorer"], scorer = job.router.scorer.patcher, job.router.scorer.scorer
-    request = plan_request(
-        {role: (patcher, job.presets[role]) for role, patcher in job.models.items()},
-        job.decoders,
-        scorer,
-        width=job.width,
-        height=job.height,
-        blocks=job.blocks,
-        prompts=len(job.prompts),
-        control={role: len(one.model.diffusion_model.vace_blocks) for role, one in job.controls.items()},
-        execution=job.execution,
-    )
+        patchers["scorer"] = job.router.scorer.patcher
+    request = plan_request(job)
     # One MODEL in both roles is loaded once.
-    one_model = len(job.models) == 2 and job.drafter.model is job.target.model
-    again = {"drafter"} if one_model else set()
+    again = {"drafter"} if job.headers.one_model else set()
     again |= {"drafter control"} if len({id(one) for one in controls.values()}) < len(controls) else set()
     return Memory(
         request=request,
@@ -180,12 +138,19 @@ def memory_of(job: Job) -> Memory:
 
 @contextmanager
 def resident(memory: Memory) -> Iterator[None]:
-    """Load all models at once, and hold them until the work inside ends."""
+    """Load all models at once, and hold them until the work inside ends.
+
+    Every patcher is notified that its model is about to run, and that it has finished, however that ends: both run
+    callbacks that other packs attach to a MODEL.
+    """
     if memory.devices[0].type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.devices[0])
     patchers = tuple(memory.models.values())
     load_together(patchers, {device: needs.total for device, needs in memory.needs.items()})
-    with in_use(patchers):
+    with ExitStack() as after:
+        for patcher in patchers:
+            after.callback(patcher.cleanup)
+            patcher.pre_run()
         yield
 
 
@@ -206,39 +171,26 @@ def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, 
         )
 
 
-@contextmanager
-def in_use(patchers: Sequence[ModelPatcher]) -> Iterator[None]:
-    """Notify every patcher that its model is about to run, and that it has finished, however it ends.
-
-    Both run callbacks that other packs attach to a MODEL. If one raises, the other patchers are still notified.
-    """
-    with ExitStack() as after:
-        for patcher in patchers:
-            after.callback(patcher.cleanup)
-            patcher.pre_run()
-        yield
-
-
-def read_room(device: torch.device) -> Room:
-    """Return a device's memory. What ComfyUI holds on a GPU now counts as usable, since it can be moved out."""
-    total, free = int(mm.get_total_memory(device)), int(mm.get_free_memory(device))
+def usable_on(device: torch.device) -> int:
+    """Return the bytes of a device that a run can use: those free, and what ComfyUI can move out of a GPU."""
+    free = int(mm.get_free_memory(device))
     if device.type == "cpu":
-        return Room(total=total, usable=free)
+        return free
     held = sum(p.loaded_size() for p in mm.loaded_models() if p.load_device == device)
-    return Room(total=total, usable=max(0, free + held - int(mm.extra_reserved_memory())))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a device's memory ran out."""
-    return isinstance(error, Exception) and bool(mm.is_oom(error))
+    return max(0, free + held - int(mm.extra_reserved_memory()))
 
 
 def refusal_of(memory: Memory) -> BadInput:
     """Return the error for a run that ran out of memory, with the numbers and what would help."""
     mm.soft_empty_cache()
     device = max(memory.needs, key=lambda d: memory.needs[d].total)
-    room, sizes = read_room(device), _on(device, memory.models)
-    return out_of_memory(sizes, memory.needs[device], room, device, savings(memory.request, room.usable / GB))
+    needs, usable, weights = memory.needs[device], usable_on(device), sum(_on(device, memory.models).values())
+    total = int(mm.get_total_memory(device))
+    return BadInput(
+        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
+        f"weights, and {gigabytes(usable)} of {gigabytes(total)} can be used ({_parts(needs)}); "
+        + " or ".join((*savings(memory.request, usable / GB), "lower width and height"))
+    )
 
 
 def _on(device: torch.device, models: Mapping[str, ModelPatcher]) -> dict[str, int]:
@@ -246,7 +198,7 @@ def _on(device: torch.device, models: Mapping[str, ModelPatcher]) -> dict[str, i
     return {name: int(one.model_size()) for name, one in models.items() if one.load_device == device}
 
 
-def describe_plan(models: Mapping[str, int], needs: Needs, room: Room, device: torch.device) -> list[str]:
+def describe_plan(models: Mapping[str, int], needs: Needs, usable: int, device: torch.device) -> list[str]:
     """Say what a run will keep on `device`, what will be copied there, and whether it fits.
 
     `models`: the bytes of those that run there, in the order of `load_together`.
@@ -255,11 +207,11 @@ def describe_plan(models: Mapping[str, int], needs: Needs, room: Room, device: t
     if device.type == "cpu":
         return [
             f"cpu: {gigabytes(weights)} of weights and {gigabytes(needs.total)} besides in main memory, of which "
-            f"{gigabytes(room.usable)} are free; nothing is moved. {_parts(needs)}"
+            f"{gigabytes(usable)} are free; nothing is moved. {_parts(needs)}"
         ]
-    needed = f"{gigabytes(needs.total)} of {gigabytes(room.usable)} needed besides weights"
+    needed = f"{gigabytes(needs.total)} of {gigabytes(usable)} needed besides weights"
     lines = [f"{device}: {needed}. {_parts(needs)}"]
-    left = room.usable - needs.total
+    left = usable - needs.total
     if left < 0:
         return [*lines, f"{device}: it does not fit, {gigabytes(-left)} are missing before any weights"]
     for name, size in reversed(models.items()):
@@ -267,23 +219,11 @@ def describe_plan(models: Mapping[str, int], needs: Needs, room: Room, device: t
         left -= stays
         copied = f", {gigabytes(size - stays)} are copied over in every pass" if stays < size else ""
         lines.append(f"{device}: {NAMES[name]}, {gigabytes(stays)} stay there{copied}")
-    fits = weights + needs.total <= room.usable
+    fits = weights + needs.total <= usable
     return [
         *lines,
         f"{device}: everything fits" if fits else f"{device}: it runs, but slower because of the copying",
     ]
-
-
-def out_of_memory(
-    models: Mapping[str, int], needs: Needs, room: Room, device: torch.device, offers: Sequence[str]
-) -> BadInput:
-    """Return the error for a run that ran out of memory, with the numbers. `offers`: what would help, and its cost."""
-    weights = gigabytes(sum(models.values()))
-    return BadInput(
-        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {weights} of "
-        f"weights, and {gigabytes(room.usable)} of {gigabytes(room.total)} can be used ({_parts(needs)}); "
-        + " or ".join((*offers, "lower width and height"))
-    )
 
 
 def _parts(needs: Needs) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+import uuid
 from typing import Any
 
 import comfy.model_management as mm
@@ -27,10 +27,16 @@ logger = logging.getLogger(__name__)
 
 _notified: set[str | None] = set()
 """The nodes that `notify` left a text on."""
-PREVIEW_SIZE = None  # the video's own
 BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
-NOTHING_MADE = {"score": None, "worst_frame": None, "seconds": 0.0, "decode": 0.0}
-GIVEN = {"fate": "given", "take": 1, "reused": True, **NOTHING_MADE}
+GIVEN = {
+    "fate": "given",
+    "take": 1,
+    "reused": True,
+    "score": None,
+    "worst_frame": None,
+    "seconds": 0.0,
+    "decode": 0.0,
+}
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
@@ -60,17 +66,8 @@ class NodeProgress:
         self._passes = 0
         self._began = self._newest = time.perf_counter()
         self._given, self.given_left, self.digests = given, given, list[str]()
-        self.live = LiveRun(node_id, workflow_id, {})
-        self.live.begin = {
-            "run": self.live.id,
-            "node": node_id,
-            "workflow": workflow_id,
-            "of": blocks,
-            "reused": 0,
-            "loading": 0.0,
-            "until": until,
-            **more,
-        }
+        ids = {"run": uuid.uuid4().hex, "node": node_id, "workflow": workflow_id}
+        self.live = LiveRun({**ids, "of": blocks, "reused": 0, "loading": 0.0, "until": until, **more})
 
     def begin(self, reused: int) -> None:
         """Say that the run begins, now that the models are loaded, and how many of its blocks an earlier run made."""
@@ -93,24 +90,20 @@ class NodeProgress:
         self._bar.update_absolute(self._done * self._steps_per_block)
         self._preview(picture)
         self.show(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
-        if self._node_id is None:
-            return
         event = block_event(record, self._done, self._blocks)
         if self._done >= self.live.begin["until"]:  # of a take to be compared, that block alone is shown
             event["sprite"] = self.live.add_sprite(self._done, frames)
-        event = {**whose(self.live), **event}
-        self.live.events.append(event)
-        self._send(BLOCK_EVENT, event)
+        self._add(event)
 
     def given(self, frames: Tensor) -> None:
         """Show a block that is kept from an earlier run: a square of its own, and its pixels."""
         self._done, self.given_left = self._done + 1, self.given_left - 1
-        if self._node_id is None:
-            return
         sprite = self.live.add_sprite(self._done, frames)
-        event = {**whose(self.live), **GIVEN, "number": self._done, "of": self._blocks, "sprite": sprite}
-        self.live.events.append(event)
-        self._send(BLOCK_EVENT, event)
+        self._add({**GIVEN, "number": self._done, "of": self._blocks, "sprite": sprite})
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self.live.events.append({**whose(self.live), **event})
+        self._send(BLOCK_EVENT, self.live.events[-1])
 
     def delivering(self, blocks_left: int) -> None:
         """Say how many blocks are still to be decoded; stop if the user interrupts."""
@@ -137,28 +130,19 @@ class NodeProgress:
 
     def _preview(self, picture: Image.Image) -> None:
         """Show a picture where the page shows a job's, in its queue and app mode, but not on the node: its strip has it."""
-        server = _page_of(self._node_id)
-        if server is None:
-            return
-        place = dict.fromkeys(
-            ("node_id", "display_node_id", "parent_node_id", "real_node_id"), f"{self._node_id}.film"
-        )
-        shown = (("JPEG", picture, PREVIEW_SIZE), {**place, "prompt_id": self.live.begin.get("prompt")})
-        server.send_sync(BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA, shown, server.client_id)
+        names = ("node_id", "display_node_id", "parent_node_id", "real_node_id")
+        place = {**dict.fromkeys(names, f"{self._node_id}.film"), "prompt_id": self.live.begin.get("prompt")}
+        # None: in the video's own size.
+        self._send(BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA, (("JPEG", picture, None), place))
 
-    def _send(self, name: str, event: dict[str, Any]) -> None:
-        if server := _page_of(self._node_id):
-            server.send_sync(name, event, server.client_id)
-
-
-def _page_of(node_id: str | None) -> Any:
-    """Return the server whose page shows a node; None without a server or a node."""
-    return None if node_id is None else getattr(PromptServer, "instance", None)
+    def _send(self, event: str | int, data: Any) -> None:
+        if server := getattr(PromptServer, "instance", None):
+            server.send_sync(event, data, server.client_id)
 
 
 def show_on(node_id: str | None, text: str) -> None:
     """Show a line of text on a node, if there is a page to show it."""
-    if server := _page_of(node_id):
+    if server := getattr(PromptServer, "instance", None):
         # To the page that queued the prompt: others may have another node of that id.
         server.send_progress_text(text, node_id, server.client_id)
 
@@ -191,44 +175,24 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
 
 def end_of(report: RunReport, of: int) -> dict[str, Any]:
     """Return what the strip says at the end of a run that was to have `of` blocks."""
-    blocks = len(report.blocks)
-    return {
-        "blocks": blocks,
-        "of": of,
-        "stopped": blocks < of,
-        "seconds": report.seconds.total,
-        **({"published": _published(report)} if _is_pocket(report) else {"speed_up": speedup_known(report)}),
-    }
-
-
-def _is_pocket(report: RunReport) -> bool:
-    models = filter(None, (report.settings["drafter"], report.settings["target"]))
-    return all(model["file"] in NAMES.values() for model in models)
-
-
-def _published(report: RunReport) -> Sequence[float] | None:
-    """Return the seconds that this route and target-only are predicted to take the published pair.
-
-    None of target-only, and of a restyled clip, whose steps left out are not predicted.
-    """
-    mixed = report.tally.accepted + report.tally.scored > 0 and not report.settings.get("restyle")
-    return route_seconds(report.blocks, PlanRequest(rates=H100)) if mixed else None
+    blocks, settings = len(report.blocks), report.settings
+    ended = {"blocks": blocks, "of": of, "stopped": blocks < of, "seconds": report.seconds.total}
+    if any(settings[role] and settings[role]["file"] not in NAMES.values() for role in ("drafter", "target")):
+        return {**ended, "speed_up": speedup_known(report)}
+    # Of the embedded set, the seconds that the published pair is predicted to take by this route, and by target-only;
+    # None of target-only, and of a restyled clip, whose steps left out are not predicted.
+    mixed = report.tally.accepted + report.tally.scored > 0 and not settings.get("restyle")
+    return {**ended, "published": route_seconds(report.blocks, PlanRequest(rates=H100)) if mixed else None}
 
 
 def whose(live: LiveRun) -> dict[str, Any]:
     """Return what every event of a run begins with."""
-    return {
-        **{"run": live.id, "node": live.node, "workflow": live.workflow},
-        **{name: live.begin.get(name) for name in ("prompt", "until")},
-    }
+    return {name: live.begin.get(name) for name in ("run", "node", "workflow", "prompt", "until")}
 
 
-def output_of(live: LiveRun, records: Sequence[BlockRecord]) -> dict[str, Any]:
+def output_of(live: LiveRun) -> dict[str, Any]:
     """Return a run for the history, and for a result that comes from the cache: its events, and its two ends."""
-    of = live.begin["of"]
-    # Without a node there are no pictures, and so no events to repeat.
-    events = live.events or [{**whose(live), **block_event(record, i, of)} for i, record in enumerate(records, 1)]
-    return {"sdvg_route": events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
+    return {"sdvg_route": live.events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
 
 
 def _for_a_narrow_node(line: str) -> str:

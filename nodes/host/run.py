@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import comfy.model_management as mm
 import comfyui_version
 import torch
 from torch import Tensor
@@ -16,20 +17,17 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
-from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
-from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
-from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
+from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
-from .checks import check_control, check_loras, check_model
 from .conditioning import (
     has_control,
     read_conditions,
@@ -39,19 +37,26 @@ from .conditioning import (
     strengths_of,
     unshown,
 )
-from .forecast import ended
-from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
-from .memory import Memory, is_out_of_memory, memory_of, refusal_of, resident
-from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of
+from .memory import Memory, memory_of, refusal_of, resident
+from .model import (
+    check_control,
+    check_loras,
+    check_model,
+    comfy_wan,
+    compute_dtype,
+    config_of,
+    digest_of,
+    origin_of,
+)
 from .progress import NodeProgress
-from .vae import ComfyCodec, check_decoders, codec_of, header_of, kind_of_wire
+from .reuse import begin_reuse, ended, store_notes
+from .vae import ComfyCodec, check_decoders, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
-FPS = 16.0  # Wan 2.1 was trained at this rate; the video's own rate is set where it is saved
 LONG_BYTES = GB  # of the video's frames: from here on the node says what they take
 
 
@@ -86,11 +91,11 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         workflow_id=job.workflow_id,
         directions=asked.directions,
         takes=asked.takes,
-        fps=FPS,
+        fps=resolved.request.fps,
         given=before,
         until=job.until_block,
         kept=kept_blocks,
-        note=_swapped(job),
+        note=" ".join(job.headers.swapped_note),
         prompt=job.prompt_id,
         signature=job.signature,
         before=len(resolved.plan.clip) - before,
@@ -114,7 +119,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
             progress.digests = remember(*made) if records else []
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
-        report = _report(job, run, conditions, records, (*notes, *memory.found(), *store_notes()))
+        report = _report(job, resolved, run, conditions, records, (*notes, *memory.found(), *store_notes()))
         return frames, latents, report
 
     made = None
@@ -125,7 +130,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         for line in memory.found():
             progress.show(line)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not mm.is_oom(error):
             raise
     finally:
         progress.give_up()
@@ -141,22 +146,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def resolve(job: Job) -> ResolvedRequest:
     """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
-    controls, presets = job.controls, job.presets
-    headers = Headers(
-        models={
-            role: WanHeader(
-                config=config_of(patcher.model.diffusion_model),
-                preset=presets[role],
-                weights=(id(patcher.model), patcher.patches_uuid),
-                notes=origin_of(patcher).notes,
-                control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
-            )
-            for role, patcher in job.models.items()
-        },
-        vae=header_of(job.vae, job.tae_kind),
-        judge=None if job.judge_vae is None else header_of(job.judge_vae, job.tae_kind),
-        scorer=job.router.scorer is not None,
-    )
+    headers, usual = job.headers, job.start.strength if job.start and job.restyles else USUAL
     request = VideoRequest(
         blocks=job.blocks,
         seed=job.seed,
@@ -167,12 +157,16 @@ def resolve(job: Job) -> ResolvedRequest:
         budget=job.router.budget,
         directions=job.directions,
         takes=job.takes,
-        strength=strength_in(job),
+        strength=strength_of(usual, strengths_of(job.prompts), restyles=job.restyles),
         colour_hold=job.colour_hold,
     )
+    prompt, controls = job.prompts[0], ()
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
+    if job.models and job.controlled:
+        size = (job.height // ComfyCodec.spatial_stride, job.width // ComfyCodec.spatial_stride)
+        controls = read_controls(prompt.conditioning, job.main.model.process_latent_in, *size)
     still = job.kept.still if job.kept else still_in(job.continue_from or {})
     decide = partial(
         resolve_request,
@@ -182,9 +176,9 @@ def resolve(job: Job) -> ResolvedRequest:
         read_image=None if job.start_image is None else partial(fit, job.start_image),
         read_footage=partial(footage_of, job.start) if job.start else None,
         restyle=job.restyles,
-        controls=_controls(job),
+        controls=controls,
     )
-    resolved, route, prompt = decide(request), job.router.learned, job.prompts[0]
+    resolved, route = decide(request), job.router.learned
     if route is None:
         return resolved
     known = {role: digest_of(patcher) for role, patcher in job.models.items()} | {"text_encoder": None}
@@ -193,26 +187,6 @@ def resolve(job: Job) -> ResolvedRequest:
     [(request, note)] = route_prompts([0], headers, resolved, route, gains)
     resolved = decide(request)
     return replace(resolved, notes=(*resolved.notes, *route.notes(known, resolved.plan.spans[-1].index + 1), note))
-
-
-def _controls(job: Job) -> tuple[ControlClip, ...]:
-    """Return what the conditioning says that the blocks obey."""
-    if not (job.controlled and job.models):
-        return ()
-    size = (job.height // ComfyCodec.spatial_stride, job.width // ComfyCodec.spatial_stride)
-    return read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
-
-
-def strength_in(job: Job) -> str:
-    """Return the strength of a clip that is restyled, with those of the prompt's lines."""
-    usual = job.start.strength if job.start and job.restyles else USUAL
-    return strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
-
-
-def _swapped(job: Job) -> str:
-    """Return a note for the strip if drafter and target are the wrong way round."""
-    trees = [config_of(patcher.model.diffusion_model) for _, patcher in sorted(job.models.items())]
-    return " ".join(swapped_note(*trees)) if len(trees) == 2 else ""
 
 
 def _most_steps(presets: Collection[Preset]) -> int:
@@ -242,10 +216,7 @@ def _plan(
         judge=codecs.get("judge"),
         before_pass=progress.before_pass,
     )
-    models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
-    identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind, job.controls)
-    reuse = begin_reuse(job.reuse_bytes, identities)
-    return resolved.run(engine, conditions, reuse, device_clock(*memory.devices))
+    return resolved.run(engine, conditions, begin_reuse(job), device_clock(*memory.devices))
 
 
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
@@ -273,6 +244,7 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
 
 def _report(
     job: Job,
+    resolved: ResolvedRequest,
     run: Run,
     conditions: Conditions,
     records: list[BlockRecord],
@@ -295,15 +267,15 @@ def _report(
             side_device=str(job.vae.device),
             execution=job.execution,
         ),
-        fps=FPS,
+        fps=resolved.request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
         continue_from="IMAGE" if job.start and not job.restyles else latent,
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
         start_image=None if job.start_image is None else "IMAGE",
         restyle="IMAGE" if job.restyles else None,
-        strength=strength_in(job),
-        colour_hold=job.colour_hold,
+        strength=resolved.request.strength,
+        colour_hold=resolved.request.colour_hold,
         control={
             "control": "CONDITIONING" if run.noise.controls else None,
             "control_strengths": [one.strength for one in run.noise.controls],

@@ -11,21 +11,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import comfy.model_management as mm
+import comfy.model_patcher
 import torch
 from comfy.latent_formats import Wan21
 from comfy.ldm.wan.vae import CausalConv3d, WanVAE
+from comfy.ldm.wan.vae2_2 import WanVAE as Wan22VAE
 from comfy.sd import VAE
+from comfy.taesd.taehv import TAEHV
 from einops import rearrange
 from torch import Tensor
 
-from ...sdvg_core.decoders import TAE_KINDS, StatedKind, TaeKind
+from ...sdvg_core.decoders import TAE_KINDS, StatedKind
 from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv_network, taehv_from_weights
 from ...sdvg_core.decoders.taehv_net import Taehv
 from ...sdvg_core.decoders.vae_files import VaeHeader
 from ...sdvg_core.decoders.wan_vae_files import check_frames
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
-from .model import patcher_of
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.
@@ -33,9 +35,6 @@ DecodeState = tuple[Any, ...]
 
 LATENT_CHANNELS = 16
 RGB = 3
-LOAD_WAN_VAE = "load wan_2.1_vae.safetensors"
-TAEHV = "taehv"
-"""The end of the name of ComfyUI's module for it."""
 
 
 def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
@@ -58,8 +57,7 @@ def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
 
 def is_tae(vae: VAE) -> bool:
     """Whether a VAE is a TAEHV, of ComfyUI's class or of ours."""
-    model = vae.first_stage_model
-    return isinstance(model, Taehv) or type(model).__module__.endswith(TAEHV)
+    return isinstance(vae.first_stage_model, Taehv | TAEHV)
 
 
 def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
@@ -67,7 +65,7 @@ def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
     return getattr(vae, "tae_kind", stated) if is_tae(vae) else None
 
 
-def header_of(vae: VAE, tae_kind: StatedKind = AUTO) -> VaeHeader:
+def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
     """Return what is known of a VAE that passed `check_decoders`, as the header of its file would tell."""
     return VaeHeader(
         latent_channels=ComfyCodec.latent_channels,
@@ -94,8 +92,7 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
 
 def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
     vae.throw_exception_if_invalid()
-    model = vae.first_stage_model
-    family, channels = type(model).__module__, vae.latent_channels
+    model, channels = vae.first_stage_model, vae.latent_channels
     if isinstance(model, WanVAE):
         ends = model.encoder.conv1, model.decoder.head[-1]
         if channels == LATENT_CHANNELS and ends[0].in_channels == ends[1].out_channels == RGB:
@@ -106,13 +103,13 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
             return
         kinds = " or ".join(TAE_KINDS)
         raise BadInput(f"nothing tells which TAEHV {what} is; set tae_kind to {kinds}, as the file is called")
-    elif family.endswith("wan.vae2_2"):
+    elif isinstance(model, Wan22VAE):
         found = f"Wan 2.2's, which has {channels} latent channels"
-    elif family.endswith(TAEHV):
+    elif is_tae(vae):
         found = f"a TAEHV of another model, with {channels} latent channels"
     else:
         found = f"a VAE of another family ({type(model).__name__})"
-    raise BadInput(f"{what} is {found}, not the VAE of Wan 2.1 or its TAEHV; {LOAD_WAN_VAE}")
+    raise BadInput(f"{what} is {found}, not the VAE of Wan 2.1 or its TAEHV; load wan_2.1_vae.safetensors")
 
 
 class ComfyCodec:
@@ -169,12 +166,11 @@ def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
     """
     # These layers work at the latents' own size. Keeping the entries of the others would cost a second cache.
     old = [one if torch.is_tensor(one) and one.shape[-2:] == x.shape[-2:] else None for one in cache]
-    out = decoder(x, feat_cache=cache, feat_idx=[0])
+    out: list[Tensor] = decoder(x, feat_cache=cache, feat_idx=[0])
     for i, (before, after) in enumerate(zip(old, cache, strict=True)):
         if before is not None and after.shape[2] == 1:
             cache[i] = torch.cat((before[:, :, -1:], after), dim=2)
-    # Before ComfyUI 0.18 the decoder returned a tensor, since then a list of tensors.
-    return out if isinstance(out, list) else [out]
+    return out
 
 
 def _current(device: torch.device) -> Any:
@@ -188,13 +184,15 @@ class HostJudge(VAE):
     `first_stage_model`: our network, which has no `decode`; so nothing of the base class that runs it is used.
     """
 
-    def __init__(self, net: Taehv, kind: TaeKind) -> None:
+    def __init__(self, path: str | Path) -> None:
+        """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
         # The base class's own would look for a class of ComfyUI's that fits the weights.
-        self.first_stage_model, self.tae_kind = net, kind
+        net, self.tae_kind = load_taehv_network(path)
+        self.first_stage_model = net.to(mm.vae_offload_device())
         self.device, self.output_device = mm.vae_device(), mm.intermediate_device()
         self.vae_dtype = next(net.parameters()).dtype
         self.working_dtypes = [self.vae_dtype]
-        self.patcher = patcher_of(net, load_device=self.device, offload_device=mm.vae_offload_device())
+        self.patcher = comfy.model_patcher.CoreModelPatcher(net, self.device, mm.vae_offload_device())
         self.latent_channels, self.latent_dim, self.output_channels = LATENT_CHANNELS, 3, RGB
         across, along = ComfyCodec.spatial_stride, ComfyCodec.temporal_stride
         self.upscale_ratio = (lambda count: max(0, along * count - along + 1), across, across)
@@ -216,9 +214,3 @@ class HostJudge(VAE):
         raise BadInput("a judge cannot encode; wire in the VAE of Wan 2.1")
 
     encode_tiled = encode
-
-
-def load_host_judge(path: str | Path) -> HostJudge:
-    """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
-    net, kind = load_taehv_network(path)
-    return HostJudge(net.to(mm.vae_offload_device()), kind)

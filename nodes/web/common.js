@@ -6,10 +6,11 @@ import { fromElsewhere, fromHere } from "./tabs.js";
 export const PREFIX = "SDVG"; // of our nodes' types
 export const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
-export function make(tag, className, text = "") {
+export function make(tag, className, text = "", attributes = {}) {
   const element = document.createElement(tag);
   element.className = className;
   element.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
 }
 

@@ -1,7 +1,7 @@
 // Shows a run's record on the Route Report, folded: ComfyUI shows no text below a picture. None of it is saved.
 import { app } from "../../scripts/app.js";
 import { locale, make, onOutput } from "./common.js";
-import { holdPlace } from "./same_place.js";
+import { addElement } from "./same_place.js";
 
 const REPORT = "SDVGRouteReport";
 const SIZE = [480, 560]; // of a new node: its picture can be read
@@ -25,10 +25,8 @@ const STYLE = `
 function recordElement() {
   const element = make("details", "sdvg-json");
   element.appendChild(make("summary", "", WORDS[locale()].record));
-  const area = element.appendChild(make("textarea", ""));
-  area.readOnly = true;
-  area.placeholder = WORDS[locale()].empty;
-  area.setAttribute("aria-label", WORDS[locale()].record);
+  const { record, empty } = WORDS[locale()];
+  const area = element.appendChild(make("textarea", "", "", { readonly: "", placeholder: empty, "aria-label": record }));
   area.dataset.captureWheel = "true"; // in Nodes 2.0 the wheel scrolls it once it is clicked; otherwise it zooms the canvas
   return element;
 }
@@ -36,9 +34,7 @@ function recordElement() {
 function addRecord(node) {
   if (node.comfyClass !== REPORT) return;
   const element = recordElement();
-  // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow.
-  const widget = node.addDOMWidget("record", "sdvg_json", element, { serialize: false, hideOnZoom: false });
-  widget.serialize = false;
+  const widget = addElement(node, "record", "sdvg_json", element);
   // As high as it is and no higher, so that the picture has the rest.
   widget.computeLayoutSize = undefined;
   widget.computeSize = () => [0, FOLDED + MARGIN + (element.open ? RECORD : 0)];
@@ -47,7 +43,6 @@ function addRecord(node) {
   if (theme) theme.serializeValue = () => (theme.value === "auto" ? palette() : theme.value);
   element.addEventListener("toggle", () => node.setDirtyCanvas?.(true, true));
   node.setSize?.(SIZE);
-  holdPlace(node, element);
 }
 
 onOutput(REPORT, (node, { sdvg_report: record }) => {

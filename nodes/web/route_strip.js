@@ -4,7 +4,7 @@ import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { NAMELESS, PREFIX, after, allNodes, inputSlot, make, nodeOf, onOutput, rootGraph } from "./common.js";
 import { RunLog } from "./runs.js";
-import { holdPlace } from "./same_place.js";
+import { addElement } from "./same_place.js";
 import { Strip } from "./strip.js";
 import { STYLE } from "./strip_style.js";
 import { words } from "./strip_words.js";
@@ -171,7 +171,7 @@ async function hearAll() {
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   const told = await answer.json();
   asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
-  ({ loading, decoding = {} } = told);
+  ({ loading, decoding } = told);
   const newest = new Map(told.runs.filter(({ until }) => !until).map((one) => [keyOf(one), one.run]));
   for (const one of told.runs) hear(one, newest.get(keyOf(one)) === one.run);
   for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
@@ -240,15 +240,11 @@ onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;
   const strip = new Strip(node, { stop, undo: (number) => remember(node, number), others: () => takes.get(keyOf({ node: idOf(node) })) ?? [], outlook: (log) => outlookOf(node, log) });
-  const sized = { getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
-  // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow, `hideInPanel` out of the
-  // panel of parameters beside the canvas.
-  const options = { serialize: false, hideInPanel: true, hideOnZoom: false, ...sized };
-  const widget = node.addDOMWidget("route", "sdvg_route", strip.view.element, options);
-  widget.serialize = false;
+  // Not in the panel of parameters beside the canvas.
+  const options = { hideInPanel: true, getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
+  addElement(node, "route", "sdvg_route", strip.view.element, options);
   strip.view.element.addEventListener("wheel", zoom, { passive: false });
   strips.set(node, strip);
-  holdPlace(node, strip.view.element);
   strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
   after(node, "onRemoved", () => leave(strip));
 }

@@ -8,10 +8,14 @@ const SETTLED = 100; // ms, until the page has put new nodes in the place of old
 const elements = new Map(); // node -> its element of ours
 const gone = []; // nodes that are no more, with their elements
 
-/** From now on `element` is shown where its node is. */
-export function holdPlace(node, element) {
+/** Add a widget that shows `element`, neither saved nor sent, which from now on is where its node is. */
+export function addElement(node, name, type, element, options = {}) {
+  // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow.
+  const widget = node.addDOMWidget(name, type, element, { serialize: false, hideOnZoom: false, ...options });
+  widget.serialize = false;
   elements.set(node, element);
   after(node, "onRemoved", () => leave(node));
+  return widget;
 }
 
 function leave(node) {

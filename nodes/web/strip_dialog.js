@@ -17,7 +17,7 @@ function open(dialog, label, closed) {
 /** Show what the player shows, until it is closed by Escape or a click; then `anchor` has the focus again. */
 export function openLarge(player, anchor) {
   const dialog = make("dialog", "sdvg-large");
-  const canvas = dialog.appendChild(make("canvas", ""));
+  const canvas = dialog.appendChild(make("canvas", "", "", { role: "img" }));
   const time = dialog.appendChild(make("p", ""));
   const [film] = player.screens;
   const { told } = player;
@@ -26,7 +26,6 @@ export function openLarge(player, anchor) {
     time.textContent = words().time(state.at.toFixed(1), state.all.toFixed(1));
   };
   canvas.style.setProperty("--aspect", film.width / film.height);
-  canvas.setAttribute("role", "img");
   const keys = { " ": () => player.toggle(), p: () => player.toggle(), ArrowRight: () => player.step(1), ArrowLeft: () => player.step(-1) };
   dialog.addEventListener("keydown", (event) => {
     player.touch();
@@ -63,12 +62,9 @@ export function openSheet(sheet) {
 /** Ask for a text; resolves to null if it is left with Escape. Enter takes it, with Shift it begins a line. */
 export function askText(title, hint, value) {
   const dialog = make("dialog", "sdvg-large sdvg-ask");
-  const area = make("textarea", "");
+  const area = make("textarea", "", "", { rows: 3, "aria-label": title });
   area.value = value;
-  area.rows = 3;
-  area.setAttribute("aria-label", title);
-  const take = make("button", "sdvg-button", words().accept);
-  take.type = "button";
+  const take = make("button", "sdvg-button", words().accept, { type: "button" });
   dialog.append(make("p", "", title), area, make("p", "", hint), take);
   take.addEventListener("click", () => dialog.close("taken"));
   area.addEventListener("keydown", (event) => {

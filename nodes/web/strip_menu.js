@@ -6,9 +6,7 @@ let close = () => {};
 /** `groups`: lists of items { text, key, act, checked }; those with `checked` are choices of which one holds. */
 export function openMenu(anchor, label, groups) {
   close();
-  const menu = make("div", "sdvg-menu");
-  menu.setAttribute("role", "menu");
-  menu.setAttribute("aria-label", label);
+  const menu = make("div", "sdvg-menu", "", { role: "menu", "aria-label": label });
   menu.append(...groups.flatMap((items, i) => (i ? [make("hr", ""), group(items)] : [group(items)])));
   document.body.append(menu);
   place(menu, anchor);
@@ -31,21 +29,17 @@ export function openMenu(anchor, label, groups) {
 }
 
 function group(items) {
-  const element = make("div", "");
-  element.setAttribute("role", "group");
+  const element = make("div", "", "", { role: "group" });
   element.append(...items.map(item));
   return element;
 }
 
 function item({ text, key, act, checked }) {
-  const element = make("div", "", text);
-  element.setAttribute("role", checked === undefined ? "menuitem" : "menuitemradio");
-  if (checked !== undefined) element.setAttribute("aria-checked", String(checked));
-  element.tabIndex = -1;
+  const role = checked === undefined ? { role: "menuitem" } : { role: "menuitemradio", "aria-checked": checked };
+  const element = make("div", "", text, { ...role, tabindex: -1 });
   if (key) {
     element.setAttribute("aria-keyshortcuts", key);
-    element.append(make("kbd", "", key));
-    element.lastChild.setAttribute("aria-hidden", "true");
+    element.append(make("kbd", "", key, { "aria-hidden": true }));
   }
   element.addEventListener("click", () => {
     close(true);

@@ -47,8 +47,7 @@ export function takesKnown(number, shown, others, now) {
 export class Sheet {
   constructor(acts) {
     this.acts = acts;
-    this.element = make("div", "sdvg-sheet");
-    this.element.setAttribute("role", "radiogroup");
+    this.element = make("div", "sdvg-sheet", "", { role: "radiogroup" });
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.element.addEventListener("dblclick", () => this.acts.enlarge());
   }
@@ -64,9 +63,8 @@ export class Sheet {
     this.element.setAttribute("aria-label", title);
     const tools = make("div", "sdvg-tools");
     for (const [text, label, act] of [["✕", words().close, () => this.leave()], ["⤢", words().enlarge, () => this.acts.enlarge()]]) {
-      const button = tools.appendChild(make("button", "sdvg-button", text));
-      Object.assign(button, { type: "button", title: label, ariaLabel: label });
-      button.addEventListener("click", act);
+      const button = make("button", "sdvg-button", text, { type: "button", title: label, "aria-label": label });
+      tools.appendChild(button).addEventListener("click", act);
     }
     const focused = this.element.contains(document.activeElement) && document.activeElement.dataset.take;
     this.element.replaceChildren(...cells.map((one) => this.cell(one)), tools);
@@ -74,17 +72,13 @@ export class Sheet {
   }
 
   cell({ key, events, label, chosen, act }) {
-    const cell = make("button", "sdvg-take");
-    cell.type = "button";
-    cell.dataset.take = key;
-    cell.setAttribute("role", "radio");
-    cell.setAttribute("aria-checked", String(chosen));
+    const attributes = { type: "button", role: "radio", "data-take": key, "aria-checked": chosen, "aria-label": label };
+    const cell = make("button", "sdvg-take", "", attributes);
     const shown = events.map((event) => [event, cell.appendChild(make("canvas", "blank"))]).filter(([event]) => event?.sprite);
     const paint = (share) => shown.filter(([event]) => bitmapOf(event)).forEach(([event, canvas]) =>
       this.acts.paint(canvas, event, Math.max(0, Math.min(event.sprite.frames - 1, Math.floor(share * event.sprite.frames)))));
     for (const [event] of shown) fetchSprite(event, () => paint(0.5), new AbortController().signal);
     cell.append(make("span", "", label));
-    cell.setAttribute("aria-label", label);
     cell.disabled = !events.at(-1);
     cell.addEventListener("pointermove", ({ clientX }) => {
       const { left, width } = cell.getBoundingClientRect();

@@ -19,14 +19,12 @@ export class StripView {
     this.element = make("div", "sdvg-route");
     this.squares = this.element.appendChild(make("ol", "sdvg-squares"));
     const below = this.element.appendChild(make("div", "sdvg-below"));
-    this.film = below.appendChild(make("canvas", "sdvg-film"));
-    this.film.setAttribute("role", "img");
+    this.film = below.appendChild(make("canvas", "sdvg-film", "", { role: "img" }));
     this.side = below.appendChild(make("div", "sdvg-side"));
-    this.legend = this.side.appendChild(make("div", "sdvg-legend"));
-    this.error = this.side.appendChild(make("div", "sdvg-error"));
-    this.error.setAttribute("role", "alert");
+    this.legend = this.side.appendChild(make("div", "sdvg-legend", "", { role: "status" }));
+    this.error = this.side.appendChild(make("div", "sdvg-error", "", { role: "alert" }));
     this.detail = this.side.appendChild(make("div", "sdvg-detail"));
-    this.next = this.side.appendChild(make("div", "sdvg-next"));
+    this.next = this.side.appendChild(make("div", "sdvg-next", "", { role: "status" }));
     this.sheet = new Sheet({ close: acts.closeSheet, enlarge: acts.enlargeSheet, paint: acts.paint });
     below.append(this.sheet.element);
     this.drift = this.element.appendChild(driftLine());
@@ -36,8 +34,7 @@ export class StripView {
     this.button = this.controls.appendChild(push("sdvg-stop", this.acts.stop));
     this.more = this.controls.appendChild(push("sdvg-more", () => this.acts.open(this.at, this.more)));
     this.more.setAttribute("aria-haspopup", "menu");
-    this.said = this.element.appendChild(make("div", "sdvg-said"));
-    for (const told of [this.legend, this.next, this.said]) told.setAttribute("role", "status");
+    this.said = this.element.appendChild(make("div", "sdvg-said", "", { role: "status" }));
     this.listen();
   }
 
@@ -195,19 +192,13 @@ export class StripView {
 
 function square(number) {
   const item = make("li", "");
-  const button = item.appendChild(make("button", "", String(number)));
-  button.type = "button";
-  button.tabIndex = -1;
-  button.dataset.number = number;
-  button.replaceChildren(make("canvas", "blank"), String(number));
-  button.setAttribute("aria-haspopup", "menu");
-  button.setAttribute("aria-expanded", "false");
+  const attributes = { type: "button", tabindex: -1, "data-number": number, "aria-haspopup": "menu", "aria-expanded": false };
+  item.appendChild(make("button", "", "", attributes)).append(make("canvas", "blank"), String(number));
   return item;
 }
 
 function push(name, act) {
-  const button = make("button", `sdvg-button ${name}`);
-  button.type = "button";
+  const button = make("button", `sdvg-button ${name}`, "", { type: "button" });
   button.addEventListener("click", () => act());
   return button;
 }
@@ -278,10 +269,9 @@ function entry(text, colour) {
 const FULL = 0.3; // deviations that fill the height, unless a block drifts further; true clips stay within 0.1
 
 function driftLine() {
-  const element = make("div", "sdvg-drift");
+  const element = make("div", "sdvg-drift", "", { role: "img" });
   element.innerHTML = '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true"><path vector-effect="non-scaling-stroke"/></svg>';
   element.append(make("span", ""));
-  element.setAttribute("role", "img");
   return element;
 }
 

@@ -89,11 +89,7 @@ const followed = new WeakSet(); // widgets whose end is noticed
 function keepWhenGone(widget, place, kept) {
   if (followed.has(widget)) return;
   followed.add(widget);
-  const { onRemove } = widget;
-  widget.onRemove = function (...news) {
-    kept.set(place, widget.value);
-    return onRemove?.apply(this, news);
-  };
+  after(widget, "onRemove", () => kept.set(place, widget.value));
 }
 
 /** A value beyond the usual range gets the whole, or the page would move it. */

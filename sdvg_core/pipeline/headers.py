@@ -93,6 +93,17 @@ class Headers:
         """
         return len({model.weights for model in self.models.values()}) < len(self.models)
 
+    @property
+    def swapped_note(self) -> tuple[str, ...]:
+        """A note if the drafter has more weights than the target."""
+        drafter, target = self.shape("drafter").config, self.shape("target").config
+        if drafter.parameters <= target.parameters:
+            return ()
+        return (
+            f"The drafter ({drafter.size}) has more weights than the target ({target.size}), so drafting costs "
+            "more than it can save; swap the two if that was not meant.",
+        )
+
     def restrict_to(self, needed: ModelSet) -> Headers:
         """Return them without the models that a run does not ask for."""
         models = {role: model for role, model in self.models.items() if getattr(needed, role)}

@@ -35,7 +35,7 @@ from ..files.footage import Footage, read_footage, read_image
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest
-from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
+from ..report.assemble import FAST_NOTE, JUDGE_NOTE
 from ..report.summary import count
 from .control import ControlFootage, held
 from .headers import Headers
@@ -349,8 +349,7 @@ def _check_pair(headers: Headers) -> None:
 def _of_models(headers: Headers) -> tuple[str, ...]:
     of_files = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast, judge = (FAST_NOTE,) if headers.vae.is_tae else (), (JUDGE_NOTE,) if headers.judge else ()
-    pair = [model.config for _, model in sorted(headers.models.items())]
-    return (*of_files, *fast, *judge, *(swapped_note(*pair) if len(pair) == 2 else ()))
+    return (*of_files, *fast, *judge, *headers.swapped_note)
 
 
 def _within_budget(
@@ -368,8 +367,8 @@ def _within_budget(
 
 
 def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
-    """Return what to predict the costs of blocks by two models with."""
-    drafter, target = (headers.models[role] for role in ("drafter", "target"))
+    """Return what to predict a run's costs with; a model that is not there is like the other."""
+    drafter, target = headers.shape("drafter"), headers.shape("target")
     return PlanRequest(
         width=width,
         height=height,

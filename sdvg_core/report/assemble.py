@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Protocol
 
-from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
 from ..devices.execution import Execution
 from ..engine.protocols import Scorer
@@ -179,16 +178,6 @@ def _were(first: int, last: int) -> str:
 def _found(record: BlockRecord) -> bool:
     """Whether a model's part of a block came from an earlier run, though the block as a whole did not."""
     return any(work is not None and not work.denoising_passes for work in (record.draft, record.target))
-
-
-def swapped_note(drafter: WanConfig, target: WanConfig) -> tuple[str, ...]:
-    """Return a note if the drafter has more weights than the target."""
-    if drafter.parameters <= target.parameters:
-        return ()
-    return (
-        f"The drafter ({drafter.size}) has more weights than the target ({target.size}), so drafting costs more "
-        "than it can save; swap the two if that was not meant.",
-    )
 
 
 def notes_on(

@@ -148,8 +148,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing to re-use, but what the test itself makes."""
-    from sdvg_pack.nodes.host import identity
+    from sdvg_pack.nodes.host import reuse
     from sdvg_pack.sdvg_core.engine.store import PixelStore, Store
 
-    monkeypatch.setattr(identity, "_STORE", Store(0))
-    monkeypatch.setattr(identity, "_PIXELS", PixelStore())
+    monkeypatch.setattr(reuse, "_STORE", Store(0))
+    monkeypatch.setattr(reuse, "_PIXELS", PixelStore())

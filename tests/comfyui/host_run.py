@@ -20,8 +20,7 @@ from random_set import write_random_set
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.run import run_job
-from sdvg_pack.nodes.host.scorer import HostScorer, load_host_scorer
-from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue, load_host_scorer
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import RouterConfig

@@ -1,7 +1,7 @@
 """A run that is broken off at any call leaves ComfyUI's models as they were, and the next run is a fresh one.
 
 Faults are raised deep inside: in a layer of a model, of the VAE or of the scorer, and in what ComfyUI shows of the
-progress. ComfyUI's interrupt was an `Exception` once and is a `BaseException` now; both must pass through.
+progress. ComfyUI's interrupt is a `BaseException`, which must pass through.
 """
 
 from __future__ import annotations
@@ -26,14 +26,9 @@ from thinned import in_turn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 pytestmark = pytest.mark.comfyui
-exhaustive = pytest.mark.exhaustive
 
 
 a_job = partial(make_job, script="raarar")
-
-
-class OldInterrupt(Exception):
-    """As ComfyUI's interrupt was."""
 
 
 class Interrupt(BaseException):
@@ -44,7 +39,6 @@ class Interrupt(BaseException):
 ERRORS = {
     "exception": (RuntimeError, "RuntimeError: planted"),
     "out of memory": (torch.OutOfMemoryError, "BadInput: out of memory on cpu: the run needs"),
-    "interrupt of old": (OldInterrupt, "OldInterrupt: planted"),
     "interrupt": (Interrupt, "Interrupt: planted"),
 }
 PLACES = ("drafter", "target", "decode", "encode", "score", "progress")
@@ -77,7 +71,7 @@ def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
         "target": parts.target.model.diffusion_model.blocks[1].ffn,
         "decode": vae.decoder.middle[0],
         "encode": vae.encoder.middle[0],
-        "score": parts.scorer.scorer.model.head,
+        "score": parts.scorer.model.head,
     }[place]
     handle = register_module_forward_pre_hook(lambda module, _: trap() if module is inside else None)
     try:
@@ -91,7 +85,7 @@ def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseExce
     with set_in(place, parts, Trap(at, error)):
         try:
             video_of(a_job(parts, **changes))
-        except (RuntimeError, OldInterrupt, Interrupt, BadInput) as raised:
+        except (RuntimeError, Interrupt, BadInput) as raised:
             return f"{type(raised).__name__}: {raised}"
     return "nothing"
 
@@ -122,12 +116,9 @@ def calls(parts: Parts, unbroken: Video) -> dict[str, int]:
     for place, trap in traps.items():
         with set_in(place, parts, trap):
             video_of(a_job(parts))
-    return {place: trap.calls for place, trap in traps.items()}
-
-
-def test_a_run_comes_by_every_place_that_faults_are_set_at(calls: dict[str, int]) -> None:
-    """Without it, a trap where nothing goes by would prove nothing."""
-    assert all(calls[place] >= 4 for place in PLACES), calls
+    found = {place: trap.calls for place, trap in traps.items()}
+    assert min(found.values()) >= 4, "a trap where nothing goes by would prove nothing"
+    return found
 
 
 class Fresh:
@@ -152,33 +143,9 @@ def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
 ) -> None:
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
     fresh, last = Fresh(parts, unbroken), calls[place]
-    faults = tuple(zip((1, 1 + last // 3, 1 + 2 * last // 3, last), ERRORS, strict=True))
+    faults = tuple(zip((1, 1 + last // 2, last), ERRORS, strict=True))
     for at, error in faults[others::2]:
         fresh.check_after(place, at, error)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("place", PLACES)
-def test_every_kind_of_fault_at_every_call_does_no_harm(
-    place: str, error: str, parts: Parts, unbroken: Video, calls: dict[str, int]
-) -> None:
-    fresh = Fresh(parts, unbroken)
-    for at in range(1, calls[place] + 1):
-        fresh.check_after(place, at, error)
-
-
-def test_what_is_changed_on_a_model_is_seen(parts: Parts, unbroken: Video) -> None:
-    """Without it, a comparison that sees nothing would prove nothing."""
-    tree, before = parts.drafter.model.diffusion_model, state_of(parts)
-    hook = tree.blocks[1].register_forward_hook(lambda module, given, made: None)
-    parts.target.model_options["transformer_options"]["ours"] = 1
-    parts.vae.patcher.model.left_behind = True
-    seen = changed(before, state_of(parts))
-    hook.remove()
-    del parts.target.model_options["transformer_options"]["ours"], parts.vae.patcher.model.left_behind
-    assert seen == ["drafter: diffusion_model.blocks.1", "target: patcher", "vae: "]
-    assert changed(before, state_of(parts)) == []
 
 
 def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts: Parts, unbroken: Video) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from running_server import Server
-from sdvg_pack.nodes.host.forecast import signature
+from sdvg_pack.nodes.host.reuse import signature
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 from server_prompts import POCKET, SAMPLER, change, node, pocket
 

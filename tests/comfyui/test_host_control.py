@@ -16,12 +16,11 @@ from host_clip import NOISE, SCHEDULE, SPANS, onto_device, text, with_lora
 from host_run import Parts, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import CONFIG, SIZE, STATED, generator_of, load_model, random_weights
 from safetensors.torch import save_file
-from sdvg_pack.nodes.host.checks import check_control
 from sdvg_pack.nodes.host.conditioning import read_controls
 from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import memory_of
-from sdvg_pack.nodes.host.model import CONTROL, attach_origin, comfy_wan, compute_dtype
+from sdvg_pack.nodes.host.model import CONTROL, attach_origin, check_control, comfy_wan, compute_dtype
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, control_shapes

@@ -36,9 +36,8 @@ from host_run import load_parts, make_job, video_of
 from host_tiny import CONFIG, STATED, load_model, random_weights
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
-from sdvg_pack.nodes.host.checks import check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
-from sdvg_pack.nodes.host.model import attach_origin
+from sdvg_pack.nodes.host.model import attach_origin, check_model
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
@@ -204,19 +203,6 @@ def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path: Pat
     ours = clip(over(onto_device(load_model(tmp_path))), short)
     assert torch.equal(ours, native_clip(load_model(tmp_path, causal=True), text(rows=12)))
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
-
-
-def test_comfyuis_compile_node_has_no_effect_and_that_is_noted(tmp_path: Path) -> None:
-    """It stands before the model's own forward, which is not called here."""
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-
-    plain = clip(over(onto_device(load_model(tmp_path))))
-    patcher, graphs = load_model(tmp_path).clone(), []
-    set_torch_compile_wrapper(model=patcher, backend=lambda graph, _: graphs.append(1) or graph)
-    assert torch.equal(clip(over(onto_device(patcher))), plain)
-    assert graphs == []
-    [note] = check_model(patcher, "drafter")
-    assert note.startswith("the drafter carries a wrapper around the sampler's calls (compilation,")
 
 
 def test_a_lora_on_the_command_line_is_the_hosts_to_rounding(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from comfy.model_patcher import ModelPatcher
 from host_clip import text, with_lora
 from host_run import Parts, make_job, same_video, video_of
 from host_tiny import CONFIG, generator_of, load_model, random_weights
-from sdvg_pack.nodes.host.checks import check_loras, check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
+from sdvg_pack.nodes.host.model import check_loras, check_model
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
@@ -125,27 +125,6 @@ def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> Non
     only = video_of(replace(both, target=None))
     assert same_video(video_of(both), only)
     assert only[2].settings["target"] is None
-    forced = replace(both, target=None, router=RouterValue(RouterConfig(policy="always-draft"), None))
-    said = video_of(forced)
-    assert same_video(said, only)
-    assert "There is no target, so the first block was not forced." in said[2].notes
-
-
-@pytest.mark.parametrize(
-    "missing, policy, sentence",
-    [
-        ("drafter", "reward", "the policy reward needs a drafter; "),
-        ("target", "reward", "the policy reward needs a target; "),
-        ("target", "anchor-only", "the policy anchor-only needs a target; "),
-        ("drafter", "anchor-only", "the policy anchor-only needs a drafter; "),
-    ],
-)
-def test_a_missing_model_is_one_sentence(parts: Parts, missing: str, policy: str, sentence: str) -> None:
-    job = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy=policy), parts.scorer))
-    with pytest.raises(BadInput, match=sentence):
-        run_job(replace(job, **{missing: None}))
-    with pytest.raises(BadInput, match="there is neither"):
-        run_job(replace(job, drafter=None, target=None))
 
 
 def test_one_model_with_two_schedules_is_a_pair(parts: Parts) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import comfy.model_management
@@ -19,6 +18,7 @@ from host_run import load_parts, make_job
 from host_tiny import load_vae
 from live_bytes import Peak
 from sdvg_pack.nodes.host.files import CARD_GB
+from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import (
     Needs,
     describe_plan,
@@ -26,15 +26,16 @@ from sdvg_pack.nodes.host.memory import (
     memory_of,
     needs_of,
     plan_request,
-    read_room,
+    usable_on,
 )
-from sdvg_pack.nodes.host.model import ComfyOps, preset_of
+from sdvg_pack.nodes.host.model import ComfyOps
 from sdvg_pack.nodes.host.vae import ComfyCodec
+from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.devices.execution import Execution
-from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS
+from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_pack.sdvg_core.plan import sizes
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
@@ -50,7 +51,10 @@ pytestmark = pytest.mark.comfyui
 META, CPU, GPU, SECOND = torch.device("meta"), torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
 GB = 10**9
 FULL = (60, 104)  # latents of 480 x 832
-SCORER = SimpleNamespace(config=ImageRewardConfig(), dtype=torch.float32)
+CONFIG = ImageRewardConfig()
+SCORER = HostScorer(
+    file="", model=None, tokenizer=None, config=CONFIG, dtype=torch.float32, crop="center", patcher=None
+)
 ROLES = ("target", "drafter", "vae", "scorer")
 FP8 = "float8_e4m3fn"
 
@@ -95,18 +99,15 @@ class EmptyVae:
 
 
 @pytest.fixture(scope="module")
-def real_pair() -> tuple[tuple[ModelPatcher, Any], tuple[ModelPatcher, Any]]:
-    pair = empty_model(WAN_1_3B), empty_model(WAN_14B)
-    return tuple((patcher, preset_of(patcher)) for patcher in pair)
+def real_pair() -> tuple[ModelPatcher, ModelPatcher]:
+    return empty_model(WAN_1_3B), empty_model(WAN_14B)
 
 
 def real_request(pair: Any, dtype: torch.dtype = torch.float16, **changes: Any) -> PlanRequest:
-    return plan_request(
-        dict(zip(("drafter", "target"), pair, strict=True)),
-        {"vae": EmptyVae(dtype)},
-        SCORER,
-        **{"width": 832, "height": 480, "blocks": 9, "execution": Execution(), **changes},
-    )
+    drafter, target = pair
+    router, prompts = RouterValue(RouterConfig(), SCORER), (PromptEntry(0, None, ""),)
+    given = {"vae": EmptyVae(dtype), "router": router, "prompts": prompts, "seed": 0, **changes}
+    return plan_request(Job(drafter=drafter, target=target, width=832, height=480, blocks=9, **given))
 
 
 # --- the same numbers
@@ -192,30 +193,29 @@ def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(
         "target": Empty(WAN_14B, torch.float8_e4m3fn),
         "drafter": Empty(WAN_1_3B),
         "vae": EmptyVae(torch.float16).first_stage_model,
-        **({"scorer": blip._empty_model(SCORER.config)} if router == "paper" else {}),
+        **({"scorer": blip._empty_model(CONFIG)} if router == "paper" else {}),
     }
     patchers = {role: ModelPatcher(module, META, META) for role, module in modules.items()}
-    pair = [(patchers[role], preset_of(patchers[role])) for role in ("drafter", "target")]
-    asked = real_request(pair, execution=Execution(kv_dtype=kv_dtype))
+    asked = real_request([patchers["drafter"], patchers["target"]], execution=Execution(kv_dtype=kv_dtype))
     request = replace(asked, fp8=True, router=ROUTER_PRESETS[router])
     [needs] = needs_of(request, dict.fromkeys(patchers, META), fp8=True).values()
     before = ModelPatcher(torch.nn.Linear(50_000, 50_000, dtype=torch.bfloat16, device=META), META, META)
     put_in(gigabytes, [*patchers.values(), before])
     comfy.model_management.load_models_gpu([before])
     assert before.loaded_size() > 5 * GB
-    room = read_room(META)
+    usable = usable_on(META)
     models = {role: one.model_size() for role, one in patchers.items()}
-    said = " ".join(describe_plan(models, needs, room, META))
+    said = " ".join(describe_plan(models, needs, usable, META))
     stays = {role: float(re.search(rf"{NAMES[role]}, (\d+\.\d) GB stay", said)[1]) * GB for role in patchers}
     for _ in range(2):  # the second run of a node finds them there
         load_together(list(patchers.values()), {META: needs.total})
         there = {role: one.loaded_size() for role, one in patchers.items()}
-        assert there == pytest.approx(stays, abs=0.05 * room.usable)
+        assert there == pytest.approx(stays, abs=0.05 * usable)
         assert there.items() >= {name: size for name, size in models.items() if name != "target"}.items()
         copied = sum(models.values()) - sum(there.values())
         assert copied <= sum(plan(gigabytes, request).copied.values())
         buffers = sum(module.model_offload_buffer_memory for module in modules.values())
-        assert sum(there.values()) + buffers + needs.total <= room.total
+        assert sum(there.values()) + buffers + needs.total <= gigabytes * CARD_GB
 
 
 # --- and they are what ComfyUI's modules take

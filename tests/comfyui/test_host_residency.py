@@ -13,14 +13,13 @@ import torch
 from aiohttp import web
 from protocol import BinaryEventTypes
 from sdvg_pack.nodes.host import memory
-from sdvg_pack.nodes.host.memory import Needs, Room
+from sdvg_pack.nodes.host.memory import Memory, Needs
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
 from sdvg_pack.nodes.routes import register_routes
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.router import Decision, Reason
 from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
-from sdvg_pack.sdvg_core.plan.text import savings
 from server import PromptServer
 
 pytestmark = pytest.mark.comfyui
@@ -65,7 +64,9 @@ def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told
         raise RuntimeError("theirs")
 
     monkeypatch.setattr(patchers[1], call, fail)
-    with pytest.raises(RuntimeError, match="theirs"), memory.in_use(patchers):
+    monkeypatch.setattr(comfy.model_management, "load_models_gpu", lambda *_, **__: None)
+    run = Memory(request=PlanRequest(), models=dict(zip("abc", patchers, strict=True)), needs={})
+    with pytest.raises(RuntimeError, match="theirs"), memory.resident(run):
         pass
     assert patchers[0].told == ["pre_run", "cleanup"]
     assert patchers[2].told == (["pre_run", "cleanup"] if call == "cleanup" else [])
@@ -84,7 +85,7 @@ PARTS = (
 
 
 def plan_in(usable: int) -> list[str]:
-    return memory.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
+    return memory.describe_plan(MODELS, NEEDS, usable * GB, GPU)
 
 
 STAYS, RUNS = "cuda:0: drafter weights, 3.0 GB stay there", "cuda:0: it runs, but slower because of the copying"
@@ -99,12 +100,13 @@ def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(u
     assert plan_in(usable) == [f"cuda:0: 10.0 GB of {usable}.0 GB needed besides weights. {PARTS}", *PLANS[usable]]
 
 
+def model(size: int, loaded: int, device: torch.device) -> Any:
+    return SimpleNamespace(load_device=device, model_size=lambda: size, loaded_size=lambda: loaded)
+
+
 def test_after_a_run_the_note_says_what_of_each_model_lay_there_and_the_peak_beside_the_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def model(size: int, loaded: int, device: torch.device) -> Any:
-        return SimpleNamespace(load_device=device, model_size=lambda: size, loaded_size=lambda: loaded)
-
     target, drafter, scorer = model(28 * GB, 11 * GB, GPU), model(3 * GB, 3 * GB, GPU), model(2 * GB, 0, CPU)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 25 * GB)
     held = {"request": PlanRequest(), "needs": {GPU: NEEDS}}
@@ -116,9 +118,11 @@ def test_after_a_run_the_note_says_what_of_each_model_lay_there_and_the_peak_bes
     assert memory.Memory(models={"scorer": scorer, "target": target}, **held).found() == ()
 
 
-def test_out_of_memory_names_the_numbers_of_the_plan_and_what_would_help() -> None:
-    room = Room(total=24 * GB, usable=22 * GB)
-    message = str(memory.out_of_memory(MODELS, NEEDS, room, GPU, savings(PlanRequest(), 12)))
+def test_out_of_memory_names_the_numbers_of_the_plan_and_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.mm, "get_total_memory", lambda _: 24 * GB)
+    monkeypatch.setattr(memory.mm, "get_free_memory", lambda _: 22 * GB + memory.mm.extra_reserved_memory())
+    models = {name: model(size, 0, GPU) for name, size in MODELS.items()}
+    message = str(memory.refusal_of(Memory(request=PlanRequest(), models=models, needs={GPU: NEEDS})))
     for part in (
         "10.0 GB",
         "31.0 GB of weights",
@@ -208,7 +212,7 @@ def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_who
         "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-1.21\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}-0.70",
     ]
     events = [data for name, data in ear.events if name == BLOCK_EVENT]
-    assert events == output_of(progress.live, RECORDS)["sdvg_route"]
+    assert events == output_of(progress.live)["sdvg_route"]
     assert [(event["number"], event["of"], event["fate"]) for event in events] == [(1, 2, "kept"), (2, 2, "remade")]
 
 

@@ -18,7 +18,7 @@ from comfy.taesd.taehv import TAEHV
 from host_tiny import generator_of, load_vae
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.vae import ComfyCodec, check_decoders
-from sdvg_pack.sdvg_core.decoders.taehv import TaehvCodec, load_taehv, taehv_from_weights
+from sdvg_pack.sdvg_core.decoders.taehv import TaehvCodec, load_taehv
 from sdvg_pack.sdvg_core.errors import BadInput
 from torch import Tensor
 
@@ -66,13 +66,7 @@ def test_emitted_frames_are_comfyuis_decode_of_the_emitted_latents(pattern: str,
     assert torch.equal(torch.cat(shown, dim=1), whole(vae, torch.cat(kept, dim=2)))
 
 
-CUTS = [
-    (9,),
-    (1, 3, 3, 3),
-    (1, 1, 1, 1, 1, 1, 1),
-    (1, 2, 1, 3, 1, 1, 2),
-    (4, 1, 4),
-]
+CUTS = [(1, 3, 3, 3), (1, 2, 1, 3, 1, 1, 2), (4, 1, 4)]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
@@ -104,11 +98,6 @@ def test_a_clip_is_encoded_as_comfyui_encodes_it(count: int, vae: comfy.sd.VAE) 
     latents = ComfyCodec(vae).encode(frames)
     assert latents.shape == (1, 16, 1 + count // 4, *SIZE)
     assert torch.equal(latents, encoded(vae, frames))
-
-
-def test_frames_of_another_shape_are_refused(vae: comfy.sd.VAE) -> None:
-    with pytest.raises(BadInput, match=r"; (cut|crop) "):
-        ComfyCodec(vae).encode(torch.rand(1, 5, 3, 20, 40))
 
 
 def stand_in(model: Any, channels: int) -> comfy.sd.VAE:
@@ -157,31 +146,6 @@ def module() -> Any:
         scale = gain / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.2
         weight.copy_(torch.randn(weight.shape, generator=g) * scale + 0.5 * (name == "decoder.22.bias"))
     return module
-
-
-def codec_of(module: Any, **options: Any) -> TaehvCodec:
-    return taehv_from_weights(module.state_dict(), **{"kind": "taew2_1", **options})
-
-
-def theirs(module: Any, latents: Tensor, parallel: bool) -> Tensor:
-    module.parallel = parallel
-    with torch.inference_mode():
-        frames: Tensor = module.decode(latents).movedim(1, 2).clamp(0, 1)
-    return frames
-
-
-@pytest.mark.parametrize("parallel", [True, False])
-def test_pixels_and_latents_are_those_of_comfyuis_own_class(module: Any, parallel: bool) -> None:
-    expected = theirs(module, draw(1, 7), parallel)
-    made = in_blocks(codec_of(module), draw(1, 7).split([3, 3, 1], dim=2))
-    assert made.shape == expected.shape == (1, 25, 3, 24, 40)
-    assert expected.std() > 0.1
-    assert (made - expected).abs().max() < ROUNDING
-    with torch.inference_mode():
-        encoded = module.encode(made.movedim(2, 1))
-    latents = codec_of(module).encode(made)
-    assert latents.shape == encoded.shape == (1, 16, 7, *SIZE)
-    assert (latents - encoded).abs().max() < ROUNDING
 
 
 def test_lighttaew2_1_shows_what_vae_decode_shows_for_the_same_latent(module: Any, tmp_path: Path) -> None:

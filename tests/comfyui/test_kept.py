@@ -44,6 +44,11 @@ def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts: Parts
     assert torch.equal(again[1]["samples"], latents)
     assert [record.span.index for record in again[2].blocks] == list(range(KEEP, 9))
     assert not any(record.reused for record in again[2].blocks)
+    digest, done = text.split(":")[1], again[3].done
+    assert again[2].settings["kept"] == {"blocks": KEEP, "digest": digest}
+    assert again[2].notes[0] == f"Blocks 1 to {KEEP} were given: kept from an earlier run, latents {digest}."
+    assert done
+    assert (done["blocks"], done["of"], done["stopped"]) == (5, 5, False)
 
 
 def test_kept_blocks_stay_whatever_else_changes(parts: Parts) -> None:
@@ -56,16 +61,6 @@ def test_kept_blocks_stay_whatever_else_changes(parts: Parts) -> None:
     assert not torch.equal(made[1]["samples"][:, :, frames:], latents[:, :, frames:])
     assert [record.span.take for record in made[2].blocks] == [1, 2, 1, 1, 1]
     assert made[2].blocks[1].decision.reason.name == "DIRECTED_TARGET"
-
-
-def test_the_report_calls_them_given(parts: Parts) -> None:
-    text, *_ = kept_from(parts)
-    _, _, report, live = run_job(make_job(parts), text)
-    digest = text.split(":")[1]
-    assert report.settings["kept"] == {"blocks": KEEP, "digest": digest}
-    assert report.notes[0] == f"Blocks 1 to {KEEP} were given: kept from an earlier run, latents {digest}."
-    assert live.done
-    assert (live.done["blocks"], live.done["of"], live.done["stopped"]) == (5, 5, False)
 
 
 def test_they_are_there_after_the_server_was_started_again(parts: Parts, output: Path) -> None:

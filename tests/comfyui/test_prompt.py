@@ -51,11 +51,6 @@ def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encode
     assert extras == {"pooled_output": None, "sdvg_text": SHOWN}
 
 
-def test_a_checkpoint_without_a_text_encoder_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match="clip is nothing, not a CLIP"):
-        Prompt.execute(clip=None, text=SHOWN)
-
-
 @pytest.mark.parametrize("odd", [[], [*encoded(SHOWN), *encoded(STALE)], [[None, {"sdvg_text": 3}]]])
 def test_a_conditioning_that_is_not_of_one_text_carries_none(odd: list[Any]) -> None:
     assert carried_text(odd) == ""

@@ -15,7 +15,6 @@ from running_server import REPORT, ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
-from sdvg_pack.sdvg_core.plan.budget import spend
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
 from server_prompts import GONE, POCKET, SAMPLER, node, pocket
@@ -121,9 +120,6 @@ def test_notes_of_workflows_say_what_the_planner_predicts(predicted: dict[str, s
     drafters = ("self-forcing-1.3b", "causal-forcing-framewise", "causal-forcing-2step", "causal-forcing-1step")
     each = [PlanRequest(drafter_preset=get_preset(name)) for name in drafters]
     assert noted("sdvg_8_framewise_drafter") == [f"{share(ROUTER_PRESETS['fast'], one):.2f}" for one in each]
-    first = PlanRequest(blocks=4)
-    parts = [spend(0.5, RouterConfig(), request) for request in (first, replace(first, given_blocks=4))]
-    assert [(router.forced_blocks, router.handover) for router, _ in parts] == [(1, 0), (4 + 1, 2)]
 
 
 # --- the routes they make ----------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ def without(base: list[str], *roles: str) -> list[str]:
 def test_always_draft_needs_no_target_and_no_reward_model(base, tmp_path):
     (tmp_path / "models").mkdir()
     arguments = [*without(base, "target", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
-    alone = made(tmp_path / "alone", [*arguments, "--policy", "always-draft"])
+    # With its memory planned, as on every GPU.
+    alone = made(tmp_path / "alone", [*arguments, "--policy", "always-draft", "--vram", "24"])
     assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
     assert alone[2]["notes"][0] == "There is no target, so the first block was not forced."
     assert alone[2]["settings"]["target"] is None

@@ -87,7 +87,7 @@ async function movingSeed(page) {
 
 /** The page after its server was started again. */
 async function forget(page) {
-  const nothing = (route) => route.fulfill({ json: { runs: [], asked: {}, loading: {} } });
+  const nothing = (route) => route.fulfill({ json: { runs: [], asked: {}, loading: {}, decoding: {} } });
   await page.route("**/sdvg/runs", nothing);
   await edit(page, SAMPLER, "takes", "9:2");
   const { next } = await lookAtFilm(page);

@@ -1,0 +1,244 @@
+"""What later runs may use again: one store for all samplers, what the results of ComfyUI's models depend on, and what the
+page needs to foretell a run.
+
+ComfyUI keeps a model's weights in an object, and names the set of its patches by a uuid that every change renews. So the
+object and the uuid identify the weights for as long as both live. Whatever else could change a result is named too, and
+anything unknown gets a name of its own, which nothing earlier has: in doubt a block is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import comfy.model_management as mm
+import torch
+from comfy.model_patcher import ModelPatcher
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ...sdvg_core.devices.device import arithmetic_on
+from ...sdvg_core.engine.keys import Identities
+from ...sdvg_core.engine.outside import OutsidePart, identity_of
+from ...sdvg_core.engine.reuse import Reuse
+from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Store
+from ...sdvg_core.text.prompts import read_prompt
+from ..sockets import HostScorer
+from .job import Job
+from .live import LiveRun, LiveRuns
+from .model import compute_dtype
+from .vae import kind_of_wire
+
+PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
+SET_BY_NODES = ("model_options", "object_patches", "weight_wrapper_patches", "injections", "force_cast_weights")
+
+# By identity: two tensors cannot be compared with one `==`.
+_tokens: WeakIdKeyDictionary = WeakIdKeyDictionary()
+_count = itertools.count(1)
+_STORE, _PIXELS = Store(0), PixelStore()
+
+
+def identify(job: Job) -> Identities:
+    """Return the identities of the parts of a run."""
+    presets = job.presets
+
+    def of_model(role: str, patcher: ModelPatcher) -> str:
+        settings = str(compute_dtype(patcher)), presets[role].identity, job.execution.kv_dtype
+        return _of_module(patcher.model, patcher, patcher.load_device, *settings)
+
+    texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
+    texts |= {role: texts[role] + of_model(role, control) for role, control in job.controls.items()}
+    for role, vae in job.decoders.items():
+        settings = str(vae.vae_dtype), kind_of_wire(vae, job.tae_kind)
+        texts[role] = _of_module(vae.first_stage_model, vae.patcher, vae.device, *settings)
+    return Identities(
+        drafter=texts.get("drafter", ""),
+        target=texts.get("target", ""),
+        codec=texts["vae"],
+        judge=texts.get("judge", ""),
+        scorer=_of_scorer(job.router.scorer) if job.router.scorer else "",
+    )
+
+
+def token(value: Any) -> str:
+    """Return a name for an object that no other object has had or will have. One that cannot be named is always new."""
+    if isinstance(value, PLAIN):
+        return repr(value)
+    try:
+        if value not in _tokens:
+            _tokens[value] = f"object {next(_count)}"
+        return _tokens[value]
+    except TypeError:
+        return f"object {next(_count)}"
+
+
+def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
+    if isinstance(scorer, OutsidePart):
+        return identity_of(scorer.inner)
+    settings = json.dumps(scorer.describe(), sort_keys=True, default=str)
+    return _of_module(scorer.patcher.model, scorer.patcher, scorer.patcher.load_device, settings)
+
+
+def _of_module(module: Any, patcher: ModelPatcher, device: torch.device, *settings: Any) -> str:
+    """Return what the results of a module depend on: its weights, its patches, and how and where it runs."""
+    # All else that an artist's nodes set on a MODEL.
+    options = [_named(getattr(patcher, name)) for name in SET_BY_NODES]
+    return repr((token(module), str(patcher.patches_uuid), options, *settings, arithmetic_on(device)))
+
+
+def _named(value: Any) -> Any:
+    """Return nested dicts and lists with a token for every object in them."""
+    if isinstance(value, Mapping):
+        return [(token(name), _named(inner)) for name, inner in value.items()]
+    if isinstance(value, list | tuple | set):
+        return [_named(inner) for inner in value]
+    return token(value)
+
+
+def begin_reuse(job: Job) -> Reuse | None:
+    """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything."""
+    _STORE.begin_run(job.reuse_bytes)
+    _PIXELS.shrink(job.reuse_bytes - _STORE.bytes)
+    return Reuse(store=_STORE, identities=identify(job), pixels=_PIXELS) if job.reuse_bytes else None
+
+
+def store_notes() -> tuple[str, ...]:
+    """Say what the newest run pushed out of the store, and what of its own found no room there."""
+    limit = f"{_STORE.limit / GIGABYTE:g} GB"
+    notes = []
+    if _STORE.forgotten:
+        notes.append(
+            f"The {limit} for re-use are full: {_STORE.forgotten} results of the oldest runs were dropped."
+        )
+    if _STORE.refused:
+        notes.append(
+            f"{_STORE.refused} results of this run did not fit into the {limit} for re-use; the next run makes them "
+            "again."
+        )
+    return tuple(notes) if _STORE.limit else ()
+
+
+# --- the signature of all that a sampler's video depends on, made of the prompt in API form, of the node and everything
+# upstream of it, without running anything. Node ids do not count, so the same settings have the same in every workflow.
+
+SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
+PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
+"""Nodes whose prompt may have lines, and its input."""
+OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
+"""Inputs that the strip shows, and compares block by block."""
+WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
+
+
+def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
+    """Return the signature of a sampler in an API prompt; None without such a node or a prompt.
+
+    `all`: of everything; `router`: of the router; `prompts`: from which block on, and of what; `wired`: of those of
+    `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.
+    """
+    try:
+        if prompt[node_id]["class_type"] != SAMPLER:
+            return None
+        graph, inputs = _Graph(prompt), dict(prompt[node_id]["inputs"])
+        prompts = [*graph.lines(inputs.get("positive")), *graph.schedule(inputs.pop("prompt_schedule", None))]
+        prompts.sort()
+        rest = {name: graph.value(value) for name, value in inputs.items() if name not in WITHOUT_EFFECT}
+        own = [rest.pop(name, "") for name in OF_BLOCKS]
+        router, wired = rest.pop("router", None), [value for value in own if isinstance(value, list)]
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return None
+    parts = {"rest": _hash(rest), "router": _hash(router), "wired": _hash(wired), "prompts": prompts}
+    return {"all": _hash([own, parts]), **parts}
+
+
+class _Graph:
+    """Hashes of the nodes of an API prompt, each with everything upstream of it."""
+
+    def __init__(self, prompt: Mapping[str, Any]) -> None:
+        self._prompt, self._hashes = prompt, dict[str, str]()
+
+    def value(self, value: Any) -> Any:
+        """Return an input: what leads there, or its value as ComfyUI's validation leaves it."""
+        if isinstance(value, list):
+            return [self.node(value[0]), value[1]]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    def node(self, name: str) -> str:
+        if name not in self._hashes:
+            node = self._prompt[name]
+            inputs = {key: self.value(value) for key, value in node["inputs"].items()}
+            if (key := PROMPTS.get(node["class_type"])) and isinstance(inputs[key], str) and inputs[key].strip():
+                inputs[key] = read_prompt(inputs[key]).texts[0]
+            self._hashes[name] = _hash([node["class_type"], inputs])
+        return self._hashes[name]
+
+    def lines(self, wire: Any) -> list[tuple[int, str]]:
+        """Return what the lines of a prompt change, and from which block on."""
+        node = self._prompt[wire[0]] if isinstance(wire, list) else {}
+        inputs = node.get("inputs", {})
+        if "positive" in inputs and node["class_type"] not in PROMPTS:
+            return self.lines(inputs["positive"])  # as WanVaceToVideo hands it on
+        text = inputs.get(PROMPTS.get(node.get("class_type")))
+        if not isinstance(text, str) or not text.strip():
+            return []
+        read = read_prompt(text)
+        starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
+        said = dict(read.entries), dict(read.strengths), *([dict.fromkeys(read.cuts, True)] if read.cuts else [])
+        return [(at + 1, _hash([part.get(at) for part in said])) for at in starts]
+
+    def schedule(self, wire: Any) -> list[tuple[int, str]]:
+        """Return the prompts of a schedule; one whose blocks are not known counts from the first block on."""
+        if not wire:
+            return []
+        name, node = self.node(wire[0]), self._prompt[wire[0]]
+        inputs = node["inputs"]
+        if node["class_type"] != SCHEDULE or not isinstance(inputs["from_block"], int):
+            return [(1, name)]
+        text = [self.value(inputs["conditioning"]), self.value(inputs["text"])]
+        here = [(inputs["from_block"], _hash(text)), *self.lines(inputs["conditioning"])]
+        return [*self.schedule(inputs.get("schedule")), *here]
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def ended(run: LiveRun, patchers: Iterable[Any], pixel_keys: Iterable[str]) -> None:
+    """Remember what a run left in the store for the next one; nothing if not all of it found room."""
+    run.pixel_keys = tuple(pixel_keys)
+    run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
+    run.keys = () if _STORE.refused else tuple(_STORE.newest)
+
+
+def blocks_to_decode(keys: Sequence[str]) -> list[int]:
+    """Return, for the first 0, 1, 2 ... of some blocks, how many of them a run that goes on from there decodes again."""
+    kept = (keys[:count] for count in range(len(keys) + 1))
+    return [len(few) - _PIXELS.first_to_decode(few, to_go_on=len(few) < len(keys)) for few in kept]
+
+
+def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
+    """Return what the page compares. Nothing is run or changed.
+
+    `asked`: by node, the signature of each sampler of an API prompt, with the runs that were made of the same rest.
+    `loading`: by run, the seconds until its models are loaded again, of those whose blocks can still be used again.
+    `decoding`: of these, by how many blocks (those of a continued clip too) are left as they are, how many of them
+    are decoded again.
+    """
+    asked = {node: signature(prompt, node) for node in prompt} if isinstance(prompt, dict) else {}
+    loaded = {id(entry.model.model) for entry in mm.current_loaded_models if entry.model is not None}
+    loading = {
+        run.begin["run"]: run.begin["loading"] * any(id(model()) not in loaded for model in run.models)
+        for run in runs.now()
+        if run.keys and _STORE.has(run.keys) and all(model() is not None for model in run.models)
+    }
+    begun = [begin | (begin.get("signature") or {"rest": None}) for begin in list(runs.begun)]
+    made = {node: [begin for begin in begun if begin["rest"] == one["rest"]] for node, one in asked.items() if one}
+    known = {run.begin["run"]: run.pixel_keys for run in runs.now()}
+    decoding = {run: blocks_to_decode(keys) for run, keys in known.items() if run in loading}
+    return {
+        "asked": {node: {**asked[node], "made": made[node]} for node in made},
+        "loading": loading,
+        "decoding": decoding,
+    }
