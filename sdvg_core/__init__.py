@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .pipeline.request import VideoRequest as VideoRequest
     from .pipeline.stream import Busy as Busy
     from .pipeline.stream import Stream as Stream
-    from .pipeline.stream import StreamedBlock as StreamedBlock
+    from .pipeline.stream import StreamBlock as StreamBlock
     from .pipeline.stream import Streamer as Streamer
     from .pipeline.videos import make_video as make_video
     from .pocket.trained_set import pocket_judge as pocket_judge
@@ -45,7 +45,7 @@ _NAMES = {
     "errors": ("BadInput",),
     "pipeline.options": ("LoadOptions", "ModelOptions"),
     "pipeline.request": ("VideoRequest",),
-    "pipeline.stream": ("Busy", "Stream", "StreamedBlock", "Streamer"),
+    "pipeline.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
     "pipeline.videos": ("make_video",),
     "pocket.trained_set": ("pocket_judge", "pocket_options", "trained_set"),
     "report.run_report": ("RunReport", "read_report"),

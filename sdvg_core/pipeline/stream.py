@@ -42,7 +42,7 @@ class _EndOfStream(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StreamedBlock:
+class StreamBlock:
     """A block of the video. As text, it is the line that says what happened to it.
 
     `number`, `of`: from 1. `frames`: `f h w c` in [0, 1], on the device of the VAE. `record`: its decision, its
@@ -58,15 +58,15 @@ class StreamedBlock:
         return block_line(self.record, self.number, self.of)
 
 
-class Stream(Iterator[StreamedBlock], AbstractContextManager["Stream"]):
+class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
     """The blocks of one video. `next` makes one, in whichever thread calls it; `close` may come from another."""
 
-    def __init__(self, blocks: Generator[StreamedBlock], asked_to_end: threading.Event) -> None:
+    def __init__(self, blocks: Generator[StreamBlock], asked_to_end: threading.Event) -> None:
         self._blocks, self._asked_to_end = blocks, asked_to_end
         self._turn, self._making = threading.RLock(), False
         self.ended = False
 
-    def __next__(self) -> StreamedBlock:
+    def __next__(self) -> StreamBlock:
         """Make the next block. Raises `BadInput` if a model returns NaN or infinity."""
         with self._turn:
             if self.ended:
@@ -174,7 +174,7 @@ class Streamer:
         schedule: PromptSchedule,
         gate_prompt: str | None,
         asked_to_end: threading.Event,
-    ) -> Generator[StreamedBlock]:
+    ) -> Generator[StreamBlock]:
         def before_pass(kind: str) -> None:
             if asked_to_end.is_set():
                 raise _EndOfStream
@@ -187,4 +187,4 @@ class Streamer:
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)
-                yield StreamedBlock(number=number, of=of, frames=frames, record=emitted.record)
+                yield StreamBlock(number=number, of=of, frames=frames, record=emitted.record)

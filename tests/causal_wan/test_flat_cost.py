@@ -61,7 +61,7 @@ LINEAR_OPERATIONS = 2 * 12 * CONFIG.num_layers * (6 * CONFIG.dim**2 + 2 * CONFIG
     "policy, window, blocks, relative",
     [
         ("recompute", 0, 8, False),
-        pytest.param("incremental", 9, 64, False, marks=pytest.mark.heavy),
+        pytest.param("incremental", 9, 64, False, marks=pytest.mark.exhaustive),
         pytest.param("incremental", 9, 64, True, marks=pytest.mark.heavy),
         pytest.param("incremental", 9, 256, True, marks=pytest.mark.exhaustive),
         pytest.param("recompute", 0, 64, False, marks=pytest.mark.exhaustive),

@@ -137,15 +137,13 @@ class Fresh:
         assert same_video(video_of(a_job(self._parts)), self._unbroken), (at, error)
 
 
-@in_turn("place, others", PLACES, (0, 1), ids=str)
+@in_turn("place, kind", PLACES, range(len(ERRORS)), ids=str)
 def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
-    place: str, others: int, parts: Parts, unbroken: Video, calls: dict[str, int]
+    place: str, kind: int, parts: Parts, unbroken: Video, calls: dict[str, int]
 ) -> None:
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
     fresh, last = Fresh(parts, unbroken), calls[place]
-    faults = tuple(zip((1, 1 + last // 2, last), ERRORS, strict=True))
-    for at, error in faults[others::2]:
-        fresh.check_after(place, at, error)
+    fresh.check_after(place, (1, 1 + last // 2, last)[kind], list(ERRORS)[kind])
 
 
 def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts: Parts, unbroken: Video) -> None:

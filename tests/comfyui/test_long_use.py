@@ -18,7 +18,7 @@ from sdvg_pack.sdvg_core.engine.router import RouterConfig
 pytestmark = pytest.mark.comfyui
 
 SETTLED = 3  # runs, after which nothing may grow
-MODELS_LAST = 10  # runs, after which others are loaded
+MODELS_LAST = 5  # runs, after which others are loaded
 MEGABYTE = 2**20
 SIZES = ((32, 32), (48, 32), (32, 64), (64, 48))
 ROUTERS: tuple[dict[str, Any], ...] = (
@@ -51,7 +51,7 @@ def make_nth_job(number: int, parts: Parts) -> Job:
     return job
 
 
-@pytest.mark.parametrize("runs", [11, pytest.param(300, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("runs", [7, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs: int, tmp_path: Path) -> None:
     """Catches: a cache filled by size or prompt, a thread, a file or a model that a run leaves behind."""
     parts, resident = load_parts(tmp_path), []

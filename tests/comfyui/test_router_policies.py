@@ -125,7 +125,7 @@ def test_notes_of_workflows_say_what_the_planner_predicts(predicted: dict[str, s
 # --- the routes they make ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("goes_on", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on: bool, server: Server) -> None:
     """Catches: a start image, or blocks of another run, counted as blocks bought."""
     budget = {"router__policy": "budget", "router__policy__budget": 0.98, "router__scorer": GONE}

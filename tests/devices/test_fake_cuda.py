@@ -153,7 +153,7 @@ def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
 
 
 @heavy
-@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+@pytest.mark.parametrize("policy", [pytest.param("recompute", marks=exhaustive), "incremental"])
 def test_a_device_without_float64_is_given_none(policy, shapes, monkeypatch):
     """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))

@@ -144,11 +144,11 @@ def test_a_single_prompt_goes_by_the_table_around_the_presets_blocks_and_the_enc
     assert generate(base, tmp_path / "0", *learned, "--prompt", POOR, "--resume") == 0
 
 
-def test_a_stated_prompt_keeps_its_blocks_and_a_worker_makes_the_same(base, route, tmp_path):
+def test_a_stated_prompt_keeps_its_blocks(base, route, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(f"[first 2] {RICH}\n{RICH}\n", encoding="utf-8")
     more = ["--learned", str(route), "--prompt-file", str(prompts)]
-    assert generate(base, tmp_path / "out", *more, "--workers", "1") == 0
+    assert generate(base, tmp_path / "out", *more) == 0
     stated, learned = (tmp_path / "out" / number for number in ("0001", "0002"))
     assert first_blocks(stated) == 2 < first_blocks(learned)
     assert "As its prompt states, the target makes the first 2 of 5 blocks." in report(stated)["notes"]

@@ -25,9 +25,10 @@ from sdvg_core.pipeline.batch import Batch
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.pipeline.videos import StopRequest, make_many
-from sdvg_core.text.prompts import one_prompt
+from sdvg_core.text.prompts import read_prompt_list
 
-PROMPTS = [f"a red ball {i}" for i in range(3)]
+PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
+"""The last one's route is its own, which goes to a worker with it."""
 TWO = ["--workers", "2"]
 SAME = ("latents.safetensors", "video.mp4")
 
@@ -171,9 +172,9 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
 
 @pytest.mark.exhaustive
 def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(
-    files, alone, tmp_path, monkeypatch
+    files, base, alone, tmp_path, monkeypatch
 ):
-    prompts, devices, out = tuple(map(one_prompt, PROMPTS)), ("cpu", "cpu"), tmp_path / "out"
+    prompts, devices, out = read_prompt_list(Path(base[-1])), ("cpu", "cpu"), tmp_path / "out"
     batch = Batch(
         files=files,
         prompts=prompts,

@@ -40,7 +40,7 @@ def nothing_left_open(streamer) -> Iterator[None]:
     streamer.stream(REQUEST, PROMPT).close()
 
 
-def frames_of(blocks: Iterator[stream.StreamedBlock]) -> torch.Tensor:
+def frames_of(blocks: Iterator[stream.StreamBlock]) -> torch.Tensor:
     return torch.cat([block.frames for block in blocks])
 
 

@@ -92,7 +92,7 @@ def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
     assert here == [rows[c.name, PROMPTS[0], 7] for c in SOME]
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_a_worker_that_dies_is_told_of_and_its_rows_stay(tmp_path):
     with pytest.raises(BadInput, match=r"a worker died.*all rows so far are kept: call again"):
         study(tmp_path, plan(SOME[:1], PROMPTS[:1]), doomed_models, workers=2)
