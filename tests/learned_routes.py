@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ SHAPE = 1 - (1 - np.linspace(0, 1, 9)) ** 1.7
 
 def a_route(width: int = 4, *, gains: dict[str, float] | None = None, **changes: Any) -> GainModel:
     """Return a route whose prompts gain 1, plus the mean of their embedding, unless `gains` has them."""
-    numbers = np.random.default_rng(3).normal(1.0, 1.0, 40)
     given = {
         "name": "route.safetensors",
         "mean": np.zeros(width),
@@ -25,15 +25,18 @@ def a_route(width: int = 4, *, gains: dict[str, float] | None = None, **changes:
         "weights": np.full(width, 1 / width),
         "bias": 1.0,
         "shape": SHAPE,
-        "prices": np.zeros((1, 2)),
         "measured": {prompt_hash(prompt): gain for prompt, gain in (gains or {}).items()},
         "models": {},
         "metric": "reward_mean",
         "gain": (0.3, 0.2, 0.4),
         **changes,
     }
-    bare = GainModel(**given)
-    return bare if "prices" in changes else GainModel(**{**given, "prices": price_table(bare, numbers)})
+    return GainModel(**({} if "prices" in changes else {"prices": usual_prices()}), **given)
+
+
+@cache  # it takes most of a second, and is the same for any width
+def usual_prices() -> np.ndarray:
+    return price_table(a_route(prices=np.zeros((1, 2))), np.random.default_rng(3).normal(1.0, 1.0, 40))
 
 
 def models_of(files: ModelFiles) -> dict[str, str]:
