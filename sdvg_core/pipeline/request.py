@@ -217,8 +217,8 @@ def resolve_request(
     elif footage:
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
     picture = read_image is not None or given_frames == 1
-    if (picture or footage or there < given_frames) and not vae.encodes:
-        found = "the start must be encoded, but the VAE's file is a decoder alone"
+    if (picture or footage or read_control or there < given_frames) and not vae.encodes:
+        found = "a start or a control must be encoded, but the VAE's file is a decoder alone"
         raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
     router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
     half = _most_handover(headers)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.files.video import write_mp4
 from sdvg_core.pipeline import rendering
 
 SCRIPT = ["--policy", "scripted", "--script", "rardta", "--blocks", "6"]
@@ -132,5 +133,9 @@ def test_refusals_are_one_sentence_each(files, tae, tmp_path, capsys):
     assert "state taew2_1" in says("--judge-vae", str(tae), "--tae-kind", "lighttaew2_1")
     half = write_tae(tmp_path / "half_taew2_1.safetensors", encoder=False)
     assert "and this as --judge-vae" in says(vae=half)
+    incremental = [word for role in ("drafter", "target") for word in (f"--{role}-settings", "cache=incremental")]
+    write_mp4(tmp_path / "depth.mp4", torch.zeros(5, 3, 32, 32), fps=16)
+    said = says(*incremental, "--control", str(tmp_path / "depth.mp4"), vae=half)
+    assert "a start or a control must be encoded" in said
     assert "no such file" in says("--judge-vae", str(tmp_path / "none.pth"))
     assert not (tmp_path / "video").exists()
