@@ -141,7 +141,12 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
 
 @heavy
 @pytest.mark.parametrize(
-    "name, policy", [("compiled", "incremental"), pytest.param("ours", "recompute", marks=exhaustive)]
+    "name, policy",
+    [
+        ("ours", "incremental"),
+        pytest.param("compiled", "incremental", marks=exhaustive),
+        pytest.param("ours", "recompute", marks=exhaustive),
+    ],
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
     preset = replace(REQUEST.target_preset, policy=policy, window=6)
