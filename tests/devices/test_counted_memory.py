@@ -171,8 +171,8 @@ def test_every_step_takes_what_is_planned(name, streamed, shapes):  # noqa: F811
     check(planned)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("where", ["on the command line", pytest.param("in ComfyUI", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("where", ["on the command line", "in ComfyUI"])
 def test_a_given_clip_is_encoded_in_what_is_planned_for_decoding(where, shapes):  # noqa: F811
     """So the models may be there already, where memory is short too. Catches: a clip that goes over as a whole."""
     planned = lacking(replace(USUAL, where=where), 1.5)

@@ -30,8 +30,8 @@ def some_own(shipped, tree, clips, generator) -> Samples:
     return Samples(clips.prompts, torch.zeros(5, dtype=torch.long), context, label)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("role", ["drafter", pytest.param("target", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("role", ["drafter", "target"])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(role, tmp_path, monkeypatch):
     monkeypatch.setattr(train_pair, "true_clips", some_clips)
     monkeypatch.setattr(train_pair, "target_clips", some_clips)

@@ -94,7 +94,7 @@ def test_a_prompt_outside_the_world_is_refused_with_its_grammar(tmp_path, capsys
     assert "PROMPT    =" in error
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_what_a_study_learns_routes_the_prompts_of_generate(tmp_path, capsys, monkeypatch):
     """Catches: digests or embeddings of the study that are not those of a run. Whether it pays is not asked."""
     monkeypatch.setattr(learn, "LEAST_AGREEMENT", -2.0)

@@ -81,7 +81,7 @@ def test_a_damaged_line_is_named(tmp_path):
         Notebook(tmp_path)
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
     _, said = study(tmp_path, plan(), workers=2)
     assert contents(tmp_path) == contents(unbroken)
