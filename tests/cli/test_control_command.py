@@ -19,6 +19,8 @@ from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.trained_set import trained_set
 
+pytestmark = pytest.mark.heavy
+
 PROMPT = "a big blue ball drifts right from the left over sand"
 BASE = ["generate", "--models", "pocket", "--blocks", "2", "--prompt", PROMPT]
 ROUTE = ["--policy", "first", "--forced-blocks", "1", "--handover", "2"]

@@ -16,6 +16,8 @@ from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.again import words_again
 from sdvg_core.report.run_report import read_report
 
+pytestmark = pytest.mark.heavy
+
 POCKET = ["generate", "--models", "pocket", "--blocks", "2"]
 
 

@@ -16,6 +16,8 @@ from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pipeline.request import blocks_in
 
+pytestmark = pytest.mark.heavy
+
 PROMPT = "a big blue ball drifts right from the left over sand"
 BASE = ["generate", "--models", "pocket", "--policy", "always-target", "--prompt"]
 

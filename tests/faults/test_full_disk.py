@@ -22,6 +22,8 @@ from sdvg_core.pipeline.latents import save_latents
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest, predict_bytes, resolve_files
 
+pytestmark = pytest.mark.heavy
+
 WRITES = ("write video", "write block", "write latents", "write report", "move")
 
 

@@ -24,6 +24,8 @@ from sdvg_core.files.outputs import LATENTS, check_writable, staged_outputs
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.request import VideoRequest
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (
     REQUEST,

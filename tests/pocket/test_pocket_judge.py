@@ -12,6 +12,8 @@ from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
 
+pytestmark = pytest.mark.heavy
+
 CLOSE, FIRST, THINGS = 28.0, 22.0, 21.0
 """Decibels to the VAE's own picture: of whole clips, of their first frames, and where there are things."""
 

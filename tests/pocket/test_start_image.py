@@ -15,6 +15,8 @@ from sdvg_core.pipeline.latents import save_latents
 from sdvg_core.pocket.grammar import parse
 from training.measure_start import decibels
 
+pytestmark = pytest.mark.heavy
+
 WORSE = 2.5
 """Decibels by which it may be worse than a video made whole; from one latent frame alone it was 6 worse."""
 (PROMPT,) = held_out_prompts(1, seed=33)

@@ -15,6 +15,8 @@ from research.statistics import Table, make_table
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.learned import open_learned
 
+pytestmark = pytest.mark.heavy
+
 BLOCKS, WIDTH = 9, 12
 MODELS = {"drafter": "a" * 64, "target": "b" * 64, "text_encoder": "c" * 64}
 

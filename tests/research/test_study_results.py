@@ -12,6 +12,8 @@ from study_rows import made_up_gains, made_up_plan, made_up_rows
 from research.plots import LOOKS, draw_gain_over_first
 from research.summary import page_text, summarise_study
 
+pytestmark = pytest.mark.heavy
+
 
 def summary_of(prompts: int = 20, **options):
     plan = made_up_plan(prompts)
