@@ -24,12 +24,13 @@ from sdvg_core.pipeline import table, videos
 from sdvg_core.pipeline.batch import Batch
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.pipeline.videos import StopRequest, make_many
+from sdvg_core.pipeline.videos import StopRequest, make_many, make_videos
 from sdvg_core.text.prompts import read_prompt_list
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
 TWO = ["--workers", "2"]
+LONG = 100
 SAME = ("latents.safetensors", "video.mp4")
 
 
@@ -171,9 +172,8 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
 
 
 @pytest.mark.exhaustive
-def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(
-    files, base, alone, tmp_path, monkeypatch
-):
+def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(files, base, tmp_path):
+    """Of long videos: the master asks twice a second."""
     prompts, devices, out = read_prompt_list(Path(base[-1])), ("cpu", "cpu"), tmp_path / "out"
     batch = Batch(
         files=files,
@@ -185,7 +185,7 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
             schedule="1000,625",
             text_dtype="float32",
         ),
-        request=VideoRequest(blocks=3, width=32, height=32, router=RouterConfig(tau=-0.5)),
+        request=VideoRequest(blocks=LONG, width=32, height=32, router=RouterConfig(tau=-0.5)),
     )
 
     class Wish(StopRequest):
@@ -203,11 +203,12 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
     assert {row.state for row in made} <= {"stopped", "finished", "waiting"}
     assert made[2].state == "waiting"
     assert "stopped" in {row.state for row in made}
-    assert all(row.blocks == len(row.route) < 3 for row in made if row.state == "stopped")
+    assert all(row.blocks == len(row.route) < LONG for row in made if row.state == "stopped")
     _, rest = make_many(batch, devices, stopping=StopRequest())
     assert [row.state for row in rest] == ["finished"] * 3
+    make_videos(replace(batch, output=tmp_path / "alone", numbered=True))
     for number in (1, 2, 3):
-        ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (out, alone))
+        ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (out, tmp_path / "alone"))
         assert torch.equal(*(load_file(path)["latents"] for path in (ours, theirs)))
 
 
