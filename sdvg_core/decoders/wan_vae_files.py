@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..checkpoints.weights import WeightFile, count_layers, shape_of
 from ..errors import BadInput
+from ..files.small_files import MEGABYTE, parse_json, read_small
 
 ADVICE = "give Wan2.1_VAE.pth, wan_2.1_vae.safetensors or the vae folder of a Wan 2.1 diffusers repository"
 _shape = partial(shape_of, dims=5, what="Wan 2.1 VAE", advice=ADVICE)
@@ -38,11 +39,25 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
     return file
 
 
+def _check_statistics(file: WeightFile) -> None:
+    """Raise `BadInput` if the VAE's own config, next to its file, states other latents than Wan 2.1's."""
+    try:
+        config = parse_json(read_small(file.path.parent / "config.json", MEGABYTE))
+    except (OSError, ValueError):
+        return  # it is not needed, and what lies there may be another model's
+    if not isinstance(config, dict) or config.get("_class_name") != "AutoencoderKLWan":
+        return
+    for name, ours in {"latents_mean": WAN_MEAN, "latents_std": WAN_STD}.items():
+        if config.get(name, [*ours]) != [*ours]:
+            raise BadInput(f"the config.json of {file.path.name} has {name} other than Wan 2.1's; {ADVICE}")
+
+
 def read_sizes(file: WeightFile) -> dict[str, Any]:
     """Return the arguments of diffusers' `AutoencoderKLWan` for weights with its names.
 
     Raises `BadInput` if a weight that tells a size is missing, or for other latents.
     """
+    _check_statistics(file)
     channels = _shape(file, "post_quant_conv.weight")[0]
     if channels != len(WAN_MEAN):
         found = f"{channels} latent channels, not {len(WAN_MEAN)} (Wan 2.2 5B has 48)"
