@@ -18,7 +18,7 @@ from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.report.run_report import Passes, RunReport
+from sdvg_core.report.run_report import RunReport
 
 from .variants import Case, Setup, Variant
 
@@ -37,7 +37,7 @@ class Sample:
 
     arrivals: tuple[float, ...]
     parts: Seconds
-    passes: Passes
+    passes: Mapping[str, int]
     pixel_frames: int
     peak: int | None
     delivered: float | None = None

@@ -28,7 +28,6 @@ from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.sizes import Sizes, step_parts
 from sdvg_core.plan.text import STEP_NAMES, gigabytes
 from sdvg_core.report.record_json import SECONDS
-from sdvg_core.report.run_report import Passes
 
 from .measure import Sample, WarmUp, compared_text
 from .models import Models, tensor_bytes
@@ -70,7 +69,7 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
         "first_frame_seconds": median(sample.arrivals[0] for sample in made),
         "pixel_frames": made[0].pixel_frames,
         "frames_per_second": made[0].pixel_frames / video,
-        "passes": {name: getattr(made[0].passes, name) for name in Passes.__slots__},
+        "passes": made[0].passes,
         "peak_bytes": max(peaks) if peaks else None,
         "ratio_to_target_only": ratio,
         "limit": route.limit,

@@ -129,7 +129,7 @@ def cost_with(weights: Mapping[str, float]) -> NumberOf:
 def pass_weights(request: PlanRequest) -> Mapping[str, float]:
     """Return the cost of each kind of pass in whole target blocks: denoised, with context, decoded.
 
-    The names are those a report counts passes by (`run_report.Passes`); `scores` is one pixel frame's.
+    The names are those a report counts passes by (`RunReport.passes`); `scores` is one pixel frame's.
     """
     rates, tokens = request.rates, frame_tokens(request.width, request.height)
     costs = {

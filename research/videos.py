@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean
 
@@ -207,7 +207,7 @@ def _passes(records: Sequence[BlockRecord], *, judged: bool) -> dict[str, int]:
     for decision in (record.decision for record in records):
         scores += len(decision.frame_scores) + (decision.reference is not None and not known)
         known = decision.accepted and decision.scored
-    return {**asdict(counted), "scores": scores, "deliveries": len(records) if judged else 0}
+    return {**counted, "scores": scores, "deliveries": len(records) if judged else 0}
 
 
 def digest(latents: Tensor) -> str:

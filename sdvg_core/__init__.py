@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .pipeline.stream import Stream as Stream
     from .pipeline.stream import StreamBlock as StreamBlock
     from .pipeline.stream import Streamer as Streamer
-    from .pipeline.videos import make_video as make_video
     from .pocket.trained_set import pocket_judge as pocket_judge
     from .pocket.trained_set import pocket_options as pocket_options
     from .pocket.trained_set import trained_set as trained_set
@@ -46,7 +45,6 @@ _NAMES = {
     "pipeline.options": ("LoadOptions", "ModelOptions"),
     "pipeline.request": ("VideoRequest",),
     "pipeline.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
-    "pipeline.videos": ("make_video",),
     "pocket.trained_set": ("pocket_judge", "pocket_options", "trained_set"),
     "report.run_report": ("RunReport", "read_report"),
 }

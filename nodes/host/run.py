@@ -270,16 +270,16 @@ def _report(
         fps=resolved.request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
-        continue_from="IMAGE" if job.start and not job.restyles else latent,
-        kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
-        start_image=None if job.start_image is None else "IMAGE",
-        restyle="IMAGE" if job.restyles else None,
-        strength=resolved.request.strength,
-        colour_hold=resolved.request.colour_hold,
-        control={
+        began={
+            "continue_from": "IMAGE" if job.start and not job.restyles else latent,
+            "start_image": None if job.start_image is None else "IMAGE",
+            "restyle": "IMAGE" if job.restyles else None,
+            "strength": resolved.request.strength,
+            "colour_hold": resolved.request.colour_hold,
             "control": "CONDITIONING" if run.noise.controls else None,
             "control_strengths": [one.strength for one in run.noise.controls],
         },
+        kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
     )
 
 

@@ -22,7 +22,7 @@ from einops import rearrange
 from torch import Tensor
 
 from ...sdvg_core.decoders import TAE_KINDS, StatedKind
-from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv_network, taehv_from_weights
+from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv, taehv_from_weights
 from ...sdvg_core.decoders.taehv_net import Taehv
 from ...sdvg_core.decoders.vae_files import VaeHeader
 from ...sdvg_core.decoders.wan_vae_files import check_frames
@@ -187,7 +187,8 @@ class HostJudge(VAE):
     def __init__(self, path: str | Path) -> None:
         """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
         # The base class's own would look for a class of ComfyUI's that fits the weights.
-        net, self.tae_kind = load_taehv_network(path)
+        codec = load_taehv(path)
+        net, self.tae_kind = codec.net, codec.kind
         self.first_stage_model = net.to(mm.vae_offload_device())
         self.device, self.output_device = mm.vae_device(), mm.intermediate_device()
         self.vae_dtype = next(net.parameters()).dtype

@@ -15,11 +15,9 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import BadInput, first_line, printable
-from .gone import COMMANDS as MOVED
-from .gone import GONE
 
 FIRST = ("demo", "generate", "report", "plan", "inspect", "doctor")
-HELPERS = {"again", "gone", "options", "shared"}
+HELPERS = {"again", "options", "shared"}
 NAMES = {one.name for one in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
 """The commands, in the order of the help: every file here that is no helper of the others."""
@@ -44,8 +42,6 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else list(args)
         # Behind a command's name, the options are that command's.
         own = takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words
-        if self._subparsers and words[:1] and words[0] in MOVED:
-            self.error(f"the command {words[0]} was taken out; use {MOVED[words[0]]}")
         self._check_names(own)
         self.short = () if "--help-all" in words else self.short
         return super().parse_known_args(words, namespace)
@@ -56,9 +52,6 @@ class Parser(argparse.ArgumentParser):
             if not name.startswith("--") or " " in name:
                 continue
             if not any(known.startswith(name) for known in self._option_string_actions):
-                instead = GONE.get(self.prog.rpartition(" ")[2], {}).get(name)
-                if instead:
-                    self.error(f"{name} was taken out; {instead}")
                 near = get_close_matches(name, self._option_string_actions, 1)
                 self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
 

@@ -184,7 +184,8 @@ def make(
     """Make a video as `generate` does, with its files, dtypes and prompts; return its folder and its report.
 
     `models`: a folder of them, or `pocket`. `preset`: fast, balanced, careful, or paper, the gate. `request`: other
-    fields of `VideoRequest`, such as `blocks=4, seed=7`. Where `out` has a video, the next free name is taken.
+    fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own. Where `out` has a video, the
+    next free name is taken.
     Raises `BadInput` for any unusable input, before a weight is read.
     """
     from ..devices.device import settled_threads
@@ -197,7 +198,7 @@ def make(
     options = parser.parse_args(EMBEDDED if embedded else [])
     options.prompt, options.models, options.output, options.words = prompt, Path(models), Path(out), ()
     size = {"width": options.width, "height": options.height}
-    wanted = VideoRequest(**{**size, **request}, router=router_preset(preset))
+    wanted = VideoRequest(**{**size, "router": router_preset(preset), **request})
     options.seeds, prompts = [wanted.seed], read_prompts(options, None)
     with settled_threads(embedded=embedded):
         batch = _batch(options, load_options(options, embedded=embedded), wanted, prompts)

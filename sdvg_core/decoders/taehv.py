@@ -49,7 +49,7 @@ class TaehvCodec:
         if channels_last:
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        self._net, self._name = net, name
+        self.net, self._name = net, name
         self._run_decoder = compiled(own_copy(run_half), compiler) if compiler else run_half
         weight = next(net.parameters())
         self.device, self.dtype = weight.device, weight.dtype
@@ -70,8 +70,8 @@ class TaehvCodec:
         for frame in latents.to(self.device, torch.float32).unbind(2):
             z = self._limited(frame)
             if memory is None:
-                memory = self._blank(self._net.decoder, z, len(z))
-            made, kept = self._run_decoder(self._net.decoder, z, memory, len(z))
+                memory = self._blank(self.net.decoder, z, len(z))
+            made, kept = self._run_decoder(self.net.decoder, z, memory, len(z))
             memory = tuple(on_its_own(entry, self._format) for entry in kept)
             pieces += made.split(len(z))
         assert memory is not None
@@ -87,7 +87,7 @@ class TaehvCodec:
         times at the end. So, unlike the Wan VAE's, a latent frame also shows what follows its last pixel frame.
         Raises `BadInput` if the clip's size does not fit, or the file has no encoder.
         """
-        encoder = self._net.encoder
+        encoder = self.net.encoder
         if encoder is None:
             raise BadInput(f"{self._name} has no encoder; {ADVICE}, or use the Wan 2.1 VAE")
         check_frames(frames, self.temporal_stride, self.spatial_stride)
@@ -130,15 +130,6 @@ def load_taehv(
     """
     file, net, known = open_taehv(path, kind)
     return TaehvCodec(_fill(net, file, device, dtype), kind=known, name=file.path.name, **options)
-
-
-def load_taehv_network(path: str | Path) -> tuple[Taehv, TaeKind]:
-    """Load a TAEHV's network alone, in float32, for a program that keeps it itself, and its kind by digest or name.
-
-    Raises `BadInput` as `load_taehv` does.
-    """
-    file, net, kind = open_taehv(path)
-    return _fill(net, file, "cpu", torch.float32), kind
 
 
 def taehv_from_weights(

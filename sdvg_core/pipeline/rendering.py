@@ -24,8 +24,11 @@ from .latents import STILL, save_latents
 from .loading import Models
 from .request import ResolvedRequest
 
-BEGINNINGS = ("continue_from", "start_image", "restyle")
-OF_CONTROL = ("control", "control_mask", "control_strength", "control_edge")
+BEGAN = (
+    *("continue_from", "start_image", "restyle", "strength", "colour_hold"),
+    *("control", "control_mask", "control_strength", "control_edge"),
+)
+"""What a report says of how a video began, and of what its blocks obeyed."""
 
 
 def render(
@@ -109,8 +112,7 @@ def _report(
 ) -> RunReport:
     """Return the report of a run. `more`: notes on what was used again."""
     request, texts = resolved.request, [condition.gate_text for _, condition in conditions.entries]
-    named = {name: getattr(request, name) for name in (*BEGINNINGS, *OF_CONTROL)}
-    named = {name: value.name if isinstance(value, Path) else value for name, value in named.items()}
+    began = {name: getattr(request, name) for name in BEGAN}
     return assemble_report(
         run,
         records,
@@ -118,8 +120,5 @@ def _report(
         fps=request.fps,
         versions=versions_on(loaded.parts.device),
         notes=(*resolved.notes, *notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes), *more),
-        **{name: named[name] for name in BEGINNINGS},
-        strength=request.strength,
-        colour_hold=request.colour_hold,
-        control={name: named[name] for name in OF_CONTROL},
+        began={name: value.name if isinstance(value, Path) else value for name, value in began.items()},
     )

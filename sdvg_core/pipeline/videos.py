@@ -21,21 +21,18 @@ from safetensors.torch import load, save
 from torch import Tensor
 from tqdm import tqdm
 
-from ..checkpoints.model_files import ModelFiles
 from ..devices.workers import Stop, spread
 from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blocks
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
-from ..text.prompts import one_prompt
 from .batch import Batch, Video, folder_in, needed_files, plan_videos
 from .headers import Headers, check_models
 from .identity import digest_of
 from .loading import load_models, plan_memory
-from .options import LoadOptions
 from .rendering import render
-from .request import ResolvedRequest, VideoRequest, resolve_files
+from .request import ResolvedRequest, resolve_files
 from .table import Row, VideoTable
 
 Task = tuple[Video, bytes]
@@ -66,19 +63,6 @@ class StopRequest:
             yield
         finally:
             signal.signal(signal.SIGINT, usual)
-
-
-def make_video(
-    files: ModelFiles, prompt: str, output: Path | str, request: VideoRequest, load: LoadOptions
-) -> RunReport:
-    """Make one video from a prompt; write video, latents, report and route picture into the folder `output`.
-
-    A video that is there is replaced. Raises `BadInput` for any unusable input, before a weight is read.
-    """
-    prompts, folder = (one_prompt(prompt),), Path(output)
-    batch = Batch(files=files, load=load, request=request, prompts=prompts, output=folder, overwrite=True)
-    ((_, report),) = make_videos(batch)
-    return report
 
 
 def make_videos(

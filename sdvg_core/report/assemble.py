@@ -24,6 +24,12 @@ JUDGE_NOTE = (
 )
 OF_RECOMPUTE = ("context_frames", "keep_first_frame")
 OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush", "context_memory")
+SAID_TOGETHER = {
+    "restyle": ("strength",),
+    "control": ("control_mask", "control_strength", "control_strengths", "control_edge"),
+    "colour_hold": (),
+}
+"""What a report says only of a video that has it, each with what it then says of it."""
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -104,18 +110,12 @@ def assemble_report(
     fps: float,
     versions: Mapping[str, str],
     notes: tuple[str, ...],
-    continue_from: str | None,
-    start_image: str | None,
-    restyle: str | None = None,
-    strength: str = "",
-    colour_hold: float = 0.0,
+    began: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
-    control: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name.
+    """Return the report of a run. `began`: what it started from and what its blocks obeyed, files by name.
 
     `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
-    `control`: what its blocks obeyed: the settings by name, `control` the file's.
     """
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
@@ -125,6 +125,7 @@ def assemble_report(
     first, last = run.spans[0].index, run.spans[-1].index
     shown = [(index + 1, run.condition_of(index)) for index in range(max(first - 1, 0), last + 1)]
     cuts = [at for (_, one), (at, other) in pairwise(shown) if other.cut and other is not one]
+    left_out = {name for of, more in SAID_TOGETHER.items() if not began.get(of) for name in (of, *more)}
     return RunReport(
         settings={
             "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
@@ -145,12 +146,8 @@ def assemble_report(
             **({"cuts": cuts} if cuts else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.spans[0].start,
-            "continue_from": continue_from,
-            "start_image": start_image,
             **({"kept": dict(kept)} if kept else {}),
-            **({"restyle": restyle, "strength": strength} if restyle else {}),
-            **({"colour_hold": colour_hold} if colour_hold else {}),
-            **(control if control and control["control"] else {}),
+            **{name: value for name, value in began.items() if name not in left_out},
         },
         versions=versions,
         blocks=tuple(records),

@@ -74,18 +74,6 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """Forward passes of either model, decodes of a block, and encodes of a single frame."""
-
-    drafter_denoising: int
-    drafter_context: int
-    target_denoising: int
-    target_context: int
-    decodes: int
-    encodes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """The inputs of a run, and what it did.
 
@@ -135,18 +123,18 @@ class RunReport:
         return {reason: counts[reason] for reason in Reason if counts[reason]}
 
     @property
-    def passes(self) -> Passes:
-        """Work of the run, including rejected drafts."""
+    def passes(self) -> dict[str, int]:
+        """Forward passes of either model, decodes of a block, encodes of a frame; those of rejected drafts too."""
         drafts = [record.draft for record in self.blocks if record.draft]
         targets = [record.target for record in self.blocks if record.target]
-        return Passes(
-            drafter_denoising=sum(work.denoising_passes for work in drafts),
-            drafter_context=sum(work.context_passes for work in drafts),
-            target_denoising=sum(work.denoising_passes for work in targets),
-            target_context=sum(work.context_passes for work in targets),
-            decodes=sum(record.decodes for record in self.blocks),
-            encodes=sum(work.encodes for work in drafts + targets),
-        )
+        return {
+            "drafter_denoising": sum(work.denoising_passes for work in drafts),
+            "drafter_context": sum(work.context_passes for work in drafts),
+            "target_denoising": sum(work.denoising_passes for work in targets),
+            "target_context": sum(work.context_passes for work in targets),
+            "decodes": sum(record.decodes for record in self.blocks),
+            "encodes": sum(work.encodes for work in drafts + targets),
+        }
 
     @property
     def seconds(self) -> Seconds:
@@ -199,7 +187,7 @@ class RunReport:
             **{name: getattr(tally, name) for name in (*counts, *rates)},
             "pixel_frames": self.pixel_frames,
             "reasons": {reason.name.lower(): count for reason, count in self.reasons.items()},
-            "passes": {name: getattr(self.passes, name) for name in Passes.__slots__},
+            "passes": self.passes,
             "seconds": seconds_to_dict(self.seconds),
             "speed_up": self.speed_up,
         }

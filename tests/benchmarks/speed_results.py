@@ -11,16 +11,13 @@ from benchmarks.measure import Sample
 from benchmarks.results import COLUMNS, SCHEMA, result_text, summarise_cases
 from benchmarks.variants import AS_PUBLISHED, parse_variant
 from sdvg_core.engine.records import Seconds
-from sdvg_core.report.run_report import Passes
 
 # Seconds of a video.
 PLAIN = {("ours", "target-only"): 96.0, ("ours", "anchor-only"): 30.0, ("ours", "r=1"): 48.0}
 
 
 def sample(*arrivals: float, decode: float = 0.0, peak: int | None = None) -> Sample:
-    none = dict.fromkeys(Passes.__slots__, 0)
-    parts = Seconds(decode=decode)
-    return Sample(arrivals=arrivals, parts=parts, passes=Passes(**none), pixel_frames=105, peak=peak)
+    return Sample(arrivals=arrivals, parts=Seconds(decode=decode), passes={}, pixel_frames=105, peak=peak)
 
 
 def result(seconds: Mapping[tuple[str, str], float] = PLAIN, **changes: Any) -> dict[str, Any]:

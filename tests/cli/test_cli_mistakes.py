@@ -10,7 +10,6 @@ from cli_runs import refused
 
 import sdvg_core
 from sdvg_core.cli import main, make_parser
-from sdvg_core.cli.gone import GONE
 from sdvg_core.cli.options import load_options, worker_devices
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
@@ -39,31 +38,6 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
     line = refused_by_the_parser(capsys, arguments)
     assert said in line
     assert line.endswith(f"see python -m sdvg_core {arguments[0]} --help")
-
-
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (
-            ["generate", "--target-window", "9"],
-            "--target-window was taken out; give --target-settings window=VALUE;",
-        ),
-        (["generate", "--quantile=0.1"], "--quantile was taken out; give it to --aggregation, such as"),
-        (["demo", "--fps", "8"], "--fps was taken out; generate --models pocket has it;"),
-        (["demo", "--handover", "2"], "--handover was taken out; generate --models pocket has it;"),
-        (["study", "--blocks", "3"], "the command study was taken out; use python3 dev.py study;"),
-        (["queue", "--help"], "the command queue was taken out; use the example in docs/headless.md;"),
-        (["plan", "--pcie", "8"], "--pcie was taken out; 20 GB per second is planned;"),
-    ],
-)
-def test_a_command_or_an_option_of_earlier_versions_is_refused_with_what_to_give_instead(capsys, arguments, said):
-    assert said in refused_by_the_parser(capsys, arguments)
-
-
-def test_no_option_is_both_there_and_taken_out():
-    """Catches an option that came back, or a command that has none of that name."""
-    for name, command in make_parser()._subparsers._group_actions[0].choices.items():
-        assert not GONE.get(name, {}).keys() & command._option_string_actions.keys()
 
 
 @pytest.mark.parametrize(

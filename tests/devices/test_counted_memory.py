@@ -73,8 +73,8 @@ def load(planned: Plan, models: Models, setup: Setup, card: Card) -> None:
         "drafter": models.drafter,
         "target": models.target,
         "scorer": models.scorer.model,
-        "vae": getattr(setup.codec, "_vae", None) or setup.codec._net,
-        "judge": setup.judge and setup.judge._net,
+        "vae": getattr(setup.codec, "_vae", None) or setup.codec.net,
+        "judge": setup.judge and setup.judge.net,
     }
     for role in planned.request.parts:
         for tensor in parts[role].state_dict().values():

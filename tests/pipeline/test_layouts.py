@@ -11,12 +11,13 @@ from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.cli import main
 from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
+from sdvg_core.pipeline.batch import Batch
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import digest_of, identify
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import ROUNDED, load_encoder, plan_memory
 from sdvg_core.pipeline.request import VideoRequest, resolve_files
-from sdvg_core.pipeline.videos import make_video
+from sdvg_core.pipeline.videos import make_videos
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.text.prompts import one_prompt
 
@@ -33,7 +34,8 @@ def planned(vram: float, **changes: object):
 
 def made(folder, **changes: object):
     load = replace(pocket_options(), **changes)
-    report = make_video(FILES, PROMPT, folder, REQUEST, load)
+    batch = Batch(files=FILES, load=load, request=REQUEST, prompts=(one_prompt(PROMPT),), output=folder)
+    ((_, report),) = make_videos(batch)
     return load_latents(folder / "latents.safetensors").latents, report
 
 

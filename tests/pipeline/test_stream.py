@@ -16,11 +16,13 @@ from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import loading, stream
+from sdvg_core.pipeline.batch import Batch
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.pipeline.request import ResolvedRequest, VideoRequest
 from sdvg_core.pipeline.stream import Busy, Streamer
-from sdvg_core.pipeline.videos import make_video
+from sdvg_core.pipeline.videos import make_videos
 from sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
+from sdvg_core.text.prompts import one_prompt
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
 REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, router=RouterConfig(policy="scripted", script="tar"))
@@ -51,7 +53,8 @@ def written_frames(
     seen: list[torch.Tensor] = []
     monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: seen.append(frames[0].movedim(1, -1)))
     monkeypatch.setattr(Mp4Writer, "__exit__", lambda *given: Path(given[0]._path).write_bytes(b""))
-    make_video(trained_set(), PROMPT, output, request, options)
+    prompts = (one_prompt(PROMPT),)
+    make_videos(Batch(files=trained_set(), load=options, request=request, prompts=prompts, output=output))
     return torch.cat(seen)
 
 
@@ -64,7 +67,7 @@ def written_frames(
     ],
     ids=["scored", "draft-only", "unscored"],
 )
-def test_a_stream_is_the_video_that_make_video_makes_bit_for_bit(streamer, tmp_path, monkeypatch, router):
+def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, tmp_path, monkeypatch, router):
     """Catches an engine with parts the video does not ask for, and frames in another layout."""
     request = replace(REQUEST, router=router)
     blocks = list(streamer.stream(request, PROMPT))

@@ -11,7 +11,7 @@ from sample_reports import of_every_reason, record
 
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import Decision, Reason
-from sdvg_core.report.progress import RouteBar, can_colour
+from sdvg_core.report.progress import RouteBar
 from sdvg_core.report.summary import block_line
 
 
@@ -95,7 +95,7 @@ def test_where_there_is_no_terminal_each_block_is_one_plain_line():
 def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line(monkeypatch):
     """Two passes a block; the time left is that of the passes so far, and the estimate grows with the blocks."""
     stream = Terminal()
-    bar = RouteBar(4, stream, colour=False)
+    bar = RouteBar(4, stream)
     now = bar._bar.start_t
     monkeypatch.setattr(bar._bar, "_time", lambda: now)
     for block in records()[:3]:
@@ -116,7 +116,7 @@ def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line(monkeypatc
 def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left():
     """Catches passes a block taken over all blocks: a resumed run would look nearly done."""
     stream = Terminal()
-    bar = RouteBar(6, stream, colour=False, steps=3)
+    bar = RouteBar(6, stream, steps=3)
     for earlier in records()[:3]:
         bar.block(replace(earlier, reused=True))
     bar.step("draft")
@@ -126,9 +126,3 @@ def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left():
     assert stream.screens[-1].startswith("Faar.. |")
     assert (bar._bar.n, bar._bar.total) == (2, 6), "two passes a block, two blocks to come"
     bar.close()
-
-
-def test_squares_are_shown_only_where_they_can_be():
-    assert can_colour(Terminal(), {})
-    assert not any(can_colour(Terminal(), of) for of in ({"NO_COLOR": "1"}, {"TERM": "dumb"}))
-    assert not any(can_colour(of, {}) for of in (Terminal("ascii"), Terminal(None), Terminal(tty=False)))
