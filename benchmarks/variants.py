@@ -38,8 +38,7 @@ from sdvg_core.plan.request import PlanRequest
 from .models import Models, codec_of, fast_codec
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
-# On the route `bail-out`, the target makes the rest after this many rejections in a row.
-BAIL_OUT_AFTER = 2
+BAIL_OUT_AFTER = 2  # rejections in a row, on the route `bail-out`
 ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
 
 
@@ -121,13 +120,9 @@ def parse_route(name: str, blocks: int) -> Route:
         raise BadInput(f"there is no route {name!r}; choose among {', '.join(fixed)}, r=N and first=M or first=M+K")
     if int(found[1]) >= blocks:
         raise BadInput(f"{name} rejects more than {blocks - 1} blocks, and the first is the target's; reject fewer")
-    remade = evenly(int(found[1]), blocks)
+    count = int(found[1])
+    remade = [1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count)]  # evenly spread
     return Route(name=name, policy="scripted", keeps=tuple(i > 0 and i not in remade for i in range(blocks)))
-
-
-def evenly(count: int, blocks: int) -> tuple[int, ...]:
-    """Return `count` of the blocks 1 to `blocks - 1`, evenly spread."""
-    return tuple(1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count))
 
 
 # --- ways to execute a route
