@@ -15,7 +15,7 @@ from ..sdvg_core.engine.outside import note_on
 from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
 from ..sdvg_core.engine.store import GIGABYTE
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.pipeline.request import NO_MODEL, TWO_STARTS
+from ..sdvg_core.pipeline.request import NO_MODEL, TWO_STARTS, VideoRequest
 from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of
@@ -26,6 +26,7 @@ from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
 STEP = 16  # of width and height in pixels
+OF_REQUEST = ("width", "height", "blocks", "seed", "directions", "takes", "drafter_context", "colour_hold")
 
 
 class SpeculativeSampler(io.ComfyNode):
@@ -134,15 +135,17 @@ class SpeculativeSampler(io.ComfyNode):
         kept_blocks="",
         **inputs,
     ) -> io.NodeOutput:
-        """Make the video. The other inputs have the names of a job's fields."""
+        """Make the video. The other inputs have the names of a request's fields, or of a job's."""
         context = get_executing_context()
-        inputs["directions"] = plain(inputs.get("directions"))
+        asked = {name: inputs.pop(name) for name in OF_REQUEST if name in inputs}
+        asked["directions"] = plain(asked.get("directions"))
         router = inputs["router"] = router_of(inputs["router"])
         own = () if router.config.part is None else (note_on("router", router.config.part),)
         stated = {"drafter": drafter_schedule, "target": target_schedule}
         stated = {role: schedule if one == BOTH else one for role, one in stated.items()}
         job = Job(
             **inputs,
+            request=VideoRequest(**asked),
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
             schedules={role: one for role, one in stated.items() if one != PRESET_SCHEDULE},
             reuse_bytes=int(reuse_gb * GIGABYTE),

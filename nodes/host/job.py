@@ -13,9 +13,9 @@ from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import ModelSet
-from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
 from ...sdvg_core.pipeline.headers import Headers, WanHeader
+from ...sdvg_core.pipeline.request import VideoRequest
 from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
 from .model import CONTROL, config_of, origin_of, preset_of
 from .vae import header_of
@@ -43,7 +43,8 @@ class Job:
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
     None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
     `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
-    `kept`: blocks of an earlier run that are given; `blocks`, `directions` and `takes` are then of those after them.
+    `request`: what its widgets say, without router and start. `kept`: blocks of an earlier run that are given; the
+    request is then of those after them.
     `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
     control. `prompt_id`, `signature`: of the prompt in API form, for the page.
     """
@@ -55,23 +56,16 @@ class Job:
     tae_kind: StatedKind = AUTO
     router: RouterValue
     prompts: tuple[PromptEntry, ...]
-    width: int
-    height: int
-    blocks: int
-    seed: int
+    request: VideoRequest
     schedules: Mapping[str, str] = field(default_factory=dict)
-    directions: str = ""
-    takes: str = ""
     reuse_bytes: int = 0
     notes: tuple[str, ...] = ()
-    drafter_context: DrafterContext = "committed"
     execution: Execution = field(default_factory=Execution)
     continue_from: dict[str, Any] | None = None
     start_image: Tensor | None = None
     start: StartValue | None = None
     kept: KeptBlocks | None = None
     until_block: int = 0
-    colour_hold: float = 0.0
     controlled: bool = False
     node_id: str | None = None
     workflow_id: str | None = None
@@ -183,13 +177,14 @@ def crop_note(job: Job) -> tuple[str, ...]:
     if job.start_image is None:
         return ()
     count, rows, columns = job.start_image.shape[:3]
-    left = cropped(job.start_image, job.width, job.height).shape
+    width, height = job.request.width, job.request.height
+    left = cropped(job.start_image, width, height).shape
     notes = []
     if count > 1:
         notes.append(f"The start image is a batch of {count}; the video starts from its first picture.")
     if left[1:3] != (rows, columns):
         sizes = f"from {columns} x {rows} to {left[2]} x {left[1]}"
         notes.append(
-            f"The start image was cropped at its centre {sizes}, the shape of the video of {job.width} x {job.height}."
+            f"The start image was cropped at its centre {sizes}, the shape of the video of {width} x {height}."
         )
     return tuple(notes)

@@ -75,7 +75,8 @@ def with_kept(job: Job, text: str) -> Job:
     kept = find_kept(text)
     if kept is None:
         return job
-    check_kept(kept, job.blocks, job.width, job.height)
+    request = job.request
+    check_kept(kept, request.blocks, request.width, request.height)
     if job.start is not None and job.start.strength:
         raise BadInput("no blocks of a restyled clip can be kept; make them again, or remove SDVG Start")
     path = _path(kept.digest)
@@ -83,17 +84,14 @@ def with_kept(job: Job, text: str) -> Job:
         path.parent.mkdir(parents=True, exist_ok=True)
         values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
         save_latents(path, kept.latents.clone(), values)
-    takes = read_takes(job.takes, job.blocks).items()
-    return replace(
-        job,
-        kept=kept,
-        continue_from=None,
-        start_image=None,
-        start=None,
-        blocks=job.blocks - kept.blocks,
-        directions=job.directions[kept.blocks :],
+    takes = read_takes(request.takes, request.blocks).items()
+    request = replace(
+        request,
+        blocks=request.blocks - kept.blocks,
+        directions=request.directions[kept.blocks :],
         takes=", ".join(f"{at + 1 - kept.blocks}:{take}" for at, take in takes if at >= kept.blocks),
     )
+    return replace(job, kept=kept, continue_from=None, start_image=None, start=None, request=request)
 
 
 def _path(digest: str) -> Path:

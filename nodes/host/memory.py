@@ -43,7 +43,7 @@ def plan_request(job: Job) -> PlanRequest:
     # The core knows one dtype for both models; if they differ, take the wider.
     dtype = max(map(compute_dtype, job.models.values()), key=lambda d: d.itemsize)
     request = replace(
-        cost_request(job.headers, job.width, job.height, job.blocks),
+        cost_request(job.headers, job.request.width, job.request.height, job.request.blocks),
         dtype=dtype_name(dtype),
         vae_dtype=dtype_name(job.vae.vae_dtype),
         execution=job.execution,

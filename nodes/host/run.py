@@ -22,7 +22,7 @@ from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
 from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.learned import route_prompts
-from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
+from ...sdvg_core.pipeline.request import ResolvedRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
@@ -86,11 +86,11 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     conditions = read_conditions(job.prompts, channels, scored=resolved.plan.models_needed.scorer)
     progress = NodeProgress(
         job.node_id,
-        before + job.blocks,
+        before + resolved.request.blocks,
         _most_steps(job.presets.values()),
         workflow_id=job.workflow_id,
-        directions=asked.directions,
-        takes=asked.takes,
+        directions=asked.request.directions,
+        takes=asked.request.takes,
         fps=resolved.request.fps,
         given=before,
         until=job.until_block,
@@ -102,7 +102,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     )
     memory = memory_of(job)
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
-    image = (job.width, job.height, resolved.plan.spans[-1].stop)
+    image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     shown = (*job.notes, *of_texts, *of_start, *resolved.notes, *memory.plan, *of_image)
     notes = (*(note for role in job.models for note in ineffective[role]), *shown)
@@ -115,8 +115,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         run = _plan(job, resolved, conditions, memory, progress)
         try:
             frames, latents, records = _make(run, progress)
-            made = (latents, run.spans[: len(records)], before, job.width, job.height, resolved.plan.still)
-            progress.digests = remember(*made) if records else []
+            sizes = resolved.width, resolved.height, resolved.plan.still
+            progress.digests = remember(latents, run.spans[: len(records)], before, *sizes) if records else []
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
         report = _report(job, resolved, run, conditions, records, (*notes, *memory.found(), *store_notes()))
@@ -147,25 +147,14 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 def resolve(job: Job) -> ResolvedRequest:
     """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
     headers, usual = job.headers, job.start.strength if job.start and job.restyles else USUAL
-    request = VideoRequest(
-        blocks=job.blocks,
-        seed=job.seed,
-        width=job.width,
-        height=job.height,
-        drafter_context=job.drafter_context,
-        router=job.router.config,
-        budget=job.router.budget,
-        directions=job.directions,
-        takes=job.takes,
-        strength=strength_of(usual, strengths_of(job.prompts), restyles=job.restyles),
-        colour_hold=job.colour_hold,
-    )
+    strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
+    request = replace(job.request, router=job.router.config, budget=job.router.budget, strength=strength)
     prompt, controls = job.prompts[0], ()
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
     if job.models and job.controlled:
-        size = (job.height // ComfyCodec.spatial_stride, job.width // ComfyCodec.spatial_stride)
+        size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)
         controls = read_controls(prompt.conditioning, job.main.model.process_latent_in, *size)
     still = job.kept.still if job.kept else still_in(job.continue_from or {})
     decide = partial(

@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from random_set import write_random_set
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.sampler import OF_REQUEST
 from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue, load_host_scorer
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
@@ -80,16 +82,18 @@ def make_job(
         "height": size[1],
         "blocks": len(script),
         "seed": 1,
-        "drafter_context": "committed",
-        "continue_from": None,
-        "start_image": None,
-        "node_id": None,
-        "workflow_id": None,
         **changes,
-        "execution": Execution(kv_dtype=changes.get("kv_dtype", "auto")),
+        "execution": Execution(kv_dtype=changes.pop("kv_dtype", "auto")),
     }
-    settings = {name: value for name, value in settings.items() if name != "kv_dtype"}
-    return Job(drafter=parts.drafter, target=parts.target, vae=parts.vae, **settings)
+    settings.pop("kv_dtype", None)
+    asked = VideoRequest(**{name: settings.pop(name) for name in OF_REQUEST if name in settings})
+    return Job(drafter=parts.drafter, target=parts.target, vae=parts.vae, request=asked, **settings)
+
+
+def with_inputs(job: Job, **changes: Any) -> Job:
+    """Return a job with other inputs of the node."""
+    asked = {name: changes.pop(name) for name in OF_REQUEST if name in changes}
+    return replace(job, request=replace(job.request, **asked), **changes)
 
 
 def video_of(job: Job) -> Video:

@@ -25,6 +25,7 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
 
@@ -155,8 +156,8 @@ def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_i
     assert (small.model_dtype(), origin_of(small).notes) == (torch.float8_e4m3fn, ("chosen",))
     assert asked[0][1:] == (preset, "target")
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(made.vae)))
-    size = {"width": 64, "height": 64, "blocks": 1, "seed": 0}
-    job = Job(target=whole, vae=vae, router=RouterValue(RouterConfig(), None), prompts=(), **size)
+    router = RouterValue(RouterConfig(), None)
+    job = Job(target=whole, vae=vae, router=router, prompts=(), request=VideoRequest(blocks=1))
     keys = [identify(replace(job, target=model)).target for model in (whole, small)]
     assert keys[0] != keys[1]
     assert load_checkpoint(path, DEFAULT, preset).model_dtype() == whole.model_dtype() != small.model_dtype()

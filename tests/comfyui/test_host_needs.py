@@ -36,6 +36,7 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
 from sdvg_pack.sdvg_core.plan import sizes
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
@@ -106,8 +107,9 @@ def real_pair() -> tuple[ModelPatcher, ModelPatcher]:
 def real_request(pair: Any, dtype: torch.dtype = torch.float16, **changes: Any) -> PlanRequest:
     drafter, target = pair
     router, prompts = RouterValue(RouterConfig(), SCORER), (PromptEntry(0, None, ""),)
-    given = {"vae": EmptyVae(dtype), "router": router, "prompts": prompts, "seed": 0, **changes}
-    return plan_request(Job(drafter=drafter, target=target, width=832, height=480, blocks=9, **given))
+    given = {"vae": EmptyVae(dtype), "router": router, "prompts": prompts, **changes}
+    request = VideoRequest(width=832, height=480, blocks=9)
+    return plan_request(Job(drafter=drafter, target=target, request=request, **given))
 
 
 # --- the same numbers

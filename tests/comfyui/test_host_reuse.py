@@ -12,7 +12,7 @@ import comfy.model_management
 import pytest
 import torch
 from host_clip import with_lora
-from host_run import Parts, load_parts, make_job, same_video, video_of
+from host_run import Parts, load_parts, make_job, same_video, video_of, with_inputs
 from sdvg_pack.nodes.host import reuse, run
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
@@ -90,7 +90,7 @@ def test_the_same_run_again_makes_nothing_and_shows_the_same_video(
 def test_a_changed_job_makes_what_a_run_from_nothing_makes(
     after_a_run: None, parts: Parts, change: dict[str, Any], unchanged: int | None
 ) -> None:
-    changed_job = replace(scored(parts, middle_tau(parts)), **change)
+    changed_job = with_inputs(scored(parts, middle_tau(parts)), **change)
     again = video_of(changed_job)
     if unchanged is not None:
         assert sum(one.reused for one in again[2].blocks) >= unchanged
@@ -102,7 +102,7 @@ def test_a_changed_job_makes_what_a_run_from_nothing_makes(
 def test_a_whole_colour_hold_leaves_no_drift_and_the_report_states_it(parts: Parts) -> None:
     """Catches: an input of the node that reaches neither the models nor the report."""
     job = scored(parts, middle_tau(parts))
-    plain, held = video_of(job)[2], video_of(replace(job, colour_hold=1.0))[2]
+    plain, held = video_of(job)[2], video_of(with_inputs(job, colour_hold=1.0))[2]
     assert max(block.drift for block in held.blocks if block.drift is not None) < 1e-3
     assert min(block.drift for block in plain.blocks if block.drift is not None) > 1e-2
     assert ("colour_hold" in plain.settings, held.settings["colour_hold"]) == (False, 1.0)
@@ -178,11 +178,11 @@ def test_the_last_block_again_decodes_one_where_its_state_is_kept(
     parts: Parts, reuse_gb: float, decodes: list[int]
 ) -> None:
     """Catches: a VAE state that does not come back bit for bit, or the frames of another run."""
-    job = replace(scored(parts, -3.0, count=4), reuse_bytes=int(reuse_gb * GIGABYTE), directions="tddd")
+    job = with_inputs(scored(parts, -3.0, count=4), reuse_bytes=int(reuse_gb * GIGABYTE), directions="tddd")
     video_of(job)
-    again = video_of(replace(job, directions="tddt"))
+    again = video_of(with_inputs(job, directions="tddt"))
     assert [block.decodes for block in again[2].blocks] == decodes
-    assert same_video(again, alone(replace(job, directions="tddt")))
+    assert same_video(again, alone(with_inputs(job, directions="tddt")))
 
 
 def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts) -> None:
@@ -190,7 +190,7 @@ def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts)
     video_of(job)
     used = reuse._STORE.bytes
     limit = used + used // 2
-    report = video_of(replace(job, seed=7, reuse_bytes=limit))[2]
+    report = video_of(with_inputs(job, seed=7, reuse_bytes=limit))[2]
     assert reuse._STORE.bytes <= limit
     assert "results of the oldest runs were dropped" in " ".join(report.notes)
     video_of(replace(job, reuse_bytes=0))

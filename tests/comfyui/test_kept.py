@@ -9,7 +9,7 @@ from pathlib import Path
 import folder_paths
 import pytest
 import torch
-from host_run import Parts, make_job, video_of
+from host_run import Parts, make_job, video_of, with_inputs
 from sdvg_pack.nodes.host import kept as store
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
@@ -54,7 +54,7 @@ def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts: Parts
 def test_kept_blocks_stay_whatever_else_changes(parts: Parts) -> None:
     """And the directions and takes of the others are theirs: block 6 has its own second take."""
     text, _, latents = kept_from(parts)
-    changed = replace(make_job(parts, prompt=3), seed=77, takes="2:3, 6:2", directions="dddd.t...")
+    changed = with_inputs(make_job(parts, prompt=3), seed=77, takes="2:3, 6:2", directions="dddd.t...")
     made = run_job(changed, text)
     frames = 3 * KEEP
     assert torch.equal(made[1]["samples"][:, :, :frames], latents[:, :, :frames])
@@ -92,7 +92,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_runs(
     with pytest.raises(BadInput, match=sentence):
         SpeculativeSampler.validate_inputs(drafter=None, **size, kept_blocks=text or named)
     with pytest.raises(BadInput, match=sentence):
-        run_job(replace(make_job(parts), **change), text or named)
+        run_job(with_inputs(make_job(parts), **change), text or named)
 
 
 def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts: Parts) -> None:

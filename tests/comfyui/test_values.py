@@ -21,6 +21,7 @@ from sdvg_pack.nodes.sampler import SpeculativeSampler, plain
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
 
 pytestmark = pytest.mark.comfyui
 
@@ -121,8 +122,8 @@ def test_directions_are_taken_as_people_type_them() -> None:
 
 def test_a_batch_as_start_image_is_told() -> None:
     """Only its first picture is used. Catches the note of the crop in its place."""
-    size = {"width": 32, "height": 32, "blocks": 1, "seed": 0}
-    job = Job(vae=None, router=RouterValue(RouterConfig(), None), prompts=(), **size)
+    request = VideoRequest(width=32, height=32, blocks=1)
+    job = Job(vae=None, router=RouterValue(RouterConfig(), None), prompts=(), request=request)
     batch, cropped = (replace(job, start_image=torch.zeros(2, 32, wide, 3)) for wide in (32, 64))
     told = "The start image is a batch of 2; the video starts from its first picture."
     assert crop_note(batch) == (told,)
