@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
-from ..errors import BadInput
+from ..errors import BadInput, why
 from ..pipeline.options import LoadOptions, ModelOptions
 from . import DEFAULT_PROMPT as DEFAULT_PROMPT
 from . import POCKET as POCKET
@@ -63,8 +63,12 @@ def pocket_options() -> LoadOptions:
 
 
 def manifest() -> dict[str, Any]:
-    """Return hashes, sizes and measurements of the embedded models."""
-    found: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+    """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if they cannot be read."""
+    try:
+        found: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        fault = f"manifest.json of the embedded models cannot be read ({why(error)})"
+        raise BadInput(f"{fault}; install the package again") from error
     return found
 
 

@@ -35,3 +35,11 @@ def test_a_damaged_or_missing_file_is_named(folder, role):
     path.unlink()
     with pytest.raises(BadInput, match=f"{path.name}, .*, is missing"):
         embedded.trained_set()
+
+
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_set_without_its_manifest_is_refused(folder, text):
+    path = folder / "manifest.json"
+    path.unlink() if text is None else path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInput, match=r"manifest\.json of the embedded models cannot be read"):
+        embedded.trained_set()
