@@ -3,7 +3,6 @@
 import io
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,23 +10,13 @@ from sample_reports import of_every_reason, record
 
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import Decision, Reason
-from sdvg_core.report.progress import RouteBar, can_colour
+from sdvg_core.report.progress import RouteBar
 from sdvg_core.report.summary import block_line
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal of some encoding."""
-
-    def __init__(self, encoding: str | None = "utf-8", tty: bool = True) -> None:
-        super().__init__()
-        self._encoding, self._tty = encoding, tty
-
-    @property
-    def encoding(self) -> str | None:  # type: ignore[override]
-        return self._encoding
-
     def isatty(self) -> bool:
-        return self._tty
+        return True
 
     @property
     def screens(self) -> list[str]:
@@ -40,10 +29,8 @@ def records() -> list[BlockRecord]:
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch) -> Iterator[None]:
-    for name in ("NO_COLOR", "TERM", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    return
+def usual_width(monkeypatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 LINES = [
@@ -83,7 +70,7 @@ def test_a_near_miss_is_shown_with_the_digits_it_takes(score, threshold, shown):
 
 def test_where_there_is_no_terminal_each_block_is_one_plain_line():
     """Every kind of decision has its sentence."""
-    stream = Terminal(tty=False)
+    stream = io.StringIO()
     bar = RouteBar(15, stream)
     for block in records():
         bar.step("draft")
@@ -95,7 +82,7 @@ def test_where_there_is_no_terminal_each_block_is_one_plain_line():
 def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line(monkeypatch):
     """Two passes a block; the time left is that of the passes so far, and the estimate grows with the blocks."""
     stream = Terminal()
-    bar = RouteBar(4, stream, colour=False)
+    bar = RouteBar(4, stream)
     now = bar._bar.start_t
     monkeypatch.setattr(bar._bar, "_time", lambda: now)
     for block in records()[:3]:
@@ -116,7 +103,7 @@ def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line(monkeypatc
 def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left():
     """Catches passes a block taken over all blocks: a resumed run would look nearly done."""
     stream = Terminal()
-    bar = RouteBar(6, stream, colour=False, steps=3)
+    bar = RouteBar(6, stream, steps=3)
     for earlier in records()[:3]:
         bar.block(replace(earlier, reused=True))
     bar.step("draft")
@@ -126,9 +113,3 @@ def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left():
     assert stream.screens[-1].startswith("Faar.. |")
     assert (bar._bar.n, bar._bar.total) == (2, 6), "two passes a block, two blocks to come"
     bar.close()
-
-
-def test_squares_are_shown_only_where_they_can_be():
-    assert can_colour(Terminal(), {})
-    assert not any(can_colour(Terminal(), of) for of in ({"NO_COLOR": "1"}, {"TERM": "dumb"}))
-    assert not any(can_colour(of, {}) for of in (Terminal("ascii"), Terminal(None), Terminal(tty=False)))
