@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import latents, refused, report
+from cli_runs import latents, options, refused, report
 from PIL import Image
 from safetensors.torch import save_file
 from tiny import random_module
@@ -177,19 +177,7 @@ def test_modules_are_found_in_the_folder_of_models_by_their_names(modules, clip,
     folder.mkdir(parents=True)
     for role, size in (("drafter", "1_3B"), ("target", "14B")):
         shutil.copy(modules[role], folder / f"Wan2_1-VACE_module_{size}_bf16.safetensors")
-    files = [
-        part
-        for role in ("drafter", "target", "vae", "reward")
-        for part in (f"--{role}", str(getattr(trained_set(), role)))
-    ]
-    files += [
-        "--text-encoder",
-        str(trained_set().text_encoder),
-        *EMBEDDED,
-        *ROUTE,
-        "--models",
-        str(tmp_path / "models"),
-    ]
+    asked = [*options(trained_set()), *EMBEDDED, *ROUTE, "--models", str(tmp_path / "models"), "--blocks", "2"]
     control = ["--control", str(clip / "depth.mp4"), "--output", str(tmp_path / "out")]
-    assert main(["generate", "--prompt", PROMPT, "--blocks", "2", *files, *control]) == 0
+    assert main([*asked, "--prompt", PROMPT, *control]) == 0
     assert report(tmp_path / "out")["settings"]["control"] == "depth.mp4"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -139,7 +138,7 @@ def test_blocks_are_used_again_only_with_the_same_clip_and_strength(clip, tmp_pa
     for name, strength, reused in (("two", "medium", True), ("three", "strong", False)):
         more = ["--strength", strength, "--reuse", str(tmp_path / "one"), "--output", str(tmp_path / name)]
         assert main([*BASE, PROMPT, *words, *more]) == 0
-        [block] = json.loads((tmp_path / name / "report.json").read_text())["blocks"]
+        [block] = report(tmp_path / name)["blocks"]
         assert block["reused"] is reused
 
 
