@@ -101,16 +101,11 @@ def test_every_setting_is_told_of_below():
     assert {f.name for f in fields(ModelOptions)} == {*MODEL, "weights"}  # the state dict: see test_which_weights
 
 
-@pytest.mark.parametrize("name", LOAD)
-def test_what_follows_from_a_setting_of_the_load_has_another_key(files, elsewhere, name):
-    value, parts = LOAD[name]
-    assert changed_parts(files, usual(), usual(**{name: value})) == parts
-
-
-@pytest.mark.parametrize("name", EXECUTION)
-def test_what_follows_from_a_setting_of_the_execution_has_another_key(files, elsewhere, name):
-    value, parts = EXECUTION[name]
-    assert changed_parts(files, usual(), usual(execution=Execution(**{name: value}))) == parts
+@pytest.mark.parametrize("name", [*LOAD, *EXECUTION])
+def test_what_follows_from_a_setting_of_load_or_execution_has_another_key(files, elsewhere, name):
+    value, parts = (LOAD | EXECUTION)[name]
+    change = {"execution": Execution(**{name: value})} if name in EXECUTION else {name: value}
+    assert changed_parts(files, usual(), usual(**change)) == parts
 
 
 @pytest.mark.parametrize("role", ["drafter", "target"])

@@ -267,14 +267,12 @@ def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(files
 # --- stopped
 
 
-@pytest.mark.parametrize(
-    "more", [pytest.param([], marks=pytest.mark.heavy), ["--tau", "9"]], ids=["the same request", "another tau"]
-)
-def test_a_run_that_was_killed_can_be_re_used(base, tmp_path, more):
+def test_a_run_that_was_killed_can_be_re_used(base, tmp_path):
     stopped(tmp_path / "killed", base, 3)
-    again = made(tmp_path / "again", [*base, *more, "--reuse", str(tmp_path / "killed")])
-    same(again, made(tmp_path / "nothing", [*base, *more]))
-    assert reused(again) == (2 if more else 3)
+    more = [*base, "--tau", "9"]
+    again = made(tmp_path / "again", [*more, "--reuse", str(tmp_path / "killed")])
+    same(again, made(tmp_path / "nothing", more))
+    assert reused(again) == 2
     assert len(unfinished_blocks(tmp_path / "killed")) == 3, "it can still be resumed"
 
 
@@ -443,7 +441,6 @@ def test_of_a_damaged_file_alone_nothing_is_made(base, earlier, tmp_path, capsys
 
 
 WRONG = {
-    "NaN": lambda tensor: tensor * float("nan"),
     "fewer channels": lambda tensor: tensor[:, :, :8] if tensor.dim() == 6 else tensor,
     "fewer scores": lambda tensor: tensor[:, :3] if tensor.dim() == 2 else tensor,
 }
@@ -455,9 +452,7 @@ def test_results_that_nothing_can_be_made_of_are_refused_or_made_again(base, ear
     folder = tampered(earlier[0], tmp_path / "wrong", WRONG[wrong])
     arguments = [*base, "--reuse", str(folder), "--output", str(tmp_path / "out")]
     if main(arguments) == 0:
-        again = made(tmp_path / "out", arguments)
-        same(again, earlier[1])
-        assert wrong != "NaN" or reused(again) == 0
+        same(made(tmp_path / "out", arguments), earlier[1])
     else:
         assert not (tmp_path / "out").exists()
 
