@@ -114,3 +114,10 @@ def test_what_follows_from_a_setting_of_one_model_has_another_key(files, elsewhe
     plain = ROLLING if name in WITH_A_WINDOW else ModelOptions(preset="self-forcing-1.3b")
     one, other = (usual(**{role: model}) for model in (plain, replace(plain, **{name: MODEL[name]})))
     assert changed_parts(files, one, other) == {role}
+
+
+@pytest.mark.parametrize("role", [field.name for field in fields(ModelFiles) if field.name != "controls"])
+def test_another_file_of_any_kind_is_another_request(files, role):
+    other = replace(files, **{role: files.reward if role == "target" else files.target})
+    one, two = (identify(of, usual(), VideoRequest(), one_prompt("a ball")) for of in (files, other))
+    assert {name for name in one if one[name] != two[name]} == {role.replace("_", " ")}

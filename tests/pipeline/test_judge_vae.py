@@ -7,7 +7,7 @@ from typing import Any
 import av
 import pytest
 import torch
-from cli_runs import SMALL, generate, latents, refused, report
+from cli_runs import generate, latents, refused, report
 from cli_runs import options as files_of
 from safetensors.torch import load_file, save_file
 
@@ -88,24 +88,6 @@ def test_a_judge_that_nobody_asks_is_not_loaded(files, tae, tmp_path):
     assert generate(options(files), tmp_path / "first", "--preset", "fast", *video) == 0
     assert report(tmp_path / "first")["settings"]["judge"] is None
     assert generate(options(files), tmp_path / "paper", *video) == 2
-
-
-@pytest.mark.heavy
-def test_a_video_is_taken_up_again_with_the_judge_and_not_without_it(files, tae, tmp_path, capsys, monkeypatch):
-    base, folder = options(files), tmp_path / "video"
-    judged = [*SCRIPT, "--judge-vae", str(tae)]
-    assert generate(base, tmp_path / "whole", *judged) == 0
-
-    def stopped(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(rendering, "save_latents", stopped)
-    assert generate(base, folder, *judged) == 130
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert "judge vae" in refused(capsys, [*base, *SMALL, "--output", str(folder), *SCRIPT, "--resume"])
-    assert generate(base, folder, *judged, "--resume") == 0
-    assert torch.equal(latents(folder), latents(tmp_path / "whole"))
 
 
 @pytest.mark.heavy
