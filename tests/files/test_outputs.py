@@ -38,9 +38,12 @@ def write_all(staging: Staging, text: str) -> None:
         path.write_text(text)
 
 
-def stopped_run(folder: Path, kind: type[BaseException]) -> None:
+def stopped_run(folder: Path, kind: type[BaseException], *, blocks: bool = False) -> None:
+    """Stop a video, after a block or before."""
     with staged_outputs(folder, ASKED) as staging:
         staging.path(VIDEO).write_text("half")
+        if blocks:
+            (staging.path(BLOCKS) / BLOCK).write_text("a block")
         raise kind
 
 
@@ -139,16 +142,9 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path):
     assert files(tmp_path) == {"mine.txt": "mine"}
 
 
-def stopped_video(folder: Path, request: dict[str, dict[str, str]] = ASKED) -> None:
-    """Stop a video after a block."""
-    with suppress(ZeroDivisionError), staged_outputs(folder, request) as staging:
-        (staging.path(BLOCKS) / BLOCK).write_text("a block")
-        staging.path(VIDEO).write_text("half")
-        raise ZeroDivisionError
-
-
 def test_committed_blocks_survive_for_the_same_request_alone(tmp_path):
-    stopped_video(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        stopped_run(tmp_path, ZeroDivisionError, blocks=True)
     assert [path.read_text() for path in unfinished_blocks(tmp_path)] == ["a block"]
     assert names(tmp_path / UNFINISHED) == [BLOCKS, "request.json"]
     for request, kept in ((ASKED, 1), ({"request": {"seed": "7"}}, 0)):
@@ -170,7 +166,8 @@ def test_what_a_video_left_that_was_killed_before_its_first_block_is_removed(tmp
 
 @pytest.mark.parametrize("there", ["file", "folder", "link"])
 def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, there):
-    stopped_video(tmp_path / "elsewhere")
+    with pytest.raises(ZeroDivisionError):
+        stopped_run(tmp_path / "elsewhere", ZeroDivisionError, blocks=True)
     (tmp_path / "out").mkdir()
     work = tmp_path / "out" / UNFINISHED
     if there == "file":

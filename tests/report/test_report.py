@@ -91,6 +91,12 @@ def test_target_only_would_also_make_the_steps_that_were_handed_over():
     assert seconds == pytest.approx(2 * SECONDS.target + TARGET.context_seconds + SECONDS.decode / half.decodes)
 
 
+def put(data: Any, where: tuple[Any, ...], field: str, value: object) -> None:
+    for step in where:
+        data = data[step]
+    data[field] = value
+
+
 @pytest.mark.parametrize(
     "where, field, value",
     [
@@ -106,10 +112,7 @@ def test_the_schema_refuses_what_no_run_can_have_done(where, field, value):
     data = report((*of_every_reason(), *of_a_router())).as_dict()
     jsonschema.validate(data, SCHEMA)
     assert SCHEMA["$defs"]["reason"]["enum"] == [reason.name.lower() for reason in Reason]
-    inner: Any = data
-    for step in where:
-        inner = inner[step]
-    inner[field] = value
+    put(data, where, field, value)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, SCHEMA)
 
@@ -165,10 +168,7 @@ def test_a_report_from_before_there_were_takes_is_read_as_one_of_first_takes():
 )
 def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(where, field, value, sentence):
     data = report(of_every_reason()).as_dict()
-    inner: Any = data
-    for step in where:
-        inner = inner[step]
-    inner[field] = value
+    put(data, where, field, value)
     with pytest.raises(BadInput, match=sentence):
         report_from_dict(data)
 
