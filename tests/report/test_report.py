@@ -17,7 +17,7 @@ from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.engine.types import Work
 from sdvg_core.errors import BadInput
 from sdvg_core.report.run_report import Tally, predict_target_only, read_report, report_from_dict
-from sdvg_core.report.summary import speedup_known, summarise
+from sdvg_core.report.summary import route_in_words, speedup_known, summarise
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
@@ -199,6 +199,8 @@ def test_the_summary_says_what_happened_by_both_conventions():
         "2.00x as fast as target-only (330.0 s, measured)",
         "A note.",
     ]
+    unscored = "kept unscored 8, 12; target without draft 9, 13; bailed out 7"
+    assert route_in_words(run) == f"forced 1; kept 2-3, 10, 14; remade 4-6, 11, 15; {unscored}"
 
 
 @pytest.mark.parametrize(
