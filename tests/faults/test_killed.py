@@ -55,29 +55,22 @@ def kill(arguments: list[str], place: str, name: str, number: int) -> None:
 
 
 # Where it is killed, and how many blocks are then kept.
-POINTS = [
-    pytest.param("sdvg_core.causal_wan.generator", "denoise_pass", 5, 3, id="in a pass of block 4"),
-    pytest.param(
-        "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.exhaustive
-    ),
-    pytest.param(
-        "sdvg_core.pipeline.blocks", "write_block", 3, 2, id="half a block written", marks=pytest.mark.exhaustive
-    ),
-    pytest.param(
-        "sdvg_core.pipeline.rendering",
-        "save_latents",
-        1,
-        5,
-        id="half the latents written",
-        marks=pytest.mark.exhaustive,
-    ),
-    pytest.param("pathlib:Path", "replace", 7, 5, id="the first file moved", marks=pytest.mark.exhaustive),
-    pytest.param("pathlib:Path", "replace", 10, 0, id="all moved but the report"),
-]
+PASS, MOVE = ("sdvg_core.causal_wan.generator", "denoise_pass"), ("pathlib:Path", "replace")
+POINTS = {
+    "in a pass of block 4": (*PASS, 5, 3),
+    "all moved but the report": (*MOVE, 10, 0),
+    "before any block": (*PASS, 1, 0),
+    "half a block written": ("sdvg_core.pipeline.blocks", "write_block", 3, 2),
+    "half the latents written": ("sdvg_core.pipeline.rendering", "save_latents", 1, 5),
+    "the first file moved": (*MOVE, 7, 5),
+}
+MARKS = [pytest.mark.heavy] * 2 + [pytest.mark.exhaustive] * 4
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("place, name, number, kept", POINTS)
+@pytest.mark.parametrize(
+    "place, name, number, kept",
+    [pytest.param(*POINTS[name], id=name, marks=mark) for name, mark in zip(POINTS, MARKS, strict=True)],
+)
 def test_a_run_that_was_killed_goes_on_to_the_same_video(files, whole, tmp_path, place, name, number, kept):
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     kill([*arguments, "--output", str(folder)], place, name, number)
