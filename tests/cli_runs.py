@@ -26,6 +26,14 @@ def options(files: ModelFiles) -> list[str]:
     return ["generate", *named, *presets]
 
 
+def without(base: list[str], *roles: str) -> list[str]:
+    kept = list(base)
+    for role in roles:
+        at = kept.index(f"--{role}")
+        del kept[at : at + 2]
+    return kept
+
+
 def generate(base: list[str], output: Path, *more: str) -> int:
     return main([*base, *SMALL, "--output", str(output), *more])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import latents, options, refused, report
+from cli_runs import latents, options, refused, report, without
 from PIL import Image
 from safetensors.torch import save_file
 from tiny import random_module
@@ -114,9 +114,7 @@ def test_what_the_mask_keeps_comes_back_pixel_for_pixel(start, words, clip, tmp_
 
 
 def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, tmp_path):
-    at = words.index("--blocks")
-    short = [*words[:at], *words[at + 2 :]]
-    assert main([*short, "--output", str(tmp_path / "out")]) == 0
+    assert main([*without(words, "blocks"), "--output", str(tmp_path / "out")]) == 0
     assert len(report(tmp_path / "out")["blocks"]) == 2
 
 

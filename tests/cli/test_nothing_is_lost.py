@@ -177,7 +177,7 @@ def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_fol
     assert generate(base, out, *listed(tmp_path, "a ball", "a cube", "a star")) == 0
     assert names(out) == ["0001", "0002", "0003", "videos.csv", "videos.jsonl"]
     before = contents(out)
-    assert {name.removeprefix("0001/"): data for name, data in before.items() if name.startswith("0001/")} == first
+    assert contents(out / "0001") == first
     for prompts in (("a cone", "a cube", "a star"), ("a ball", "a cube", "a star"), ("a ball", "a cube")):
         assert generate(base, out, *listed(tmp_path, *prompts)) == 0
     assert contents(out) == before

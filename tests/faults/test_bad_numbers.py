@@ -3,6 +3,7 @@
 import math
 import shutil
 from dataclasses import replace
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -52,18 +53,11 @@ def fails(engine: Any, router: RouterConfig, sentence: str, condition_of: Any = 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
 def test_bad_latents_of_any_block_stop_the_run_and_name_block_and_model(policy, bad):
-    for at in BLOCKS:
+    target, drafter = RouterConfig(policy="always-target"), RouterConfig(policy="always-draft", forced_blocks=0)
+    for at, (model, router) in product(BLOCKS, (("target", target), ("drafter", drafter))):
         engine = make_engine(policy)
-        spoil_model(engine, "target", at, BAD[bad])
-        fails(
-            engine,
-            RouterConfig(policy="always-target"),
-            f"block {at + 1} has NaN or infinity in its target latents",
-        )
-        engine = make_engine(policy)
-        spoil_model(engine, "drafter", at, BAD[bad])
-        router = RouterConfig(policy="always-draft", forced_blocks=0)
-        fails(engine, router, f"block {at + 1} has NaN or infinity in its drafter latents")
+        spoil_model(engine, model, at, BAD[bad])
+        fails(engine, router, f"block {at + 1} has NaN or infinity in its {model} latents")
 
 
 @pytest.mark.parametrize("bad", BAD)

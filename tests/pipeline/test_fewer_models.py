@@ -3,18 +3,10 @@
 from unittest.mock import patch
 
 import pytest
-from cli_runs import refused
+from cli_runs import refused, without
 from reuse_folders import made, reused, same
 
 from sdvg_core.pipeline import loading
-
-
-def without(base: list[str], *roles: str) -> list[str]:
-    kept = list(base)
-    for role in roles:
-        at = kept.index(f"--{role}")
-        del kept[at : at + 2]
-    return kept
 
 
 def test_always_draft_needs_no_target_and_no_reward_model(base, tmp_path):

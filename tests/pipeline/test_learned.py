@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_runs import generate, latents, options, refused, report
+from cli_runs import generate, latents, options, refused, report, without
 from learned_routes import SHAPE, a_route, models_of, written
 from safetensors.torch import load_file, save_file
 
@@ -83,9 +83,7 @@ def route(files, tmp_path_factory) -> Path:
 @pytest.fixture
 def base(files) -> list[str]:
     """Without the reward model, which no learned route needs."""
-    given = options(files)
-    at = given.index("--reward")
-    return [*given[:at], *given[at + 2 :], "--blocks", "5"]
+    return [*without(options(files), "reward"), "--blocks", "5"]
 
 
 def first_blocks(folder: Path) -> int:

@@ -17,6 +17,7 @@ from cli_runs import generate, latents, names, options, report
 from mortal import GRAVE, VICTIM, open_mortal
 from reuse_folders import results
 
+from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.plan import ModelSet
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
@@ -71,6 +72,13 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def lasting(line: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in line.items() if name != "seconds"}
+
+
+def batch_of(files: ModelFiles, output: Path, **request: Any) -> Batch:
+    models = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
+    load = LoadOptions(**models, schedule="1000,625", text_dtype="float32")
+    wanted = VideoRequest(width=32, height=32, **request)
+    return Batch(files=files, load=load, request=wanted, prompts=(), output=output)
 
 
 # --- the same videos
@@ -173,19 +181,9 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
 @pytest.mark.exhaustive
 def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(files, base, tmp_path):
     """Of long videos: the master asks twice a second."""
-    prompts, devices, out = read_prompt_list(Path(base[-1])), ("cpu", "cpu"), tmp_path / "out"
-    batch = Batch(
-        files=files,
-        prompts=prompts,
-        output=out,
-        load=LoadOptions(
-            drafter=ModelOptions(preset="self-forcing-1.3b"),
-            target=ModelOptions(preset="krea-14b"),
-            schedule="1000,625",
-            text_dtype="float32",
-        ),
-        request=VideoRequest(blocks=LONG, width=32, height=32, router=RouterConfig(tau=-0.5)),
-    )
+    devices, out = ("cpu", "cpu"), tmp_path / "out"
+    batch = batch_of(files, out, blocks=LONG, router=RouterConfig(tau=-0.5))
+    batch = replace(batch, prompts=read_prompt_list(Path(base[-1])))
 
     class Wish(StopRequest):
         """Comes with the first block that is on the disk, and stays."""
@@ -215,9 +213,7 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, mo
 
     Catches: workers that are sent only the files they will load, and then refuse the budget.
     """
-    embedded = LoadOptions(drafter=ModelOptions(preset="self-forcing-1.3b"), target=ModelOptions(preset="krea-14b"))
-    request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
-    batch = Batch(files=files, load=embedded, request=request, prompts=(), output=Path("out"))
+    batch = batch_of(files, Path("out"), blocks=2, budget=1.0)
     needed = ModelSet(drafter=False, scorer=False)
     made, maker = [], videos.VideoMaker
     monkeypatch.setattr(videos, "VideoMaker", lambda *what: made.append(maker(*what)))
