@@ -153,9 +153,6 @@ def test_tiny_models_and_cpus_are_said_to_measure_no_speed(changes):
     assert NOT_MEASURED not in result_text(result()).lower()
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Results with two good runs, and every kind of file that is none."""

@@ -97,7 +97,6 @@ def small_disk(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="needs mount")
 def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(files, small_disk, tmp_path, capsys):
     arguments = [*five(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
@@ -113,7 +112,6 @@ def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(files, small
     assert made(small_disk / "out", [*arguments, "--resume"])[:2] == whole[:2]
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="needs mount")
 def test_a_real_folder_that_is_read_only_is_refused_before_any_model_is_opened(files, small_disk, capsys):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)

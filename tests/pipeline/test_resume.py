@@ -34,7 +34,6 @@ from reuse_folders import (
     tampered,
     twice,
 )
-from thinned import in_turn
 from torch import Tensor
 
 from sdvg_core.causal_wan.checkpoint import load_wan
@@ -43,6 +42,7 @@ from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, OLD_BLOCKS, unfinished_blocks
 from sdvg_core.pipeline import batch, identity, loading, videos
+from sdvg_core.pipeline.blocks import read_block
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.pipeline.request import VideoRequest
@@ -194,13 +194,7 @@ DAMAGE = {
 }
 
 
-@in_turn("name, number", DAMAGE, [0, 1])
-def test_a_block_that_is_not_as_it_was_written_is_made_again_and_the_report_says_so(
-    files, stopped_run, tmp_path, name, number
-):
-    folder, whole = stopped_run
-    shutil.copytree(folder, tmp_path / "out")
-    path = unfinished_blocks(tmp_path / "out")[number]
+def damage(path: Path, name: str) -> None:
     content = path.read_bytes()
     path.unlink()
     if DAMAGE[name]:
@@ -208,6 +202,22 @@ def test_a_block_that_is_not_as_it_was_written_is_made_again_and_the_report_says
         assert path.read_bytes() != content
     else:
         os.mkfifo(path)
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_block_that_is_not_as_it_was_written_is_not_read(stopped_run, tmp_path, name):
+    shutil.copytree(stopped_run[0], tmp_path / "out")
+    for path in unfinished_blocks(tmp_path / "out"):
+        damage(path, name)
+        with pytest.raises(BadInput):
+            read_block(path)
+
+
+def test_a_damaged_block_is_made_again_and_the_report_says_so(files, stopped_run, tmp_path):
+    folder, whole = stopped_run
+    shutil.copytree(folder, tmp_path / "out")
+    path = unfinished_blocks(tmp_path / "out")[0]
+    damage(path, "a flipped decision")
     with counted_passes() as passes:
         rest = made(tmp_path / "out", [*five(files), *PROMPT])
     same(rest, whole[0])
