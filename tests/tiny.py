@@ -120,6 +120,9 @@ class BrightScorer:
     def describe(self) -> Mapping[str, Any]:
         return {"name": "brightness", "notes": ()}
 
+    def prompt_notes(self, prompt: str) -> tuple[str, ...]:
+        return ()
+
 
 class CountingGenerator(CausalWanGenerator):
     """The real generator, which also writes down what it was asked for."""

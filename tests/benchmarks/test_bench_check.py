@@ -1,4 +1,4 @@
-"""How far a fast execution's video is from the plain one's."""
+"""How far a fast execution's video is from the plain one's, and a GPU's from a CPU's, here made on a CPU."""
 
 import json
 
@@ -6,9 +6,11 @@ import pytest
 import torch
 from bench_parts import case, tiny_bench
 
+from benchmarks import same_on_gpu
 from benchmarks.__main__ import main
 from benchmarks.measure import Bench, compare, video_of
 from benchmarks.variants import OURS, parse_variant
+from sdvg_core.devices import execution as compiling
 
 
 def test_every_execution_starts_from_the_same_noise():
@@ -40,3 +42,36 @@ def test_what_was_compared_before_an_error_is_printed(capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     assert found["interrupted"]
     assert list(found["checks"]) == ["ours"]
+
+
+# --- the same on a GPU as on a CPU
+
+
+def video(latents: float = 0.0, accepted: str = "raa", scores: float = 0.0) -> dict:
+    made = torch.ones(1, 16, 9, 2, 2)
+    made[:, :, 3:6] += latents
+    judged = [None, [1.0, 2.0 + scores], [3.0, 4.0]]
+    return {"latents": made, "accepted": [letter == "a" for letter in accepted], "scores": judged}
+
+
+def test_the_greatest_differences_are_found():
+    found = compare(video(), video(latents=-0.25, scores=0.5))
+    assert (found["blocks_alike"], found["latents"], found["scores"]) == (3, 0.25, 0.5)
+    assert found["latents_relative"] == pytest.approx(0.25 / 3**0.5)
+    assert compare(video(), video())["latents"] == 0.0
+
+
+@pytest.mark.heavy
+def test_a_real_run_tells_what_is_alike_and_what_could_not_be_run(capsys, monkeypatch):
+    """The reference is made with other layers of the VAE; latents are the same until a picture is encoded."""
+
+    def failing(work):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(compiling, "compiled", failing)
+    assert same_on_gpu.main(["cpu", "--blocks", "2", "--variants", "plain", "compiled", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["variants"]
+    assert found["plain"]["blocks_alike"] == 2
+    assert found["plain"]["latents"] == 0
+    assert found["plain"]["scores"] < 1e-2
+    assert "compiling failed (no compiler)" in found["compiled"]["failed"]

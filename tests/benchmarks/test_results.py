@@ -1,15 +1,78 @@
 """From samples to numbers to a page: each in its place, held against a goal only where there is one."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from bench_parts import case
-from speed_results import NOT_MEASURED, ON_A_CPU, PLAIN, result, row_at, rows, sample
 
-from benchmarks.results import GOALS, PAGE, main, result_text, summarise_cases
-from benchmarks.variants import AS_PUBLISHED
+from benchmarks.measure import Sample
+from benchmarks.results import COLUMNS, GOALS, PAGE, SCHEMA, main, result_text, summarise_cases
+from benchmarks.variants import AS_PUBLISHED, parse_variant
+from sdvg_core.engine.records import Seconds
+
+# --- results of a full-size benchmark that nobody ran, in the shape in which `bench --json` prints them
+
+# Seconds of a video.
+PLAIN = {("ours", "target-only"): 96.0, ("ours", "anchor-only"): 30.0, ("ours", "r=1"): 48.0}
+
+
+def sample(*arrivals: float, decode: float = 0.0, peak: int | None = None) -> Sample:
+    return Sample(arrivals=arrivals, parts=Seconds(decode=decode), passes={}, pixel_frames=105, peak=peak)
+
+
+def result(seconds: Mapping[tuple[str, str], float] = PLAIN, **changes: Any) -> dict[str, Any]:
+    """A run that took `seconds` for a video of each execution and route, each made once of once."""
+    samples = {
+        case(route, parse_variant(execution)): [sample(1.0, taken, peak=41_500_000_000)]
+        for (execution, route), taken in seconds.items()
+    }
+    executions = dict.fromkeys(execution for execution, _ in seconds)
+    compared = {"bytes": 40_000_000_000, "predicted_bytes": 41_000_000_000, "deviation": 0.025}
+    conditions = {
+        "versions": {"sdvg": "0", "torch": "2", "device": "cuda: Imaginary GPU"},
+        "device": "cuda",
+        "side_device": "cuda",
+        "gpu": {"name": "Imaginary GPU"},
+        **{"drafter": "1.3B", "target": "14B", "dtype": "bfloat16"},
+        "executions": {name: {"as_published": name == AS_PUBLISHED.name} for name in executions},
+    }
+    return {
+        **{"benchmark": "sdvg", "schema": SCHEMA, "scale": "full", "width": 832, "height": 480, "blocks": 9},
+        **{"repeats": 1, "interrupted": False},
+        "conditions": conditions,
+        "cases": summarise_cases(samples),
+        "memory": {"peak": {"draft": compared}},
+        "notes": ["Made up."],
+        **changes,
+    }
+
+
+ON_A_CPU = {"conditions": {**result()["conditions"], "gpu": None}}
+
+NOT_MEASURED = "not a measurement of speed"
+
+
+def rows(text: str) -> dict[tuple[str, str], dict[str, str]]:
+    """The first table of a page: its cells by column, by execution and route."""
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    end = next(i for i, cells in enumerate(table) if "peak memory of" in cells[0])
+    assert tuple(table[0]) == COLUMNS
+    return {(cells[0], cells[1]): dict(zip(COLUMNS, cells, strict=True)) for cells in table[2:end]}
+
+
+def row_at(ratio: float, route: str = "r=1", execution: str = "ours", **changes: Any) -> dict[str, str]:
+    """The row of a route that is `ratio` times as fast as target-only."""
+    seconds = {(execution, "target-only"): ratio, (execution, route): 1.0}
+    return rows(result_text(result(seconds, **changes)))[execution, route]
+
+
+# --- what is made of them
 
 
 def test_ratios_limits_and_shares_follow_from_the_medians():
@@ -85,9 +148,6 @@ def test_tiny_models_and_cpus_are_said_to_measure_no_speed(changes):
     assert NOT_MEASURED in result_text(result(**changes)).lower()
     assert row_at(9, **changes)["must reach"] == row_at(9, **changes)["published"] == "-"
     assert NOT_MEASURED not in result_text(result()).lower()
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -159,15 +159,9 @@ def prepare(place: Place) -> None:
 
 
 def run_command(place: Place, name: str, command: str) -> dict[str, Digest]:
-    """Make what a command asks for."""
-    output = place.folder / name
+    """Make what a command asks for; return the digest of each video."""
+    output, made = place.folder / name, {}
     place.run(*place.command(command, output))
-    return digests_in(name, output)
-
-
-def digests_in(name: str, output: Path) -> dict[str, Digest]:
-    """Return the digest of each video in a folder."""
-    made = {}
     for latents in sorted(output.rglob("latents.safetensors")):
         title = " ".join(("command line:", name, *latents.relative_to(output).parts[:-1]))
         report = json.loads(latents.with_name("report.json").read_bytes())

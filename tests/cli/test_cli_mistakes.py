@@ -9,18 +9,10 @@ import pytest
 from cli_runs import refused
 
 import sdvg_core
-from sdvg_core.cli import main, make_parser
+from sdvg_core.cli import make_parser
 from sdvg_core.cli.options import load_options, worker_devices
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
-
-
-def refused_by_the_parser(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 @pytest.mark.parametrize(
@@ -35,7 +27,7 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
     capsys, arguments, said
 ):
     """Catches a missing option that is reported in place of the one that was mistyped."""
-    line = refused_by_the_parser(capsys, arguments)
+    line = refused(capsys, arguments)
     assert said in line
     assert line.endswith(f"see python -m sdvg_core {arguments[0]} --help")
 
@@ -58,7 +50,7 @@ def test_what_two_options_said_is_said_by_one_and_the_old_name_still_does(old, n
 
 @pytest.mark.parametrize("text", ["window", "=9", "windwo=9", "cache=fast"])
 def test_a_models_setting_that_there_is_not_is_refused_with_those_there_are(capsys, text):
-    line = refused_by_the_parser(capsys, ["generate", "--prompt", "a", "--drafter-settings", text])
+    line = refused(capsys, ["generate", "--prompt", "a", "--drafter-settings", text])
     assert "argument --drafter-settings: " in line
     assert "give NAME=VALUE of preset, cache" in line or "; choose one" in line
 

@@ -1,12 +1,34 @@
-"""What the command line refuses: one sentence, exit code 2, and nothing written."""
+"""What the command line refuses: one sentence of at most 400 characters, exit code 2, nothing written, no wait."""
+
+import os
+import sys
+from unittest.mock import Mock
 
 import pytest
 import torch
 from cli_runs import SMALL, refused
 from safetensors.torch import load_file, save_file
+from thinned import in_turn
 
-from sdvg_core.cli import main
+from sdvg_core.cli import doctor, main
+from sdvg_core.errors import BadInput
 from sdvg_core.pipeline import batch, videos
+
+LONG = "x" * 300
+PATHS = (
+    *("--models", "--drafter", "--target", "--vae", "--text-encoder", "--reward", "--vocabulary", "--judge-vae"),
+    *("--tokenizer", "--output", "--reuse", "--continue-from", "--start-image", "--prompt-file"),
+)
+
+
+@pytest.fixture
+def command(base, tmp_path, monkeypatch) -> list[str]:
+    for room, reader in ((batch, "encode_prompts"), (videos, "load_models")):
+        monkeypatch.delattr(room, reader)  # no weight is read before everything else has been judged
+    return [*base, *SMALL, "--gate", "0", "--output", str(tmp_path / "out")]
+
+
+# --- values
 
 
 @pytest.mark.parametrize(
@@ -14,6 +36,9 @@ from sdvg_core.pipeline import batch, videos
     [
         (["--tau", "nan"], "NaN"),
         (["--blocks", "0"], "give 1 to"),
+        (["--fps", "1e18"], "give 0.001 to 1000"),
+        (["--width", "16400"], "H.264 cannot take"),
+        (["--width", "0"], "width 0 is no multiple of 16"),
         (["--width", "40"], "width 40 is no multiple of 16; use 32 or 48"),
         (["--height", "8"], "height 8 is no multiple of 16; use 16"),
         (["--drafter-settings", "preset=krea"], "no preset 'krea'; choose among"),
@@ -38,25 +63,27 @@ from sdvg_core.pipeline import batch, videos
         (["--dtype", "text=float16"], "bfloat16 or float32"),
         (["--dtype", "reward=bfloat16"], "float"),
         (["--drafter-settings", "window=2", "--drafter-settings", "cache=incremental"], "window"),
+        (
+            ["--drafter-settings", "window=" + "9" * 25, "--drafter-settings", "cache=incremental"],
+            "choose a whole number from 1",
+        ),
+        (["--target-settings", "context-frames=" + "9" * 25], "choose a whole number from 1 to"),
+        (["--drafter-settings", "window=" + "9" * 5000], "invalid setting value"),
+        (["--blocks", "many"], "invalid int value"),
+        (["--prompt", ""], "the prompt is empty"),
+        (["--prompt", "\n\t"], "the prompt is empty"),
+        (["--gate-prompt", ""], "the prompt is empty"),
+        (["--gate-prompt", "x" * 20_001], "over 20000"),
+        (["--gate-prompt", "a\x1b[2J"], "control character"),
         (["--drafter", "nowhere.pt"], "there is no such file or folder"),
         (["--start-image", "nowhere.png"], "cannot be read as a picture"),
         (["--continue-from", "nowhere.safetensors"], "nowhere.safetensors"),
     ],
-    ids=lambda value: "_".join(value).strip("-") if isinstance(value, list) else "",
+    ids=lambda value: "_".join(value)[:40].strip("-") if isinstance(value, list) else "",
 )
-def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(
-    base, tmp_path, capsys, monkeypatch, more, part
-):
-    arguments = [*base, *SMALL, "--output", str(tmp_path / "out"), "--prompt", "x", *more]
-    for room, reader in ((batch, "encode_prompts"), (videos, "load_models")):
-        monkeypatch.delattr(room, reader)  # no weight is read before everything else has been judged
-    assert part in refused(capsys, arguments)
+def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(command, tmp_path, capsys, more, part):
+    assert part in refused(capsys, [*command, "--prompt", "x", *more])
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("prompt", ["", "\n\t"])
-def test_an_empty_prompt_is_refused(base, tmp_path, capsys, prompt):
-    assert "prompt" in refused(capsys, [*base, "--output", str(tmp_path / "out"), "--prompt", prompt])
 
 
 def test_prompts_that_are_no_text_are_refused(base, tmp_path, capsys):
@@ -104,18 +131,66 @@ def test_models_with_different_text_widths_are_refused(base, files, tmp_path, ca
     assert "text channels and the target" in refused(capsys, [*base, *SMALL, *more])
 
 
-def test_missing_models_are_named_with_their_source(tmp_path, capsys):
-    line = refused(
-        capsys, ["generate", "--prompt", "x", "--models", str(tmp_path), "--output", str(tmp_path / "o")]
-    )
-    assert line.startswith("sdvg: a run with balanced needs drafter, ")
-    assert "self_forcing_dmd.pt" in line
-    assert "gdhe17/Self-Forcing" in line
+@pytest.mark.parametrize("arguments", [[], ["generate"], ["dance"]], ids=" ".join)
+def test_bad_usage_is_one_sentence(capsys, arguments):
+    assert "see python -m sdvg_core" in refused(capsys, arguments)
 
 
-def test_bad_usage_is_one_sentence_with_exit_code_2(capsys):
-    for arguments in ([], ["generate"], ["generate", "--prompt", "x", "--blocks", "many"], ["dance"]):
-        with pytest.raises(SystemExit) as stop:
-            main(arguments)
-        assert stop.value.code == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
+# --- paths, devices, and what the system refuses
+
+
+@in_turn("option, name", PATHS, [LONG, f"a/{LONG}.safetensors", "a/" * 2100, "a\0b"])
+def test_a_path_that_no_system_has_is_refused(command, capsys, option, name):
+    prompt = [] if option == "--prompt-file" else ["--prompt", "x"]
+    assert "bytes and no NUL" in refused(capsys, [*command, *prompt, option, name])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["inspect", LONG], ["doctor", "--models", LONG], ["demo", "--output", LONG]],
+    ids=lambda arguments: arguments[0],
+)
+def test_every_command_refuses_such_a_path(capsys, arguments):
+    assert "bytes and no NUL" in refused(capsys, arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "code"),
+    [
+        (OSError(40, "Too many levels of symbolic links", "/a/" + LONG), "Too many levels of symbolic links", 2),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"), "out of memory", 1),
+        (RuntimeError("[x.cpp:117] DefaultCPUAllocator: not enough memory: " + LONG), "out of memory", 1),
+        (MemoryError(), "out of memory", 1),
+    ],
+)
+def test_what_the_system_refuses_is_a_refused(capsys, monkeypatch, error, said, code):
+    monkeypatch.setattr(doctor, "run", Mock(side_effect=error))
+    assert said in refused(capsys, ["doctor"], code)
+
+
+def test_any_other_mistake_of_ours_keeps_its_trace(monkeypatch):
+    monkeypatch.setattr(doctor, "run", Mock(side_effect=RuntimeError("shapes do not match")))
+    with pytest.raises(RuntimeError, match="shapes"):
+        main(["doctor"])
+
+
+@in_turn("device, option", ["meta", "hpu", "meta:0", "nope", ""], ["--device", "--side-device"])
+def test_a_device_that_cannot_run_a_model_is_refused(command, capsys, device, option):
+    assert "a device is cpu, cuda" in refused(capsys, [*command, "--prompt", "x", option, device])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes in folders")
+@pytest.mark.parametrize("option", ["--prompt-file", "--prompt-schedule", "--start-image", "--continue-from"])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(command, capsys, tmp_path, option):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    prompt = [] if option.startswith("--prompt") else ["--prompt", "x"]
+    line = refused(capsys, [*command, *prompt, option, str(tmp_path / "pipe.safetensors")])
+    assert "regular file" in line or "no weight file" in line
+
+
+def test_a_message_is_never_longer_than_400_characters_and_keeps_what_to_do():
+    escapes = "\x1b" * 500
+    message = str(BadInput(f"expected {LONG}, but got {escapes}; use another"))
+    assert len(message) <= 400
+    assert message.startswith("expected xxx")
+    assert message.endswith("; use another")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import latents, refused, report
+from cli_runs import latents, options, refused, report, without
 from PIL import Image
 from safetensors.torch import save_file
 from tiny import random_module
@@ -80,19 +80,6 @@ def test_it_is_made_again_from_its_report_with_the_files_named(words, controlled
     assert "bit for bit" in capsys.readouterr().out
 
 
-def test_its_blocks_are_used_again_and_those_of_another_strength_are_not(words, controlled, tmp_path, capsys):
-    """Also after a stop. Catches: a control that the keys do not tell."""
-    shutil.copytree(controlled, tmp_path / "stopped")
-    (tmp_path / "stopped" / "report.json").unlink()
-    (tmp_path / "stopped" / "blocks" / "000002.safetensors").unlink()
-    assert main([*words, "--resume", "--output", str(tmp_path / "stopped")]) == 0
-    assert torch.equal(latents(tmp_path / "stopped"), latents(controlled))
-    assert [block["reused"] for block in report(tmp_path / "stopped")["blocks"]][1] is False
-    more = ["--reuse", str(controlled), "--control-strength", "0.5", "--output", str(tmp_path / "half")]
-    assert main([*words, *more]) == 0
-    assert not any(block["reused"] for block in report(tmp_path / "half")["blocks"])
-
-
 @pytest.fixture
 def written(monkeypatch) -> list[torch.Tensor]:
     """The frames of the next video, as they are written."""
@@ -127,9 +114,7 @@ def test_what_the_mask_keeps_comes_back_pixel_for_pixel(start, words, clip, tmp_
 
 
 def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, tmp_path):
-    at = words.index("--blocks")
-    short = [*words[:at], *words[at + 2 :]]
-    assert main([*short, "--output", str(tmp_path / "out")]) == 0
+    assert main([*without(words, "blocks"), "--output", str(tmp_path / "out")]) == 0
     assert len(report(tmp_path / "out")["blocks"]) == 2
 
 
@@ -177,19 +162,7 @@ def test_modules_are_found_in_the_folder_of_models_by_their_names(modules, clip,
     folder.mkdir(parents=True)
     for role, size in (("drafter", "1_3B"), ("target", "14B")):
         shutil.copy(modules[role], folder / f"Wan2_1-VACE_module_{size}_bf16.safetensors")
-    files = [
-        part
-        for role in ("drafter", "target", "vae", "reward")
-        for part in (f"--{role}", str(getattr(trained_set(), role)))
-    ]
-    files += [
-        "--text-encoder",
-        str(trained_set().text_encoder),
-        *EMBEDDED,
-        *ROUTE,
-        "--models",
-        str(tmp_path / "models"),
-    ]
+    asked = [*options(trained_set()), *EMBEDDED, *ROUTE, "--models", str(tmp_path / "models"), "--blocks", "2"]
     control = ["--control", str(clip / "depth.mp4"), "--output", str(tmp_path / "out")]
-    assert main(["generate", "--prompt", PROMPT, "--blocks", "2", *files, *control]) == 0
+    assert main([*asked, "--prompt", PROMPT, *control]) == 0
     assert report(tmp_path / "out")["settings"]["control"] == "depth.mp4"

@@ -3,9 +3,11 @@
 import shlex
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from cli_runs import OUTPUTS, SMALL, generate, names, options, report
+from reuse_folders import contents, stopped
 
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
@@ -13,7 +15,6 @@ from sdvg_core.files.outputs import hold
 from sdvg_core.pipeline import videos
 from sdvg_core.pipeline.batch import _command
 from sdvg_core.report import picture
-from sdvg_core.report.progress import RouteBar
 
 BALL = ("--prompt", "a red ball", "--blocks", "2")
 
@@ -21,21 +22,6 @@ BALL = ("--prompt", "a red ball", "--blocks", "2")
 @pytest.fixture(scope="module")
 def base(files) -> list[str]:
     return [*options(files), "--policy", "always-draft"]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file, but for the empty lock that most versions of filelock leave."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-def interrupted(monkeypatch: pytest.MonkeyPatch, base: list[str], output: Path, *more: str) -> None:
-    def block(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as planted:
-        planted.setattr(RouteBar, "block", block)
-        assert generate(base, output, *more) == 130
 
 
 def seeds(folder: Path) -> dict[str, int]:
@@ -96,12 +82,12 @@ def test_a_folder_that_has_no_name_is_refused_rather_than_its_neighbour_taken(
 # --- unfinished runs
 
 
-def test_the_same_command_goes_on_and_another_leaves_it_alone(base, tmp_path, capsys, monkeypatch):
-    out = tmp_path / "out"
-    interrupted(monkeypatch, base, out, *BALL)
+def test_the_same_command_goes_on_and_another_leaves_it_alone(base, tmp_path, capsys):
+    out, asked = tmp_path / "out", [*base, *SMALL, *BALL]
+    stopped(out, asked, 1)
     before = contents(out)
     capsys.readouterr()
-    interrupted(monkeypatch, base, out, *BALL, "--seed", "7")
+    stopped(out, [*asked, "--seed", "7"], 1)
     fault, command = capsys.readouterr().err.splitlines()[:2]
     assert fault == (
         f"sdvg: {out} has an unfinished video that differs in seed (then 42, now 7), so this goes into {out}-2"
@@ -121,11 +107,11 @@ def test_the_same_command_goes_on_and_another_leaves_it_alone(base, tmp_path, ca
 
 
 @pytest.mark.heavy
-def test_a_finished_video_beside_an_unfinished_run_of_the_same_folder_stays(base, tmp_path, monkeypatch):
+def test_a_finished_video_beside_an_unfinished_run_of_the_same_folder_stays(base, tmp_path):
     """Such a run is left by a stopped `--overwrite`."""
     out = tmp_path / "out"
     assert generate(base, out, *BALL) == 0
-    interrupted(monkeypatch, base, out, *BALL, "--seed", "7", "--overwrite")
+    stopped(out, [*base, *SMALL, *BALL, "--seed", "7", "--overwrite"], 1)
     assert generate(base, out, *BALL, "--seed", "7") == 0
     assert seeds(tmp_path) == {"out": 42, "out-2": 7}
     assert generate(base, out, *BALL, "--seed", "7", "--overwrite") == 0
@@ -184,14 +170,14 @@ def test_a_file_of_one_prompt_behaves_like_one_of_many(base, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_folder(base, tmp_path, monkeypatch):
+def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_folder(base, tmp_path):
     out = tmp_path / "out"
     assert generate(base, out, *listed(tmp_path, "a ball", "a cube")) == 0
     first = contents(out / "0001")
     assert generate(base, out, *listed(tmp_path, "a ball", "a cube", "a star")) == 0
     assert names(out) == ["0001", "0002", "0003", "videos.csv", "videos.jsonl"]
     before = contents(out)
-    assert {name.removeprefix("0001/"): data for name, data in before.items() if name.startswith("0001/")} == first
+    assert contents(out / "0001") == first
     for prompts in (("a cone", "a cube", "a star"), ("a ball", "a cube", "a star"), ("a ball", "a cube")):
         assert generate(base, out, *listed(tmp_path, *prompts)) == 0
     assert contents(out) == before
@@ -228,11 +214,8 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
 ):
     out = tmp_path / "out"
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as planted:
-        planted.setattr(picture, "side_by_side", stop)
+        planted.setattr(picture, "side_by_side", Mock(side_effect=KeyboardInterrupt))
         assert main([*DEMO, "--output", str(out)]) == 130
     made = {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")}
     assert main([*DEMO, "--output", str(out)]) == 0

@@ -13,8 +13,6 @@ from torch import equal
 
 from sdvg_core import BadInput, make
 from sdvg_core.cli import main, make_parser
-from sdvg_core.cli.again import words_again
-from sdvg_core.report.run_report import read_report
 
 pytestmark = pytest.mark.heavy
 
@@ -155,8 +153,3 @@ def test_what_a_video_began_from_is_asked_for(clip, tmp_path, capsys):
     values["settings"]["start_image"] = "red.png"
     (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
     assert "add --start-image" in refused(capsys, ["generate", "--from", str(tmp_path / "report.json")])
-
-
-def test_every_setting_that_a_report_has_is_an_option(clip):
-    words = words_again(read_report(clip / "report.json"), Path("nowhere"))
-    make_parser().parse_args(["generate", *words])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -61,14 +60,17 @@ def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(clip, tmp_
     more = ["--blocks", "1", "--continue-from", str(tmp_path / "short.mp4"), "--output", str(tmp_path / "out")]
     assert main([*BASE, PROMPT, *more]) == 0
     assert pixel_frames(tmp_path / "out") == 4 + 12
-    assert "Its first frame is held: it is shorter than a block." in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "Its first frame is held: it is shorter than a block." in said.err
+    assert "as fast as target-only" not in said.out, "a clip that goes on has no first block"
     assert latents(tmp_path / "out").shape[2] == 3 + 3
 
 
 # --- restyle
 
 
-def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(clip, tmp_path):
+def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(clip, tmp_path, capsys):
+    """Catches: all steps of the published pair predicted for a clip that takes some of them."""
     clip_file = ["--restyle", str(clip / "video.mp4")]
     other = "a big red ball drifts right from the left over snow"
     assert main([*BASE, other, *clip_file, "--strength", "light", "--output", str(tmp_path / "out")]) == 0
@@ -77,6 +79,7 @@ def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(clip, tm
     assert (told["settings"]["restyle"], told["settings"]["strength"]) == ("video.mp4", "light")
     assert len(shown(tmp_path / "out")) == 33
     assert "skipped" not in told["settings"]["router"]
+    assert "Predicted for the real pair" not in capsys.readouterr().out
 
 
 def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(clip, tmp_path, capsys):
@@ -102,13 +105,12 @@ def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(clip, tmp_pa
 def test_light_keeps_more_of_the_clip_than_strong(clip, tmp_path):
     """By the distance of the latents to the clip's own. Catches: words in the wrong order."""
     found = []
-    for strength in ("light", "medium", "strong", "0.4", "0.9"):
+    for strength in ("light", "0.4", "strong"):
         out = tmp_path / strength
         words = ["--restyle", str(clip / "video.mp4"), "--strength", strength, "--blocks", "1"]
         assert main([*BASE, "a small green ring rises over grass", *words, "--output", str(out)]) == 0
         found.append((latents(out) - latents(clip)[:, :, :3]).square().mean().item())
-    assert found[0] < found[1] < found[2]
-    assert found[3] < found[4]
+    assert max(found[:2]) < found[2]
 
 
 def test_what_fills_no_block_is_held_or_left_out_and_told(tmp_path, capsys):
@@ -133,37 +135,11 @@ def test_what_cannot_be_restyled_is_refused_before_anything_is_loaded(words, say
     assert not (tmp_path / "out").exists()
 
 
-def test_blocks_are_used_again_only_with_the_same_clip_and_strength(clip, tmp_path):
-    words = ["--restyle", str(clip / "video.mp4"), "--blocks", "1"]
-    assert main([*BASE, PROMPT, *words, "--output", str(tmp_path / "one")]) == 0
-    for name, strength, reused in (("two", "medium", True), ("three", "strong", False)):
-        more = ["--strength", strength, "--reuse", str(tmp_path / "one"), "--output", str(tmp_path / name)]
-        assert main([*BASE, PROMPT, *words, *more]) == 0
-        [block] = json.loads((tmp_path / name / "report.json").read_text())["blocks"]
-        assert block["reused"] is reused
-
-
 def test_a_folder_of_pictures_is_a_clip(clip, tmp_path):
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number, frame in enumerate(read_footage(clip / "video.mp4", 64, 64).pixels[:21]):
         Image.fromarray(frame.permute(1, 2, 0).numpy()).save(folder / f"{number:04d}.png")
-    for words, frames in (
-        (["--continue-from", str(folder), "--blocks", "1"], 33),
-        (["--restyle", str(folder)], 21),
-    ):
-        out = tmp_path / words[0][2:]
-        assert main([*BASE, PROMPT, *words, "--output", str(out)]) == 0
-        assert pixel_frames(out) == frames
-
-
-def test_the_real_pair_is_not_predicted_where_steps_are_left_out(clip, tmp_path, capsys):
-    """Catches: all steps of the published pair predicted for a clip that takes half of them."""
-    words = ["--blocks", "1", "--output"]
-    assert main([*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), *words, str(tmp_path / "one")]) == 0
-    assert "Predicted for the real pair" not in capsys.readouterr().out
-    assert (
-        main([*BASE, PROMPT, "--continue-from", str(clip / "latents.safetensors"), *words, str(tmp_path / "two")])
-        == 0
-    )
-    assert "as fast as target-only" not in capsys.readouterr().out, "a clip that goes on has no first block"
+    words = ["--continue-from", str(folder), "--blocks", "1", "--output", str(tmp_path / "out")]
+    assert main([*BASE, PROMPT, *words]) == 0
+    assert pixel_frames(tmp_path / "out") == 33

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,11 +44,6 @@ IDENTITY = {"seed": "42"}
 REQUEST = VideoRequest(blocks=9, width=16, height=16, router=RouterConfig(tau=0.3))
 
 
-class NotedScorer(BrightScorer):
-    def prompt_notes(self, prompt: str) -> tuple[str, ...]:
-        return ()
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Doubles(Models):
     """An engine in place of files."""
@@ -65,8 +60,7 @@ class Doubles(Models):
 
 def make_loaded(policy: str = "recompute", **options: Any) -> Models:
     """The doubles of tests/tiny.py as the loaders would hand them over; `options`: see `make_engine`."""
-    scorer: Any = NotedScorer()
-    engine = replace(make_engine(policy, **options), scorer=scorer)
+    engine: Any = make_engine(policy, **options)
     model = ModelSettings(
         file=None,
         size="tiny",
@@ -84,7 +78,7 @@ def make_loaded(policy: str = "recompute", **options: Any) -> Models:
         drafter=None,
         target=None,
         codec=engine.codec,
-        scorer=scorer,
+        scorer=engine.scorer,
         parts=parts,
         device=cpu,
         side=cpu,

@@ -1,32 +1,30 @@
 """NaN and infinities, wherever they come from: a run ends, and never with a video of them passed off as fine."""
 
 import math
+import shutil
 from dataclasses import replace
-from pathlib import Path
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
+from cli_runs import refused
 from faulty import REQUEST, make_loaded, make_video, quick
+from reuse_folders import PROMPT as ASKED
 from reuse_folders import five
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from thinned import in_turn
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
 
-from sdvg_core.cli import main
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.loading import encode_prompts, load_models
-from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.text.prompts import Conditions
 
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 BLOCKS = (0, 4, 8)
-KREA = ModelOptions(preset="krea-14b")
 
 
 def spoiled(values: torch.Tensor, bad: float) -> torch.Tensor:
@@ -55,18 +53,11 @@ def fails(engine: Any, router: RouterConfig, sentence: str, condition_of: Any = 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
 def test_bad_latents_of_any_block_stop_the_run_and_name_block_and_model(policy, bad):
-    for at in BLOCKS:
+    target, drafter = RouterConfig(policy="always-target"), RouterConfig(policy="always-draft", forced_blocks=0)
+    for at, (model, router) in product(BLOCKS, (("target", target), ("drafter", drafter))):
         engine = make_engine(policy)
-        spoil_model(engine, "target", at, BAD[bad])
-        fails(
-            engine,
-            RouterConfig(policy="always-target"),
-            f"block {at + 1} has NaN or infinity in its target latents",
-        )
-        engine = make_engine(policy)
-        spoil_model(engine, "drafter", at, BAD[bad])
-        router = RouterConfig(policy="always-draft", forced_blocks=0)
-        fails(engine, router, f"block {at + 1} has NaN or infinity in its drafter latents")
+        spoil_model(engine, model, at, BAD[bad])
+        fails(engine, router, f"block {at + 1} has NaN or infinity in its {model} latents")
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -137,45 +128,26 @@ def test_bad_weights_stop_the_run_at_the_first_block_they_make(model, bad):
         fails(engine, RouterConfig(), f"block {first + 1} has NaN or infinity in its {model} latents")
 
 
-def bad_file(path: Path, folder: Path, name: str, bad: float) -> Path:
-    """A copy of a file of weights with one bad number."""
-    weights = load_file(path)
-    weights[name] = spoiled(weights[name], bad)
-    with safe_open(path, "pt") as file:
-        save_file(weights, folder / path.name, file.metadata())
-    return folder / path.name
+BAD_FILES = {
+    "target": ("model.blocks.1.cross_attn.norm_k.weight", "norm_k.weight in tiny_krea.safetensors holds NaN"),
+    "vae": ("decoder.head.2.bias", "in tiny_wan_2.1_vae.safetensors holds NaN or infinity"),
+    "reward": ("mlp.layers.4.bias", "in TinyImageReward.pt holds NaN or infinity"),
+    "text_encoder": ("encoder.final_layer_norm.weight", "tiny_umt5.safetensors made NaN or infinity of 'a red"),
+}
 
 
-@in_turn("name, bad", ["blocks.0.self_attn.q.weight", "blocks.1.cross_attn.norm_k.weight", "head.head.bias"], BAD)
-def test_bad_weights_in_a_file_are_refused_by_name(files, tmp_path, name, bad):
-    target = bad_file(files.target, tmp_path, f"model.{name}", BAD[bad])
-    options = LoadOptions(drafter=KREA, target=KREA, text_dtype="float32")
-    wrong = replace(files, target=target)
-    with pytest.raises(BadInput, match=rf"{name} in tiny_krea.safetensors holds NaN or infinity"):
-        load_models(wrong, options, check_models(wrong, options))
-
-
-def test_a_bad_reward_is_refused_by_name(files, tmp_path):
-    weights = torch.load(files.reward, weights_only=True)
-    weights["mlp.layers.4.bias"][0] = math.nan
-    torch.save(weights, tmp_path / files.reward.name)
-    wrong = replace(files, reward=tmp_path / files.reward.name, vocabulary=files.reward.parent / "vocab.txt")
-    options = LoadOptions(drafter=KREA, target=KREA, text_dtype="float32")
-    with pytest.raises(BadInput, match=r"in TinyImageReward.pt holds NaN"):
-        load_models(wrong, options, check_models(wrong, options))
-
-
-def test_a_bad_vae_is_named_before_a_block_is_made(files, tmp_path, capsys):
-    vae = bad_file(files.vae, tmp_path, "decoder.head.2.bias", math.nan)
-    arguments = [*five(files), "--vae", str(vae), "--prompt", "x", "--output", str(tmp_path / "out")]
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert f"in {vae.name} holds NaN or infinity" in error
+@in_turn("role, bad", BAD_FILES, BAD)
+def test_a_bad_number_in_a_file_is_named_before_a_block_is_made(files, tmp_path, capsys, role, bad):
+    name, said = BAD_FILES[role]
+    path = getattr(files, role)
+    weights = torch.load(path, weights_only=True) if role == "reward" else load_file(path)
+    weights[name] = spoiled(weights[name], BAD[bad])
+    if role == "reward":
+        torch.save(weights, tmp_path / path.name)
+        shutil.copy(path.with_name("vocab.txt"), tmp_path)
+    else:
+        with safe_open(path, "pt") as file:
+            save_file(weights, tmp_path / path.name, file.metadata())
+    wrong = [f"--{role.replace('_', '-')}", str(tmp_path / path.name), "--output", str(tmp_path / "out")]
+    assert said in refused(capsys, [*five(files), *ASKED, *wrong])
     assert not (tmp_path / "out").exists()
-
-
-def test_a_bad_text_encoder_is_named_with_the_prompt_before_a_block_is_made(files, tmp_path):
-    encoder = bad_file(files.text_encoder, tmp_path, "encoder.final_layer_norm.weight", math.nan)
-    bad = replace(files, text_encoder=encoder)
-    with pytest.raises(BadInput, match=r"tiny_umt5.* made NaN or infinity of 'a red ball'"):
-        encode_prompts(bad, ["a red ball"], LoadOptions(text_dtype="float32"))

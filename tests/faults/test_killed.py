@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import OUTPUTS, names
-from reuse_folders import contents, counted_passes, decisions, five, made
+from reuse_folders import decisions, five, made
 
 from sdvg_core.files.outputs import unfinished_blocks
 
@@ -55,29 +55,22 @@ def kill(arguments: list[str], place: str, name: str, number: int) -> None:
 
 
 # Where it is killed, and how many blocks are then kept.
-POINTS = [
-    pytest.param("sdvg_core.causal_wan.generator", "denoise_pass", 5, 3, id="in a pass of block 4"),
-    pytest.param(
-        "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.exhaustive
-    ),
-    pytest.param(
-        "sdvg_core.pipeline.blocks", "write_block", 3, 2, id="half a block written", marks=pytest.mark.exhaustive
-    ),
-    pytest.param(
-        "sdvg_core.pipeline.rendering",
-        "save_latents",
-        1,
-        5,
-        id="half the latents written",
-        marks=pytest.mark.exhaustive,
-    ),
-    pytest.param("pathlib:Path", "replace", 7, 5, id="the first file moved", marks=pytest.mark.exhaustive),
-    pytest.param("pathlib:Path", "replace", 10, 0, id="all moved but the report"),
-]
+PASS, MOVE = ("sdvg_core.causal_wan.generator", "denoise_pass"), ("pathlib:Path", "replace")
+POINTS = {
+    "in a pass of block 4": (*PASS, 5, 3),
+    "all moved but the report": (*MOVE, 10, 0),
+    "before any block": (*PASS, 1, 0),
+    "half a block written": ("sdvg_core.pipeline.blocks", "write_block", 3, 2),
+    "half the latents written": ("sdvg_core.pipeline.rendering", "save_latents", 1, 5),
+    "the first file moved": (*MOVE, 7, 5),
+}
+MARKS = [pytest.mark.heavy] * 2 + [pytest.mark.exhaustive] * 4
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("place, name, number, kept", POINTS)
+@pytest.mark.parametrize(
+    "place, name, number, kept",
+    [pytest.param(*POINTS[name], id=name, marks=mark) for name, mark in zip(POINTS, MARKS, strict=True)],
+)
 def test_a_run_that_was_killed_goes_on_to_the_same_video(files, whole, tmp_path, place, name, number, kept):
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     kill([*arguments, "--output", str(folder)], place, name, number)
@@ -91,26 +84,3 @@ def test_a_run_that_was_killed_goes_on_to_the_same_video(files, whole, tmp_path,
     before = len(rest[2]["blocks"]) if "blocks" in there else kept
     assert [f"Blocks 1 to {before}" in note for note in rest[2]["notes"]] == ([True] if before else [])
     assert names(folder) == OUTPUTS
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "number, left, word",
-    [
-        pytest.param(7, 4, "--resume", id="as the old files go"),
-        pytest.param(12, 1, "--resume", id="as the new files come", marks=pytest.mark.exhaustive),
-        pytest.param(15, 4, "--overwrite", id="before the report", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(files, whole, tmp_path, number, left, word):
-    """Five moves of blocks, five of old files out of the way, five of new ones into their places."""
-    arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
-    made(folder, [*arguments, "--seed", "7"])
-    old = {name: contents(folder / name) for name in OUTPUTS}
-    kill([*arguments, "--output", str(folder), "--overwrite"], "pathlib:Path", "replace", number)
-    there = [name for name in names(folder) if name in OUTPUTS]
-    assert len(there) == left
-    assert {contents(folder / name) == old[name] for name in there} == {number == 7}
-    with counted_passes() as passes:
-        assert made(folder, [*arguments, word])[:2] == whole[1][:2]
-    assert (passes, names(folder)) == ([], OUTPUTS)

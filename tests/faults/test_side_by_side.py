@@ -1,11 +1,9 @@
 """Runs beside one another, in threads of one process or in processes, know nothing of each other."""
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,20 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import OUTPUTS, report
+from cli_runs import OUTPUTS
 from faulty import REQUEST, make_loaded, make_video, names
-from reuse_folders import five
 
-from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.cli import main
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.files.outputs import LATENTS, check_writable, staged_outputs
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import LATENTS, check_writable, hold, staged_outputs
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.request import VideoRequest
 
 pytestmark = pytest.mark.heavy
 
-ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (
     REQUEST,
     replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(policy="relative")),
@@ -60,33 +55,6 @@ def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path, policy):
         assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
 
 
-@pytest.mark.exhaustive
-def test_two_processes_that_name_one_folder_take_two(files, tmp_path):
-    for seed in (1, 2):
-        assert main(asked(files, tmp_path / f"alone{seed}", seed)) == 0
-    for round_ in range(5):
-        folder = tmp_path / f"both{round_}"
-        assert [process.wait() for process in [command(files, folder, seed) for seed in (1, 2)]] == [0, 0]
-        folders = {report(path)["settings"]["seed"]: path for path in (folder, tmp_path / f"both{round_}-2")}
-        assert sorted(folders) == [1, 2]
-        for seed, path in folders.items():
-            assert names(path) == OUTPUTS
-            assert (path / LATENTS).read_bytes() == (tmp_path / f"alone{seed}" / LATENTS).read_bytes()
-
-
-def asked(files: ModelFiles, folder: Path, seed: int) -> list[str]:
-    return [*five(files), "--prompt", "a red ball", "--seed", str(seed), "--output", str(folder)]
-
-
-def command(files: ModelFiles, folder: Path, seed: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "sdvg_core", *asked(files, folder, seed)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
 # --- what holds them apart
 
 
@@ -103,6 +71,20 @@ def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path):
         texts = {(tmp_path / "new" / "out" / name).read_text() for name in OUTPUTS}
         assert len(texts) == 1
         assert names(tmp_path / "new" / "out") == OUTPUTS
+
+
+def test_of_runs_that_take_one_folder_at_once_one_has_it(tmp_path):
+    """By a lock of the operating system, which threads contend for as processes do."""
+
+    def has_it(stack: ExitStack) -> bool:
+        with suppress(BadInput):
+            stack.enter_context(hold(tmp_path / "out"))
+            return True
+        return False
+
+    for _ in range(20):
+        with ExitStack() as stack:
+            assert sorted(together(*(partial(has_it, stack) for _ in range(4)))) == [False, False, False, True]
 
 
 def test_a_new_folder_can_be_looked_at_and_made_by_many_at_once(tmp_path):

@@ -20,13 +20,14 @@ from sdvg_core.files.video import write_mp4
 
 def film(path: Path, times: list[float], *, size: tuple[int, int] = (32, 32), kind: str = "rgb24") -> Path:
     """Write frames that are shown from these seconds on; frame n is grey of 10 n."""
+    colours, file_kind = {"rgb24": ((3,), "bgr0"), "gray": ((), "gray"), "bgra": ((4,), "bgra")}[kind]
     with av.open(str(path), "w") as file:
         stream = file.add_stream("ffv1", rate=1000)
-        stream.width, stream.height, stream.pix_fmt = *size, {"rgb24": "bgr0", "gray": "gray"}[kind]
+        stream.width, stream.height, stream.pix_fmt = *size, file_kind
         stream.codec_context.time_base = Fraction(1, 1000)
         for number, at in enumerate(times):
-            grey = np.full((size[1], size[0], 3), 10 * number % 250, dtype=np.uint8)
-            frame = av.VideoFrame.from_ndarray(grey if kind == "rgb24" else grey[..., 0], format=kind)
+            grey = np.full((size[1], size[0], *colours), 10 * number % 250, dtype=np.uint8)
+            frame = av.VideoFrame.from_ndarray(grey, format=kind)
             frame.pts, frame.time_base = round(at * 1000), Fraction(1, 1000)
             file.mux(stream.encode(frame))
         file.mux(stream.encode())
@@ -110,13 +111,8 @@ def test_a_clip_of_a_phone_held_upright_is_read_upright(tmp_path):
 
 
 def test_what_shines_through_is_told(tmp_path):
-    path = tmp_path / "alpha.mkv"
-    with av.open(str(path), "w") as file:
-        stream = file.add_stream("ffv1", rate=16)
-        stream.width, stream.height, stream.pix_fmt = 32, 32, "bgra"
-        file.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((32, 32, 4), 99, dtype=np.uint8), format="bgra")))
-        file.mux(stream.encode())
-    assert "32x32 without its alpha, taken" in read_footage(path, 32, 32).note
+    read = read_footage(film(tmp_path / "alpha.mkv", [0], kind="bgra"), 32, 32)
+    assert "32x32 without its alpha, taken" in read.note
 
 
 def test_a_clip_that_is_damaged_in_its_middle_is_refused_or_read(tmp_path):

@@ -10,6 +10,7 @@ from reuse_folders import contents
 from safetensors.torch import save_file
 
 from sdvg_core.errors import BadInput
+from sdvg_core.files import outputs
 from sdvg_core.files.outputs import (
     BLOCKS,
     FILES,
@@ -37,9 +38,12 @@ def write_all(staging: Staging, text: str) -> None:
         path.write_text(text)
 
 
-def stopped_run(folder: Path, kind: type[BaseException]) -> None:
+def stopped_run(folder: Path, kind: type[BaseException], *, blocks: bool = False) -> None:
+    """Stop a video, after a block or before."""
     with staged_outputs(folder, ASKED) as staging:
         staging.path(VIDEO).write_text("half")
+        if blocks:
+            (staging.path(BLOCKS) / BLOCK).write_text("a block")
         raise kind
 
 
@@ -98,6 +102,8 @@ def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, m
         return honest(path, to)
 
     monkeypatch.setattr(Path, "replace", replace)
+    if stops is Killed:
+        monkeypatch.setattr(outputs, "_tidy", lambda work: None)
     with pytest.raises(stops), staged_outputs(tmp_path, ASKED) as staging:
         write_all(staging, "new")
     left = {name: text for name, text in files(tmp_path).items() if name in FILES}
@@ -106,6 +112,10 @@ def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, m
     if stops is not Killed:
         assert files(tmp_path) == dict.fromkeys(FILES, "old")
         assert len(unfinished_blocks(tmp_path)) == 1
+    monkeypatch.undo()
+    with staged_outputs(tmp_path, ASKED) as staging:
+        write_all(staging, "newer")
+    assert files(tmp_path) == dict.fromkeys(FILES, "newer")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -132,16 +142,9 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path):
     assert files(tmp_path) == {"mine.txt": "mine"}
 
 
-def stopped_video(folder: Path, request: dict[str, dict[str, str]] = ASKED) -> None:
-    """Stop a video after a block."""
-    with suppress(ZeroDivisionError), staged_outputs(folder, request) as staging:
-        (staging.path(BLOCKS) / BLOCK).write_text("a block")
-        staging.path(VIDEO).write_text("half")
-        raise ZeroDivisionError
-
-
 def test_committed_blocks_survive_for_the_same_request_alone(tmp_path):
-    stopped_video(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        stopped_run(tmp_path, ZeroDivisionError, blocks=True)
     assert [path.read_text() for path in unfinished_blocks(tmp_path)] == ["a block"]
     assert names(tmp_path / UNFINISHED) == [BLOCKS, "request.json"]
     for request, kept in ((ASKED, 1), ({"request": {"seed": "7"}}, 0)):
@@ -163,7 +166,8 @@ def test_what_a_video_left_that_was_killed_before_its_first_block_is_removed(tmp
 
 @pytest.mark.parametrize("there", ["file", "folder", "link"])
 def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, there):
-    stopped_video(tmp_path / "elsewhere")
+    with pytest.raises(ZeroDivisionError):
+        stopped_run(tmp_path / "elsewhere", ZeroDivisionError, blocks=True)
     (tmp_path / "out").mkdir()
     work = tmp_path / "out" / UNFINISHED
     if there == "file":

@@ -101,16 +101,11 @@ def test_every_setting_is_told_of_below():
     assert {f.name for f in fields(ModelOptions)} == {*MODEL, "weights"}  # the state dict: see test_which_weights
 
 
-@pytest.mark.parametrize("name", LOAD)
-def test_what_follows_from_a_setting_of_the_load_has_another_key(files, elsewhere, name):
-    value, parts = LOAD[name]
-    assert changed_parts(files, usual(), usual(**{name: value})) == parts
-
-
-@pytest.mark.parametrize("name", EXECUTION)
-def test_what_follows_from_a_setting_of_the_execution_has_another_key(files, elsewhere, name):
-    value, parts = EXECUTION[name]
-    assert changed_parts(files, usual(), usual(execution=Execution(**{name: value}))) == parts
+@pytest.mark.parametrize("name", [*LOAD, *EXECUTION])
+def test_what_follows_from_a_setting_of_load_or_execution_has_another_key(files, elsewhere, name):
+    value, parts = (LOAD | EXECUTION)[name]
+    change = {"execution": Execution(**{name: value})} if name in EXECUTION else {name: value}
+    assert changed_parts(files, usual(), usual(**change)) == parts
 
 
 @pytest.mark.parametrize("role", ["drafter", "target"])
@@ -119,3 +114,10 @@ def test_what_follows_from_a_setting_of_one_model_has_another_key(files, elsewhe
     plain = ROLLING if name in WITH_A_WINDOW else ModelOptions(preset="self-forcing-1.3b")
     one, other = (usual(**{role: model}) for model in (plain, replace(plain, **{name: MODEL[name]})))
     assert changed_parts(files, one, other) == {role}
+
+
+@pytest.mark.parametrize("role", [field.name for field in fields(ModelFiles) if field.name != "controls"])
+def test_another_file_of_any_kind_is_another_request(files, role):
+    other = replace(files, **{role: files.reward if role == "target" else files.target})
+    one, two = (identify(of, usual(), VideoRequest(), one_prompt("a ball")) for of in (files, other))
+    assert {name for name in one if one[name] != two[name]} == {role.replace("_", " ")}

@@ -9,12 +9,12 @@ import pytest
 import torch
 from cli_runs import SMALL, generate, latents, refused, report
 from cli_runs import options as files_of
+from reuse_folders import made
 from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.files.video import write_mp4
-from sdvg_core.pipeline import rendering
 
 SCRIPT = ["--policy", "scripted", "--script", "rardta", "--blocks", "6"]
 
@@ -37,32 +37,12 @@ def tae(tmp_path_factory) -> Path:
     return write_tae(tmp_path_factory.mktemp("judge") / "tiny_taew2_1.safetensors")
 
 
-@pytest.fixture
-def shown(monkeypatch) -> dict[str, list[torch.Tensor]]:
-    """The pixel frames that each video.mp4 was given, by its folder's name."""
-    found: dict[str, list[torch.Tensor]] = {}
-
-    class Watched(rendering.Mp4Writer):
-        def add(self, frames: torch.Tensor) -> None:
-            found.setdefault("frames", []).append(frames)
-            super().add(frames)
-
-    monkeypatch.setattr(rendering, "Mp4Writer", Watched)
-    return found
-
-
-def pixels(shown: dict[str, list[torch.Tensor]]) -> torch.Tensor:
-    return torch.cat(shown.pop("frames"), dim=1)
-
-
-def test_a_judge_changes_no_pixel_of_a_route_and_the_report_names_both_decoders(files, tae, shown, tmp_path):
-    base = options(files)
-    assert generate(base, tmp_path / "plain", *SCRIPT) == 0
-    plain = pixels(shown)
-    assert generate(base, tmp_path / "judged", *SCRIPT, "--judge-vae", str(tae)) == 0
-    assert torch.equal(pixels(shown), plain)
+def test_a_judge_changes_no_pixel_of_a_route_and_the_report_names_both_decoders(files, tae, tmp_path):
+    base = [*options(files), *SMALL, *SCRIPT]
+    *plain, before = made(tmp_path / "plain", base)
+    *judged, said = made(tmp_path / "judged", [*base, "--judge-vae", str(tae)])
+    assert judged[1] == plain[1], "the frames"
     assert torch.equal(latents(tmp_path / "judged"), latents(tmp_path / "plain"))
-    said, before = report(tmp_path / "judged"), report(tmp_path / "plain")
     assert said["settings"]["vae"] == before["settings"]["vae"]
     assert said["settings"]["judge"]["file"] == tae.name
     assert said["settings"]["judge"]["tae_kind"] == "taew2_1"
@@ -91,24 +71,6 @@ def test_a_judge_that_nobody_asks_is_not_loaded(files, tae, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_video_is_taken_up_again_with_the_judge_and_not_without_it(files, tae, tmp_path, capsys, monkeypatch):
-    base, folder = options(files), tmp_path / "video"
-    judged = [*SCRIPT, "--judge-vae", str(tae)]
-    assert generate(base, tmp_path / "whole", *judged) == 0
-
-    def stopped(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(rendering, "save_latents", stopped)
-    assert generate(base, folder, *judged) == 130
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert "judge vae" in refused(capsys, [*base, *SMALL, "--output", str(folder), *SCRIPT, "--resume"])
-    assert generate(base, folder, *judged, "--resume") == 0
-    assert torch.equal(latents(folder), latents(tmp_path / "whole"))
-
-
-@pytest.mark.heavy
 def test_a_fast_decoder_for_everything_is_marked_wherever_the_video_is_described(files, tae, tmp_path):
     assert generate(options(replace(files, vae=tae)), tmp_path / "fast", *SCRIPT) == 0
     said = report(tmp_path / "fast")
@@ -119,7 +81,7 @@ def test_a_fast_decoder_for_everything_is_marked_wherever_the_video_is_described
 
 
 def test_refusals_are_one_sentence_each(files, tae, tmp_path, capsys):
-    small = ["--width", "32", "--height", "32", "--output", str(tmp_path / "video"), "--blocks", "2"]
+    small = [*SMALL, "--output", str(tmp_path / "video"), "--blocks", "2"]
 
     def says(*more: str, vae: Path | None = None) -> str:
         return refused(capsys, [*options(replace(files, vae=vae or files.vae)), *small, *more])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_runs import generate, latents, options, refused, report
+from cli_runs import generate, latents, options, refused, report, without
 from learned_routes import SHAPE, a_route, models_of, written
 from safetensors.torch import load_file, save_file
 
@@ -83,9 +83,7 @@ def route(files, tmp_path_factory) -> Path:
 @pytest.fixture
 def base(files) -> list[str]:
     """Without the reward model, which no learned route needs."""
-    given = options(files)
-    at = given.index("--reward")
-    return [*given[:at], *given[at + 2 :], "--blocks", "5"]
+    return [*without(options(files), "reward"), "--blocks", "5"]
 
 
 def first_blocks(folder: Path) -> int:
@@ -199,14 +197,7 @@ def test_a_learned_route_of_a_clip_that_goes_on_counts_the_clips_blocks_too(base
 # --- the file
 
 
-def altered(path: Path, tensors: dict[str, Any], told: dict[str, str] | None = None) -> Path:
-    there, metadata = load_file(path), open_weights(path).metadata
-    there = {name: value for name, value in {**there, **tensors}.items() if value is not None}
-    save_file(there, path, {**metadata, **(told or {})})
-    return path
-
-
-BAD_TENSORS = [
+BAD_TENSORS: list[dict[str, Any]] = [
     {"weights": torch.full((4,), torch.nan)},
     {"mean": torch.full((4,), torch.inf)},
     {"deviation": torch.zeros(4)},
@@ -228,18 +219,15 @@ BAD_WORDS = [
 ]
 
 
-@pytest.mark.parametrize("tensors", BAD_TENSORS, ids=str)
-def test_a_file_with_tensors_that_no_route_has_is_refused(tmp_path, tensors):
+@pytest.mark.parametrize("change", [*BAD_TENSORS, *({"sdvg": words} for words in BAD_WORDS)])
+def test_a_file_with_tensors_or_words_that_no_route_has_is_refused(tmp_path, change):
     path = written(tmp_path, a_route())
     open_learned(path)
+    there = {**load_file(path), **open_weights(path).metadata, **change}
+    words = {name: value for name, value in there.items() if isinstance(value, str)}
+    save_file({name: value for name, value in there.items() if torch.is_tensor(value)}, path, words)
     with pytest.raises(BadInput):
-        open_learned(altered(path, tensors))
-
-
-@pytest.mark.parametrize("told", BAD_WORDS)
-def test_a_file_with_words_that_no_route_has_is_refused(tmp_path, told):
-    with pytest.raises(BadInput):
-        open_learned(altered(written(tmp_path, a_route()), {}, {"sdvg": told}))
+        open_learned(path)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,17 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cli_runs import generate, names, options, report
+from cli_runs import generate, latents, names, options, report
 from mortal import GRAVE, VICTIM, open_mortal
 from reuse_folders import results
-from safetensors.torch import load_file
 
+from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.plan import ModelSet
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
@@ -31,7 +32,6 @@ PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
 TWO = ["--workers", "2"]
 LONG = 100
-SAME = ("latents.safetensors", "video.mp4")
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,15 @@ def alone(base, tmp_path_factory) -> Path:
     return folder
 
 
+def same_files(one: Path, other: Path, numbers: Iterable[int]) -> None:
+    for number, name in product(numbers, ("latents.safetensors", "video.mp4")):
+        theirs = (other / f"{number:04d}" / name).read_bytes()
+        assert (one / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
+
+
 def same_videos(one: Path, other: Path, numbers: Iterable[int] = (1, 2, 3)) -> None:
+    same_files(one, other, numbers)
     for number in numbers:
-        for name in SAME:
-            theirs = (other / f"{number:04d}" / name).read_bytes()
-            assert (one / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
         assert results(one / f"{number:04d}") == results(other / f"{number:04d}")
 
 
@@ -68,6 +72,13 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def lasting(line: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in line.items() if name != "seconds"}
+
+
+def batch_of(files: ModelFiles, output: Path, **request: Any) -> Batch:
+    models = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
+    load = LoadOptions(**models, schedule="1000,625", text_dtype="float32")
+    wanted = VideoRequest(width=32, height=32, **request)
+    return Batch(files=files, load=load, request=wanted, prompts=(), output=output)
 
 
 # --- the same videos
@@ -96,8 +107,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
     assert generate(base, out, "--workers", "1") == 0
     assert (out / "0001" / "video.mp4").stat().st_mtime_ns == before, "a finished video is left alone"
     assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
-    for name in ("latents.safetensors", "video.mp4"):
-        assert (out / "0002" / name).read_bytes() == (alone / "0002" / name).read_bytes()
+    same_files(out, alone, [2])
     same_videos(alone, out, [3])
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
@@ -164,29 +174,16 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
         before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
         assert generate(base, out, *workers) == 0
         assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
-    for number in range(1, 51):
-        for name in ("latents.safetensors", "video.mp4"):
-            theirs = (alone / f"{number:04d}" / name).read_bytes()
-            assert (out / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
+    same_files(out, alone, range(1, 51))
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
 
 @pytest.mark.exhaustive
 def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(files, base, tmp_path):
     """Of long videos: the master asks twice a second."""
-    prompts, devices, out = read_prompt_list(Path(base[-1])), ("cpu", "cpu"), tmp_path / "out"
-    batch = Batch(
-        files=files,
-        prompts=prompts,
-        output=out,
-        load=LoadOptions(
-            drafter=ModelOptions(preset="self-forcing-1.3b"),
-            target=ModelOptions(preset="krea-14b"),
-            schedule="1000,625",
-            text_dtype="float32",
-        ),
-        request=VideoRequest(blocks=LONG, width=32, height=32, router=RouterConfig(tau=-0.5)),
-    )
+    devices, out = ("cpu", "cpu"), tmp_path / "out"
+    batch = batch_of(files, out, blocks=LONG, router=RouterConfig(tau=-0.5))
+    batch = replace(batch, prompts=read_prompt_list(Path(base[-1])))
 
     class Wish(StopRequest):
         """Comes with the first block that is on the disk, and stays."""
@@ -207,9 +204,8 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
     _, rest = make_many(batch, devices, stopping=StopRequest())
     assert [row.state for row in rest] == ["finished"] * 3
     make_videos(replace(batch, output=tmp_path / "alone", numbered=True))
-    for number in (1, 2, 3):
-        ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (out, tmp_path / "alone"))
-        assert torch.equal(*(load_file(path)["latents"] for path in (ours, theirs)))
+    for number in ("0001", "0002", "0003"):
+        assert torch.equal(latents(out / number), latents(tmp_path / "alone" / number))
 
 
 def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, monkeypatch):
@@ -217,9 +213,7 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, mo
 
     Catches: workers that are sent only the files they will load, and then refuse the budget.
     """
-    embedded = LoadOptions(drafter=ModelOptions(preset="self-forcing-1.3b"), target=ModelOptions(preset="krea-14b"))
-    request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
-    batch = Batch(files=files, load=embedded, request=request, prompts=(), output=Path("out"))
+    batch = batch_of(files, Path("out"), blocks=2, budget=1.0)
     needed = ModelSet(drafter=False, scorer=False)
     made, maker = [], videos.VideoMaker
     monkeypatch.setattr(videos, "VideoMaker", lambda *what: made.append(maker(*what)))

@@ -16,7 +16,6 @@ import pytest
 import torch
 from cli_runs import OUTPUTS, names, refused, report
 from PIL import Image
-from random_set import write_random_set
 from reuse_folders import (
     PROMPT,
     ROUTE,
@@ -35,9 +34,6 @@ from reuse_folders import (
     tampered,
     twice,
 )
-from safetensors import safe_open
-from safetensors.torch import save
-from thinned import in_turn
 from torch import Tensor
 
 from sdvg_core.causal_wan.checkpoint import load_wan
@@ -46,6 +42,7 @@ from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, OLD_BLOCKS, unfinished_blocks
 from sdvg_core.pipeline import batch, identity, loading, videos
+from sdvg_core.pipeline.blocks import read_block
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.pipeline.request import VideoRequest
@@ -55,24 +52,21 @@ from sdvg_core.text.prompts import one_prompt
 INCREMENTAL = ["--drafter-settings", "cache=incremental", "--target-settings", "cache=incremental"]
 
 
-def check(tmp_path: Path, arguments: list[str], cuts: tuple[int, ...]) -> None:
-    whole = made(tmp_path / "whole", arguments)
-    for cut in cuts:
-        folder = tmp_path / f"cut{cut}"
-        stopped(folder, arguments, cut)
-        rest = made(folder, [*arguments, "--resume"])
-        assert rest[:2] == whole[:2], f"stopped after block {cut}"
-        assert decisions(rest[2]) == decisions(whole[2])
-        assert f"Blocks 1 to {cut} of this run were made before" in rest[2]["notes"][-1]
-        assert rest[2]["settings"] == whole[2]["settings"]
-        assert names(folder) == OUTPUTS
+def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
+    whole, folder = made(tmp_path / "whole", arguments), tmp_path / "cut"
+    stopped(folder, arguments, cut)
+    rest = made(folder, [*arguments, "--resume"])
+    same(rest, whole)
+    assert f"Blocks 1 to {cut} of this run were made before" in rest[2]["notes"][-1]
+    assert rest[2]["settings"] == whole[2]["settings"]
+    assert names(folder) == OUTPUTS
 
 
 # --- it goes on
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_video(files, tmp_path):
-    check(tmp_path, [*five(files), *PROMPT], (2,))
+    check(tmp_path, [*five(files), *PROMPT], 2)
 
 
 @pytest.mark.heavy
@@ -86,25 +80,6 @@ def test_a_run_can_be_stopped_again_and_again(files, tmp_path):
     assert "Blocks 1 to 4 of this run" in report(tmp_path / "cut")["notes"][-1]
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "more",
-    [
-        INCREMENTAL,
-        ["--drafter-context", "own"],
-        ["--policy", "relative", "--tau", "-0.5"],
-        ["--policy", "scripted", "--script", "raarr", "--bail-out", "1"],
-        ["--policy", "random", "--rate", "0.5", "--forced-blocks", "0"],
-        ["--policy", "scripted", "--script", "rarar", "--handover", "1", "--schedule", "1000,625"],
-        ["--dtype", "bfloat16", "--crop", "tiles"],
-        ["--gate-prompt", "ball", "--aggregation", "quantile"],
-    ],
-    ids=lambda more: more[0].strip("-") + "-" + more[1],
-)
-def test_every_option_can_be_stopped_after_any_block(files, tmp_path, more):
-    check(tmp_path, [*five(files), *PROMPT, *more], (1, 2, 3, 4))
-
-
 @pytest.mark.heavy
 def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped(files, tmp_path):
     made(tmp_path / "clip", [*five(files), *PROMPT, "--blocks", "2"])
@@ -113,13 +88,12 @@ def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped
     clip = ["--continue-from", str(tmp_path / "clip" / "latents.safetensors")]
     for number, (more, cut) in enumerate(
         (
-            ([*PROMPT, *clip], 1),
-            ([*PROMPT, *clip, "--drafter-context", "own"], 4),
+            ([*PROMPT, *clip, "--drafter-context", "own"], 1),
             ([*PROMPT, "--start-image", str(tmp_path / "red.png")], 1),
             (["--prompt-schedule", str(tmp_path / "prompts.txt")], 4),
         )
     ):
-        check(tmp_path / str(number), [*five(files), *more], (cut,))
+        check(tmp_path / str(number), [*five(files), *more], cut)
 
 
 @pytest.mark.heavy
@@ -157,8 +131,7 @@ def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_
 # --- what it refuses
 
 
-def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path, capsys, monkeypatch):
-    other = write_random_set(tmp_path / "models", seed=1)
+def test_another_request_is_refused_by_the_name_of_what_differs(files, others, tmp_path, capsys, monkeypatch):
     arguments = [*five(files), *PROMPT]
     stopped(tmp_path / "out", arguments, 1)
     monkeypatch.delattr(batch, "encode_prompts")
@@ -170,7 +143,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path,
         ([*PROMPT, "--tau", "-1"], "router tau (then 0.1, now -1.0)"),
         ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
         ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
-        ([*PROMPT, "--target", str(other.target)], f"target (then {files.target.name} "),
+        ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),
     ):
         line = refused(capsys, [*five(files), *more, "--output", str(tmp_path / "out"), "--resume"])
         assert part in line
@@ -189,27 +162,13 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypat
 
 
 @pytest.mark.heavy
-def test_of_a_model_that_changed_where_no_sample_was_taken_no_block_is_used(files, tmp_path, monkeypatch, request):
+def test_of_a_model_that_changed_where_no_sample_was_taken_no_block_is_used(files, others, tmp_path, monkeypatch):
     """Of a large file, the request knows samples alone; the keys of blocks know every weight."""
-    request.addfinalizer(identity._of_contents.cache_clear)  # the models are those of other tests too
-    copy = replace(files, target=tmp_path / files.target.name)
+    copy = replace(files, target=tmp_path / "target.safetensors")
+    monkeypatch.setattr(identity, "_of_contents", lambda path, *written: f"samples of {path.name}")
     shutil.copy(files.target, copy.target)
-    monkeypatch.setattr(identity, "WHOLE", 1000)
-    monkeypatch.setattr(identity, "PIECE_BYTES", 8)
-    identity._of_contents.cache_clear()
     stopped(tmp_path / "out", [*five(copy), *PROMPT], 2)
-    one = identity.fingerprint(copy.target)
-    with safe_open(copy.target, "pt") as file:
-        weights, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    name = max(weights, key=lambda name: weights[name].numel())
-    weights[name].view(-1)[1::2] *= 0.9
-    data = save(weights, notes)
-    whole = bytearray(copy.target.read_bytes())
-    kept = {place for start in range(0, len(whole), len(whole) // 64) for place in range(start, start + 8)}
-    copy.target.write_bytes(
-        bytes(old if place in kept else new for place, (old, new) in enumerate(zip(whole, data, strict=True)))
-    )
-    assert identity.fingerprint(copy.target) == one, "or the request itself would tell"
+    shutil.copy(others.target, copy.target)
     rest = made(tmp_path / "out", [*five(copy), *PROMPT, "--resume"])
     same(rest, made(tmp_path / "nothing", [*five(copy), *PROMPT]))
     assert not rest[2]["notes"]
@@ -235,13 +194,7 @@ DAMAGE = {
 }
 
 
-@in_turn("name, number", DAMAGE, [0, 1])
-def test_a_block_that_is_not_as_it_was_written_is_made_again_and_the_report_says_so(
-    files, stopped_run, tmp_path, name, number
-):
-    folder, whole = stopped_run
-    shutil.copytree(folder, tmp_path / "out")
-    path = unfinished_blocks(tmp_path / "out")[number]
+def damage(path: Path, name: str) -> None:
     content = path.read_bytes()
     path.unlink()
     if DAMAGE[name]:
@@ -249,6 +202,22 @@ def test_a_block_that_is_not_as_it_was_written_is_made_again_and_the_report_says
         assert path.read_bytes() != content
     else:
         os.mkfifo(path)
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_block_that_is_not_as_it_was_written_is_not_read(stopped_run, tmp_path, name):
+    shutil.copytree(stopped_run[0], tmp_path / "out")
+    for path in unfinished_blocks(tmp_path / "out"):
+        damage(path, name)
+        with pytest.raises(BadInput):
+            read_block(path)
+
+
+def test_a_damaged_block_is_made_again_and_the_report_says_so(files, stopped_run, tmp_path):
+    folder, whole = stopped_run
+    shutil.copytree(folder, tmp_path / "out")
+    path = unfinished_blocks(tmp_path / "out")[0]
+    damage(path, "a flipped decision")
     with counted_passes() as passes:
         rest = made(tmp_path / "out", [*five(files), *PROMPT])
     same(rest, whole[0])
@@ -267,14 +236,12 @@ def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(files
 # --- stopped
 
 
-@pytest.mark.parametrize(
-    "more", [pytest.param([], marks=pytest.mark.heavy), ["--tau", "9"]], ids=["the same request", "another tau"]
-)
-def test_a_run_that_was_killed_can_be_re_used(base, tmp_path, more):
+def test_a_run_that_was_killed_can_be_re_used(base, tmp_path):
     stopped(tmp_path / "killed", base, 3)
-    again = made(tmp_path / "again", [*base, *more, "--reuse", str(tmp_path / "killed")])
-    same(again, made(tmp_path / "nothing", [*base, *more]))
-    assert reused(again) == (2 if more else 3)
+    more = [*base, "--tau", "9"]
+    again = made(tmp_path / "again", [*more, "--reuse", str(tmp_path / "killed")])
+    same(again, made(tmp_path / "nothing", more))
+    assert reused(again) == 2
     assert len(unfinished_blocks(tmp_path / "killed")) == 3, "it can still be resumed"
 
 
@@ -443,7 +410,6 @@ def test_of_a_damaged_file_alone_nothing_is_made(base, earlier, tmp_path, capsys
 
 
 WRONG = {
-    "NaN": lambda tensor: tensor * float("nan"),
     "fewer channels": lambda tensor: tensor[:, :, :8] if tensor.dim() == 6 else tensor,
     "fewer scores": lambda tensor: tensor[:, :3] if tensor.dim() == 2 else tensor,
 }
@@ -455,9 +421,7 @@ def test_results_that_nothing_can_be_made_of_are_refused_or_made_again(base, ear
     folder = tampered(earlier[0], tmp_path / "wrong", WRONG[wrong])
     arguments = [*base, "--reuse", str(folder), "--output", str(tmp_path / "out")]
     if main(arguments) == 0:
-        again = made(tmp_path / "out", arguments)
-        same(again, earlier[1])
-        assert wrong != "NaN" or reused(again) == 0
+        same(made(tmp_path / "out", arguments), earlier[1])
     else:
         assert not (tmp_path / "out").exists()
 

@@ -1,5 +1,7 @@
 """Averaged and raw weights of one file: which are run, what the report says, and the keys."""
 
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -41,24 +43,25 @@ def load_options(weights: Weights = "auto", preset: str = "self-forcing-1.3b") -
     return LoadOptions(drafter=drafter, target=ModelOptions(preset="krea-14b"))
 
 
+def drafted(base: list[str], folder: Path, *more: str) -> dict[str, Any]:
+    assert main([*base, *DRAFTED, *more, "--output", str(folder)]) == 0
+    return report(folder)
+
+
 def test_the_weights_asked_for_are_run_and_named_in_the_report(base, tmp_path, capsys):
     made = {}
     for weights, taken in TAKEN.items():
-        assert (
-            main([*base, *DRAFTED, "--drafter-settings", f"weights={weights}", "--output", str(tmp_path / weights)])
-            == 0
-        )
-        there = report(tmp_path / weights)
+        there = drafted(base, tmp_path / weights, "--drafter-settings", f"weights={weights}")
         assert there["settings"]["drafter"]["dictionary"] == taken
         assert not any("sets of weights" in note for note in there["notes"])
         made[weights] = latents(tmp_path / weights)
     assert not torch.equal(made["ema"], made["raw"])
-    again = [*base, *DRAFTED, "--drafter-settings", "weights=raw", "--reuse", str(tmp_path / "raw")]
-    assert main([*again, "--output", str(tmp_path / "again")]) == 0
-    assert [block["reused"] for block in report(tmp_path / "again")["blocks"]] == [True]
+    raw = ["--drafter-settings", "weights=raw", "--reuse"]
+    again = drafted(base, tmp_path / "again", *raw, str(tmp_path / "raw"))
+    assert [block["reused"] for block in again["blocks"]] == [True]
     capsys.readouterr()
-    other = [*base, *DRAFTED, "--drafter-settings", "weights=raw", "--reuse", str(tmp_path / "ema")]
-    assert "the drafter of " in refused(capsys, [*other, "--output", str(tmp_path / "x")])
+    other = [*base, *DRAFTED, *raw, str(tmp_path / "ema"), "--output", str(tmp_path / "x")]
+    assert "the drafter of " in refused(capsys, other)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +75,7 @@ def test_the_weights_asked_for_are_run_and_named_in_the_report(base, tmp_path, c
 def test_without_the_option_the_preset_decides_and_a_choice_of_ours_is_told(
     base, tmp_path, capsys, preset, taken, told
 ):
-    assert main([*base, *DRAFTED, "--drafter-preset", preset, "--output", str(tmp_path)]) == 0
-    there = report(tmp_path)
+    there = drafted(base, tmp_path, "--drafter-preset", preset)
     assert there["settings"]["drafter"]["dictionary"] == taken
     assert any(note.startswith(NOTE) for note in there["notes"]) is told
     assert (NOTE in capsys.readouterr().err) is told
@@ -100,8 +102,5 @@ def test_the_two_state_dicts_of_one_file_are_two_models(base, files, tmp_path):
     assert [call.kwargs["choice"].weights for call in load.call_args_list] == ["ema", "raw"]
     settings = report(tmp_path / "pair")["settings"]
     assert [settings[role]["dictionary"] for role in ("drafter", "target")] == list(TAKEN.values())
-    alone = [*base, *DRAFTED, "--drafter-settings", "weights=raw", "--output", str(tmp_path / "raw")]
-    assert main(alone) == 0
-    assert torch.equal(latents(tmp_path / "pair"), latents(tmp_path / "raw")), (
-        "the target's block is the raw model's"
-    )
+    drafted(base, tmp_path / "raw", "--drafter-settings", "weights=raw")
+    assert torch.equal(latents(tmp_path / "pair"), latents(tmp_path / "raw")), "the target's block is the raw's"

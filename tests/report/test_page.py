@@ -1,21 +1,92 @@
-"""The page of a folder of videos: what is on it, and what a hostile folder cannot put there."""
+"""The page of a folder of videos: what is on it, in a browser too, and what a hostile folder cannot put there."""
+
+from __future__ import annotations
 
 import errno
 import json
 import os
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+import torch
+from browser import browse
 from cli_runs import names, refused
-from page_folders import EVIL, Seen, some_report, write_video
-from sample_reports import report, route
+from sample_reports import record, report, route
 
 from sdvg_core.cli import main
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
+from sdvg_core.files.video import write_mp4
 from sdvg_core.report.page import make_page, write_page
+from sdvg_core.report.run_report import RunReport
+
+SCORES = ((0.0,), (0.5, -0.2), (-0.9, 0.3), (0.1,))
+EVIL = "</script><script>hacked = 1</script><img src=x onerror='hacked = 2'>\" onpointerenter=\"hacked = 3"
+
+
+def some_report(worst: float = -0.9, prompt: str = "a red fox in snow", seconds: float = 1.0) -> RunReport:
+    """Four blocks, one of them with the given worst frame."""
+    decisions = route(RouterConfig(), (*SCORES[:2], (worst, 0.9), SCORES[3]))
+    found = report(decisions, fps=16.0)
+    blocks = tuple(record(decision, index, prompt) for index, decision in enumerate(decisions))
+    blocks = tuple(replace(b, seconds=replace(b.seconds, target=seconds)) for b in blocks)
+    return replace(found, blocks=blocks)
+
+
+def write_video(
+    folder: Path,
+    found: RunReport | None = None,
+    *,
+    frames: bool = True,
+    change: Callable[[str], str] = lambda text: text,
+) -> Path:
+    """Write a video's folder. `change`: what to make of the text of its report."""
+    found = found or some_report()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(change(found.to_json()), encoding="utf-8")
+    (folder / "route.png").write_bytes(b"never read")
+    if frames:
+        greys = [torch.full((b.pixel_frames, 3, 32, 32), b.span.index / len(found.blocks)) for b in found.blocks]
+        write_mp4(folder / "video.mp4", torch.cat(greys), found.fps)
+    return folder
+
+
+class Seen(HTMLParser):
+    """What a parser makes of a page: its elements with their attributes, and the text of each kind of element."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, Any]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "input"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self._open):
+            self.texts.setdefault(tag, []).append(data)
+
+    def all(self, tag: str, style: str = "") -> list[dict[str, Any]]:
+        """Return the attributes of every element of a kind, with a class."""
+        return [
+            found
+            for name, found in self.elements
+            if name == tag and (not style or style in (found.get("class") or "").split())
+        ]
 
 
 def test_a_page_lists_every_video_once_worst_frame_first(tmp_path, capsys):
@@ -133,27 +204,24 @@ def secret(folder: Path) -> Path:
     return write_video(folder, some_report(prompt="a secret of another folder"))
 
 
-def link_folder(top: Path, outside: Path) -> None:
-    (top / "0001").symlink_to(outside, target_is_directory=True)
-
-
-def link_report(top: Path, outside: Path) -> None:
-    (top / "0001").mkdir()
-    (top / "0001" / "report.json").symlink_to(outside / "report.json")
-
-
-def pipe_for_a_report(top: Path, outside: Path) -> None:
-    (top / "0001").mkdir()
-    os.mkfifo(top / "0001" / "report.json")
+OUTSIDE = {
+    "a link to a folder": lambda place, outside: (
+        place.rmdir(),
+        place.symlink_to(outside, target_is_directory=True),
+    ),
+    "a link to a report": lambda place, outside: (place / "report.json").symlink_to(outside / "report.json"),
+    "a pipe for a report": lambda place, outside: os.mkfifo(place / "report.json"),
+}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes as POSIX has them")
-@pytest.mark.parametrize("put", [link_folder, link_report, pipe_for_a_report])
+@pytest.mark.parametrize("put", OUTSIDE)
 def test_nothing_outside_the_folder_is_read_and_nothing_hangs(tmp_path, put):
     """Catches a link that is followed, and a pipe that nobody ever writes into."""
     top = tmp_path / "top"
     write_video(top / "0002")
-    put(top, secret(tmp_path / "outside"))
+    (top / "0001").mkdir()
+    OUTSIDE[put](top / "0001", secret(tmp_path / "outside"))
     page = make_page(top)
     assert (page.videos, list(page.unreadable)) == (1, ["0001"])
     assert "secret" not in page.html
@@ -209,3 +277,39 @@ def test_a_folder_without_videos_is_refused_in_a_sentence(tmp_path, capsys):
     assert "there is no video in" in refused(capsys, ["report", "--html", str(tmp_path)])
     assert "cannot be listed" in refused(capsys, ["report", "--html", str(tmp_path / "nowhere")])
     assert names(tmp_path) == []
+
+
+@pytest.mark.heavy
+def test_in_a_browser_videos_play_sort_and_filter_from_disk_and_nothing_else_is_fetched(tmp_path):
+    folder = tmp_path / "ein Ordner # 100%"
+    write_video(folder / "0001", some_report(-0.8, seconds=3.0))
+    write_video(folder / "0002", some_report(-2.0, prompt=EVIL, seconds=2.0))
+    write_video(folder / "0003", some_report(0.2, prompt="an owl", seconds=1.0))
+    (folder / "0004").mkdir()
+    path, _ = write_page(folder)
+    found = browse(Path(__file__).with_name("browser") / "page.js", file=str(path))
+    assert (found["errors"], found["hacked"]) == ([], None)
+    assert sorted(found["asked"]) == [f"{path.parent.as_uri()}/000{n}/video.mp4" for n in (1, 2, 3)]
+    assert (found["wide400"], found["wide1600"]) == (400, 1600), "nothing sticks out at the side"
+
+    assert found["still"]["paused"]
+    assert found["still"]["line"].startswith("block 3/4: regenerated by the target, worst frame -2.00")
+    assert not found["playing"]["paused"]
+    assert found["playing"]["now"] >= 0
+    assert (found["left"]["paused"], found["left"]["now"]) == (True, -1)
+    assert found["looked"]["now"] == 2
+    assert found["looked"]["time"] == pytest.approx((9 + 12 + 6) / 16), "the middle of the third block"
+
+    worst, number, share, slow, fast = found["orders"]
+    assert worst == ["0002", "0001", "0003", "0004"]
+    assert number == ["0001", "0002", "0003", "0004"]
+    assert share == ["0003", "0001", "0002", "0004"]
+    assert slow == ["0001", "0002", "0003", "0004"]
+    assert fast == ["0003", "0002", "0001", "0004"], "what has no number is last either way"
+    assert found["filtered"] == ["0003"]
+
+    assert found["first"] == "film"
+    assert found["arrow"]["title"].startswith("block 2/4: ")
+    assert found["arrow"]["line"] == found["arrow"]["title"]
+    assert found["arrow"]["now"] == 1
+    assert found["after"] == "video.mp4", "the strip is one stop of Tab"

@@ -3,7 +3,6 @@
 import io
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,18 +15,8 @@ from sdvg_core.report.summary import block_line
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal of some encoding."""
-
-    def __init__(self, encoding: str | None = "utf-8", tty: bool = True) -> None:
-        super().__init__()
-        self._encoding, self._tty = encoding, tty
-
-    @property
-    def encoding(self) -> str | None:  # type: ignore[override]
-        return self._encoding
-
     def isatty(self) -> bool:
-        return self._tty
+        return True
 
     @property
     def screens(self) -> list[str]:
@@ -40,10 +29,8 @@ def records() -> list[BlockRecord]:
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch) -> Iterator[None]:
-    for name in ("NO_COLOR", "TERM", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    return
+def usual_width(monkeypatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 LINES = [
@@ -83,7 +70,7 @@ def test_a_near_miss_is_shown_with_the_digits_it_takes(score, threshold, shown):
 
 def test_where_there_is_no_terminal_each_block_is_one_plain_line():
     """Every kind of decision has its sentence."""
-    stream = Terminal(tty=False)
+    stream = io.StringIO()
     bar = RouteBar(15, stream)
     for block in records():
         bar.step("draft")

@@ -17,7 +17,7 @@ from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.engine.types import Work
 from sdvg_core.errors import BadInput
 from sdvg_core.report.run_report import Tally, predict_target_only, read_report, report_from_dict
-from sdvg_core.report.summary import speedup_known, summarise
+from sdvg_core.report.summary import route_in_words, speedup_known, summarise
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
@@ -90,6 +90,12 @@ def test_target_only_would_also_make_the_steps_that_were_handed_over():
     assert seconds == pytest.approx(2 * SECONDS.target + TARGET.context_seconds + SECONDS.decode / half.decodes)
 
 
+def put(data: Any, where: tuple[Any, ...], field: str, value: object) -> None:
+    for step in where:
+        data = data[step]
+    data[field] = value
+
+
 @pytest.mark.parametrize(
     "where, field, value",
     [
@@ -105,10 +111,7 @@ def test_the_schema_refuses_what_no_run_can_have_done(where, field, value):
     data = report((*of_every_reason(), *of_a_router())).as_dict()
     jsonschema.validate(data, SCHEMA)
     assert SCHEMA["$defs"]["reason"]["enum"] == [reason.name.lower() for reason in Reason]
-    inner: Any = data
-    for step in where:
-        inner = inner[step]
-    inner[field] = value
+    put(data, where, field, value)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, SCHEMA)
 
@@ -164,10 +167,7 @@ def test_a_report_from_before_there_were_takes_is_read_as_one_of_first_takes():
 )
 def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(where, field, value, sentence):
     data = report(of_every_reason()).as_dict()
-    inner: Any = data
-    for step in where:
-        inner = inner[step]
-    inner[field] = value
+    put(data, where, field, value)
     with pytest.raises(BadInput, match=sentence):
         report_from_dict(data)
 
@@ -198,6 +198,8 @@ def test_the_summary_says_what_happened_by_both_conventions():
         "2.00x as fast as target-only (330.0 s, measured)",
         "A note.",
     ]
+    unscored = "kept unscored 8, 12; target without draft 9, 13; bailed out 7"
+    assert route_in_words(run) == f"forced 1; kept 2-3, 10, 14; remade 4-6, 11, 15; {unscored}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type is taken as written, and their links lead somewhere."""
+"""Commands in documents are taken as written, what documents name exists, and their tables are the code's."""
 
 import re
 import runpy
@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from request_trace import from_the_command_line, trace
 
 from benchmarks import bench
 from research import study
+from sdvg_core.causal_wan.presets import PRESETS
+from sdvg_core.checkpoints.known_models import KNOWN_MODELS, known_model
+from sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_core.cli import main, make_parser
 from sdvg_core.files.video import write_mp4
 
@@ -156,3 +160,78 @@ def broken_links(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_to_a_file(page):
     assert broken_links(page) == []
+
+
+# --- docs/architecture.md
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PROSE, EXAMPLE = re.sub(r"```.*?```", "", PAGE, flags=re.S), re.findall(r"```python\n(.*?)```", PAGE, re.S)
+SPANS = re.compile(r"`([^`\n]+)`")
+
+
+@pytest.mark.parametrize("path", sorted({s.split()[-1] for s in SPANS.findall(PROSE) if s.endswith(".py")}))
+def test_every_file_that_is_named_exists(path):
+    assert (ROOT / path).is_file()
+
+
+def test_the_example_makes_a_video(tmp_path, capsys):
+    (code,) = EXAMPLE
+    assert '"out/first"' in code
+    exec(compile(code.replace('"out/first"', repr(str(tmp_path / "first"))), "example", "exec"), {})  # noqa: S102
+    assert (tmp_path / "first" / "video.mp4").is_file()
+    assert re.match(r"\d of \d scored drafts accepted\n$", capsys.readouterr().out)
+
+
+def test_the_picture_has_the_rooms_that_there_are():
+    """Which way the arrows point, test_rooms.py says. Catches a room that the script or the page leaves out."""
+    drawn = runpy.run_path(str(ROOT / "docs" / "draw_rooms.py"))
+    rooms = {path.name for path in (ROOT / "sdvg_core").iterdir() if (path / "__init__.py").is_file()} | {"nodes"}
+    shown = [room for floor in drawn["FLOORS"] for room in floor]
+    assert sorted(shown) == sorted(rooms)
+    table = {span for row in re.findall(r"^\| (`.*?) \|", PROSE, re.M) for span in SPANS.findall(row)}
+    assert table >= rooms
+
+
+def test_a_command_reaches_the_first_denoising_pass_through_fifteen_files() -> None:
+    files, returns = trace(from_the_command_line)
+    assert files[-1] == "sdvg_core/causal_wan/forward.py"
+    assert len(files) <= 15, files
+    assert not returns
+
+
+# --- docs/models.md
+
+each = pytest.mark.parametrize("model", KNOWN_MODELS, ids=lambda m: m.name)
+
+
+def test_the_page_is_what_the_code_gives():
+    """After a change: python docs/list_models.py."""
+    script = runpy.run_path(str(ROOT / "docs" / "list_models.py"))
+    written = script["page"]()
+    assert (ROOT / "docs" / "models.md").read_text(encoding="utf-8") == written
+    assert all(name in written for name in (*script["OTHERS"], *(model.name for model in KNOWN_MODELS)))
+
+
+@each
+def test_a_row_is_whole(model):
+    assert model.preset in PRESETS
+    assert all((model.files, model.licence, model.repository))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", model.read)
+    assert Path(model.path).name == Path(model.files[0]).name
+    assert bool(model.sha256) == bool(model.digest_source)
+    assert model.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", model.sha256)
+
+
+@each
+def test_the_file_of_a_row_leads_back_to_it(model):
+    for name in model.files:
+        assert known_model(Path("models/diffusion_models") / name) is model
+    assert known_model(Path(model.path)) is model
+
+
+def test_the_files_looked_for_are_those_of_the_table():
+    for known in KNOWN_FILES[:2]:
+        rows = [model for model in KNOWN_MODELS if model.role == known.role]
+        assert known.names == tuple(name for row in rows for name in row.files)
+        assert known.source.startswith(rows[0].repository)
+        assert known.gigabytes == rows[0].gigabytes

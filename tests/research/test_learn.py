@@ -101,28 +101,25 @@ def test_a_study_whose_gains_follow_from_the_prompts_is_learned_and_its_file_say
     assert high == pytest.approx(3.0, abs=0.3)
     few, many = read.choose([low, high], 4, BLOCKS, together=False)
     assert few < 4 < many
-    gain = np.mean(
-        [row["metrics"]["quality"] for (p, _), row in table.rows[TARGET_ONLY].items() if p == "prompt 5"]
+    best, least = (
+        np.mean([row["metrics"]["quality"] for (p, _), row in table.rows[name].items() if p == "prompt 5"])
+        for name in (TARGET_ONLY, ANCHOR_ONLY)
     )
-    gain -= np.mean(
-        [row["metrics"]["quality"] for (p, _), row in table.rows[ANCHOR_ONLY].items() if p == "prompt 5"]
-    )
-    assert read.gain_of(" prompt  5", None) == pytest.approx(gain), "a prompt that was measured takes its own value"
+    assert read.gain_of(" prompt  5", None) == pytest.approx(best - least), "measured, and so its own value"
 
 
-def test_gains_that_two_seeds_do_not_agree_on_stop_it():
-    table, embeddings = made_up(40, 8.0)
-    with pytest.raises(BadInput, match="no prompt router can work"):
-        learn(table, embeddings, "quality", BLOCKS, MODELS)
-
-
-def test_a_metric_without_gains_and_too_few_prompts_are_refused():
-    table, embeddings = made_up(12, 0.1)
-    with pytest.raises(BadInput, match="undefined: no prompt router"):
-        learn(table, embeddings, "reward_mean", BLOCKS, MODELS)
-    table, embeddings = made_up(9, 0.1)
-    with pytest.raises(BadInput, match="10 prompts with 2 seeds"):
-        learn(table, embeddings, "quality", BLOCKS, MODELS)
+@pytest.mark.parametrize(
+    ("prompts", "noise", "name", "said"),
+    [
+        (40, 8.0, "quality", "no prompt router can work"),
+        (12, 0.1, "reward_mean", "undefined: no prompt router"),
+        (9, 0.1, "quality", "10 prompts with 2 seeds"),
+    ],
+    ids=["seeds that do not agree", "no gains", "too few"],
+)
+def test_a_study_that_nothing_can_be_learned_from_is_refused(prompts, noise, name, said):
+    with pytest.raises(BadInput, match=said):
+        learn(*made_up(prompts, noise), name, BLOCKS, MODELS)
 
 
 def test_embeddings_that_say_nothing_of_the_gains_are_not_recommended():

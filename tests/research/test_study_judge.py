@@ -5,14 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from research import study
 from research.__main__ import main
 from research.calibrate import compare_judge
 from research.statistics import pass_weights
-from sdvg_core.decoders.taehv_net import Taehv
 
 PROMPTS = tuple(f"prompt {n}" for n in range(20))
 
@@ -47,12 +44,8 @@ def test_a_judge_that_sees_something_else_decides_differently_at_any_tau():
 
 @pytest.mark.heavy
 def test_the_command_compares_a_judge_on_the_embedded_set(tmp_path, capsys):
-    net = Taehv(16, (8, 6, 5, 4), None)
-    draw = torch.Generator().manual_seed(3)
-    judge = tmp_path / "tiny_taew2_1.safetensors"
-    save_file({n: torch.randn(w.shape, generator=draw) * 0.2 for n, w in net.state_dict().items()}, judge)
     small = ["--prompts", "2", "--blocks", "2", "--workers", "1", "--output", str(tmp_path / "study")]
-    arguments = [*small, "--calibrate", "--judge-vae", str(judge), "--json"]
+    arguments = [*small, "--calibrate", "--judge-vae", "pocket", "--json"]
     assert main(arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["drafts"], found["prompts"], found["tau"]) == (2, 2, -0.7)
