@@ -6,7 +6,7 @@ import pytest
 import torch
 from wan_files import TINY, prefixed, random_state, save
 
-from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, control_shapes
+from sdvg_core.causal_wan.config import control_shapes
 from sdvg_core.causal_wan.control_files import load_control, open_control
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.inspection import inspect_file
@@ -49,12 +49,6 @@ def test_a_rounded_module_is_cast_up_with_its_scale(tmp_path):
     wanted = torch.nn.functional.linear(x, rounded.float() * 0.5, state[f"{name}.bias"])
     assert torch.allclose(layer(x), wanted, atol=1e-5)
     assert found.quantisation.label == "fp8 scaled, old form"
-
-
-def test_the_published_modules_have_the_parameters_that_were_counted():
-    sizes = {(config, blocks): control_shapes(config, blocks) for config, blocks in ((WAN_1_3B, 15), (WAN_14B, 8))}
-    counted = [sum(torch.Size(shape).numel() for shape in shapes.values()) / 1e9 for shapes in sizes.values()]
-    assert counted == pytest.approx([0.735, 3.049], abs=1e-3)
 
 
 def without(name):

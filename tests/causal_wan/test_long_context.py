@@ -15,7 +15,6 @@ from sdvg_core.causal_wan.context import BlockContext
 from sdvg_core.causal_wan.generator import context_policy
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.history import History, scene_of
-from sdvg_core.engine.keys import Identities, Keys
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, plan_spans
 from sdvg_core.errors import BadInput
@@ -91,11 +90,6 @@ def test_relative_positions_count_from_the_first_frame_that_is_seen(frames):
     assert all(
         close(video({"relative": True, "window": WINDOW}, frames), video(Plain(window_of, in_order), frames))
     )
-
-
-def test_without_a_sink_both_forms_see_the_same_distances():
-    """Attention depends on differences of positions alone."""
-    assert all(close(video({"sink": 0, "relative": True}), video({"sink": 0, "relative": False})))
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -184,13 +178,6 @@ def test_a_clip_does_not_begin_with_a_cut_and_a_prompt_that_goes_on_is_none():
     assert (changed.prompt, changed.cuts, changed.cut) == (9, 0, False)
     again = scene_of(history.blocks, replace(CUT))
     assert (again.prompt, again.cuts, again.start, again.cut) == (9, 1, 3, True)
-
-
-def test_a_cut_has_a_key_of_its_own():
-    keys = Keys(Identities(drafter="d", target="t", codec="c", scorer="s"), make_noise())
-    span = plan_spans(1, 3)[0]
-    calls = [BlockCall(History(), span, make_noise(), prompt) for prompt in (SECOND, CUT)]
-    assert keys.block("d", calls[0]) != keys.block("d", calls[1])
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -36,7 +36,7 @@ USUAL = (12, 16, 24, 32, 48, 80)
 def test_the_published_sizes_have_so_many_parameters(name, parameters):
     with META:
         tree = WanTree(PUBLISHED[name])
-    assert sum(p.numel() for p in tree.parameters()) == parameters
+    assert sum(p.numel() for p in tree.parameters()) == PUBLISHED[name].parameters == parameters
     assert sizes.wan_bytes(PUBLISHED[name], 2) == 2 * parameters
     linear = sum(p.numel() for n, p in tree.named_parameters() if p.ndim == 2)
     assert sizes.wan_bytes(PUBLISHED[name], 2, fp8=True) == 2 * parameters - linear
