@@ -13,16 +13,11 @@ from sdvg_core.errors import BadInput
 ONE = torch.ones(1)
 
 
-def refusal(path) -> str:
-    with pytest.raises(BadInput) as caught:
-        load_wan(path)
-    message = str(caught.value)
-    assert "; " in message
-    return message
-
-
 def refusal_of(tmp_path, state, metadata=None) -> str:
-    return refusal(save(tmp_path / "given.safetensors", state, metadata))
+    with pytest.raises(BadInput) as caught:
+        load_wan(save(tmp_path / "given.safetensors", state, metadata))
+    assert "; " in str(caught.value)
+    return str(caught.value)
 
 
 def sized(**changes) -> dict[str, torch.Tensor]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from test_exactness import check_pattern
 from thinned import every_pair
 from tiny import (
     CONTEXTS,
@@ -89,17 +91,7 @@ def test_a_rejected_draft_costs_only_the_passes_over_what_replaced_it(policy):
 @pytest.mark.parametrize("route", ["raraarrar", "tdatrdadd"])
 def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, context, own, route):
     """Catches: a cache that still holds pieces of a rejected draft; pieces kept for another block's."""
-    made = run(make_framewise(policy, own_frames=own), scripted(route), drafter_context=context)
-    fresh = make_framewise(policy, own_frames=own)
-    for place, emitted in enumerate(made):
-        author = emitted.record.author
-        if author == "drafter" and context == "own":
-            continue
-        before = tuple(e.block for e in made[:place])
-        timeline, _ = timeline_of(before, fresh.codec, fresh.horizon) if before else (None, None)
-        history = timeline.history if timeline else History(horizon=fresh.horizon)
-        again = getattr(fresh, author).generate(BlockCall(history, emitted.block.span, make_noise(), PROMPT))
-        assert torch.equal(again.latents, emitted.block.latents), place
+    check_pattern(route, partial(make_framewise, policy, own_frames=own), context)
 
 
 @pytest.mark.parametrize("step", [1, 2])
