@@ -160,8 +160,14 @@ def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
 
 
 @pytest.mark.parametrize(
-    "option, words", [("kv_dtype", "auto, float8_e4m3fn"), ("attention", "auto, sdpa, cudnn, flash, sage")]
+    ("option", "word", "words"),
+    [
+        ("kv_dtype", "int4", "auto, float8_e4m3fn"),
+        ("attention", "int4", "auto, sdpa, cudnn, flash, sage"),
+        *(("vae_layers", gone, "auto, diffusers, planes") for gone in ("lean", "channels-last")),
+    ],
 )
-def test_another_word_for_a_way_to_run_is_refused(option, words):
-    with pytest.raises(BadInput, match=f"{words}, but is 'int4'"):
-        Execution(**{option: "int4"})
+def test_another_word_for_a_way_to_run_is_refused(option, word, words):
+    """Catches: a name from an earlier version, which would pass for another."""
+    with pytest.raises(BadInput, match=f"{words}, but is '{word}'"):
+        Execution(**{option: word})

@@ -101,18 +101,13 @@ def test_of_equal_frames_the_first_is_the_worst():
         ({"quantile": -0.1}, "quantile is -0.1; give a share"),
         ({"bail_out": -1}, "bail_out is -1; give 0"),
         ({"handover": -1}, "handover is -1; give 0"),
+        *(({"policy": "scripted", "script": text}, "letters") for text in ("rab", "R", "r a")),
         ({"policy": "percentile"}, "the policy percentile was taken out; choose a budget"),
     ],
 )
 def test_bad_settings_say_what_would_do(settings, part):
     with pytest.raises(BadInput, match=part):
         RouterConfig(**settings)
-
-
-@pytest.mark.parametrize("text", ["rab", "R", "r a"])
-def test_a_bad_script_is_refused(text):
-    with pytest.raises(BadInput, match="letters"):
-        RouterConfig(policy="scripted", script=text)
 
 
 def test_a_script_that_is_too_short_is_refused():
