@@ -146,7 +146,7 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
 @pytest.mark.parametrize(
     "name, policy",
     [
-        ("ours", "incremental"),
+        ("diffusers", "incremental"),
         pytest.param("compiled", "incremental", marks=exhaustive),
         pytest.param("ours", "recompute", marks=exhaustive),
     ],

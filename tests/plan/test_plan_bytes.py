@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from diffusers import AutoencoderKLWan
 from live_bytes import Peak
-from thinned import in_turn
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -155,24 +155,31 @@ def real_codec(dtype: str, layers: str) -> WanCodec:
 
 
 @pytest.mark.heavy
-@in_turn("dtype, layers", ["float16", "float32"], list(sizes.DECODE))
 @torch.inference_mode()
-def test_the_real_vae_needs_the_memory_that_is_planned(dtype, layers):
-    """On a CPU's tensors without memory: unlike `meta`, its convolutions return channels last, as real ones do."""
-    request = replace(FULL, vae_dtype=dtype, execution=Execution(vae_layers=layers))
-    with FakeTensorMode():
-        codec, z, frame = real_codec(dtype, layers), torch.empty(1, 16, 3, 60, 104), torch.empty(1, 1, 3, 480, 832)
-        _, state = codec.decode(z)
-        there = [*codec._vae.parameters(), codec._mean, codec._std, z, frame, *state]
-        with Peak(there) as decoding:
-            _, after = codec.decode(z, state)
-        with Peak(there) as encoding:
-            codec.encode(frame)
-    new = sum(t.nbytes for t in after if torch.is_tensor(t))
-    assert new == sizes.state_bytes(request)["vae state"]
-    assert decoding.bytes == pytest.approx(new + sizes.working_bytes(request, fp8=False)["decode"], rel=0.01)
-    planned = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
-    assert encoding.bytes == pytest.approx(planned, rel=0.01)
+def test_the_real_vae_needs_the_memory_that_is_planned():
+    """On a CPU's tensors without memory: unlike `meta`, its convolutions return channels last, as real ones do.
+
+    All in one test, for it may need a process of its own (`conftest.py`).
+    """
+    for dtype, layers in product(["float16", "float32"], sizes.DECODE):
+        request = replace(FULL, vae_dtype=dtype, execution=Execution(vae_layers=layers))
+        with FakeTensorMode():
+            codec, z, frame = (
+                real_codec(dtype, layers),
+                torch.empty(1, 16, 3, 60, 104),
+                torch.empty(1, 1, 3, 480, 832),
+            )
+            _, state = codec.decode(z)
+            there = [*codec._vae.parameters(), codec._mean, codec._std, z, frame, *state]
+            with Peak(there) as decoding:
+                _, after = codec.decode(z, state)
+            with Peak(there) as encoding:
+                codec.encode(frame)
+        new = sum(t.nbytes for t in after if torch.is_tensor(t))
+        assert new == sizes.state_bytes(request)["vae state"]
+        assert decoding.bytes == pytest.approx(new + sizes.working_bytes(request, fp8=False)["decode"], rel=0.01)
+        planned = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
+        assert encoding.bytes == pytest.approx(planned, rel=0.01)
 
 
 @pytest.mark.heavy
