@@ -36,7 +36,6 @@ from sdvg_core.engine.store import PixelStore, Store
 from sdvg_core.engine.types import DrafterContext, Work
 from sdvg_core.text.prompts import Conditions
 
-CPU = torch.device("cpu")
 PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of the drafts
 ROUTERS = {
     "reward": PAPER,
