@@ -33,11 +33,11 @@ HEADS, WIDTH = 3, 16
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """Pretend that the CUDA device is one of this compute capability."""
+    """Pretend that the CUDA device is one of this compute capability; None for the CPU."""
 
-    def pretend(capability: tuple[int, int]) -> torch.device:
+    def pretend(capability: tuple[int, int] | None) -> torch.device:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
-        return CUDA
+        return CUDA if capability else CPU
 
     return pretend
 
@@ -175,8 +175,7 @@ def test_auto_is_exact_whatever_is_installed(capability, dtype, head_dim, name, 
     """Catches: SageAttention, which rounds, chosen by anyone but by name."""
     for module in ("flash_attn", "sageattention"):
         install(module)
-    device = gpu(capability) if capability else CPU
-    backend = choose_attention("auto", device=device, dtype=dtype, head_dim=head_dim)
+    backend = choose_attention("auto", device=gpu(capability), dtype=dtype, head_dim=head_dim)
     assert (backend.name, backend.note) == (name, "")
 
 
@@ -214,9 +213,8 @@ def test_a_kernel_that_cannot_work_is_refused_in_one_sentence(
 ):
     install("flash_attn")
     install("sageattention")
-    device = gpu(capability) if capability else CPU
     with pytest.raises(BadInput) as refusal:
-        choose_attention(name, device=device, dtype=dtype, head_dim=head_dim)
+        choose_attention(name, device=gpu(capability), dtype=dtype, head_dim=head_dim)
     for part in (*parts, name, "--attention auto"):
         assert part in str(refusal.value)
 

@@ -20,7 +20,7 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.plan import sizes
-from sdvg_core.plan.request import PATCH, VAE_STRIDE, PlanRequest
+from sdvg_core.plan.request import PATCH, VAE_STRIDE
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
 
 CPU = torch.device("cpu")
@@ -100,13 +100,6 @@ def test_a_copy_of_some_slots_is_put_back_whole():
         assert all(torch.equal(now, then) for now, then in zip(kept.read(layer, 6), before[layer], strict=True))
 
 
-# --- bytes
-
-
-def held(found: KVCache) -> int:
-    return sum(buffer.nbytes for buffer in found._buffers())
-
-
 @pytest.mark.parametrize("kv_dtype, dtype", [("auto", "float32"), ("float8_e4m3fn", "bfloat16")])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
@@ -120,13 +113,11 @@ def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, 
         tree = WanTree(request.target)
     kind = Fp8KVCache if request.execution.kv_fp8 else KVCache
     made = kind(tree, sizes.kv_frames(preset), size[0] * size[1], getattr(torch, dtype), torch.device("meta"))
-    assert held(made) == sizes.state_bytes(request)["target keys and values"]
-
-
-def test_the_window_of_the_14b_at_832x480_takes_3_point_9_gigabytes():
-    planned = sizes.state_bytes(PlanRequest(execution=Execution(kv_dtype="float8_e4m3fn")))
-    assert planned["target keys and values"] == 7_667_712_000 // 2 + 2 * 40 * 6 * 1560 * 40 * 2 == 3_893_760_000
-    assert planned["target text keys and values"] == 419_430_400, "a prompt's stay as they are"
+    planned, whole = (sizes.state_bytes(one) for one in (request, replace(request, execution=Execution())))
+    assert sum(buffer.nbytes for buffer in made._buffers()) == planned["target keys and values"]
+    assert planned["target text keys and values"] == whole["target text keys and values"], (
+        "a prompt's stay as they are"
+    )
 
 
 # --- in a generator
@@ -169,8 +160,14 @@ def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
 
 
 @pytest.mark.parametrize(
-    "option, words", [("kv_dtype", "auto, float8_e4m3fn"), ("attention", "auto, sdpa, cudnn, flash, sage")]
+    ("option", "word", "words"),
+    [
+        ("kv_dtype", "int4", "auto, float8_e4m3fn"),
+        ("attention", "int4", "auto, sdpa, cudnn, flash, sage"),
+        *(("vae_layers", gone, "auto, diffusers, planes") for gone in ("lean", "channels-last")),
+    ],
 )
-def test_another_word_for_a_way_to_run_is_refused(option, words):
-    with pytest.raises(BadInput, match=f"{words}, but is 'int4'"):
-        Execution(**{option: "int4"})
+def test_another_word_for_a_way_to_run_is_refused(option, word, words):
+    """Catches: a name from an earlier version, which would pass for another."""
+    with pytest.raises(BadInput, match=f"{words}, but is '{word}'"):
+        Execution(**{option: word})

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from weight_files import assert_holds, state
 
 from sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, note_on
@@ -70,8 +71,6 @@ def test_a_state_dict_that_is_not_there_is_refused_with_those_that_are(
 
 @pytest.mark.parametrize("weights", ["ema", "raw"])
 def test_a_file_that_can_hold_no_state_dicts_is_refused_too(tmp_path, weights):
-    from safetensors.torch import save_file
-
     save_file(state(), tmp_path / "a.safetensors")
     with pytest.raises(BadInput, match=r"one set of weights without a name; choose auto"):
         open_weights(tmp_path / "a.safetensors", Choice(weights))

@@ -103,7 +103,7 @@ def test_shards_are_one_file_to_the_reader(tmp_path):
             "..\\m-1.safetensors",
             "C:\\m.safetensors",
         ),
-        *("..", "", "m.safetensors.index.json", "m.pt", 7),
+        *("C:m-1.safetensors", "m-1.sft:x.sft", "\0.safetensors", "..", "", "m.safetensors.index.json", "m.pt", 7),
     ],
 )
 def test_a_shard_outside_the_folder_or_of_another_kind_is_refused(tmp_path, shard):
@@ -123,6 +123,7 @@ def test_an_index_that_is_no_json_object_with_a_list_of_tensors_is_refused(tmp_p
 
 def test_a_missing_shard_and_a_missing_tensor_are_named(tmp_path):
     assert "names m-3.safetensors, which is missing" in refusal(write_shards(tmp_path, {"a": "m-3.safetensors"}))
+    assert "which is missing" in refusal(write_shards(tmp_path, {"a": "n" * 300 + ".safetensors"}))
     assert "m-2.safetensors lacks c, which" in refusal(write_shards(tmp_path, {"c": "m-2.safetensors"}))
 
 

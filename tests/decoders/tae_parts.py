@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from vae_parts import MEAN, STD
 
 from sdvg_core.decoders.taehv import TaehvCodec, taehv_from_weights
 
@@ -101,8 +100,3 @@ def _remember(weights: Mapping[str, Tensor], block: str, x: Tensor) -> Tensor:
         made = made.relu() if layer else made
         made = F.conv2d(made, weights[f"{block}.{layer}.weight"], weights[f"{block}.{layer}.bias"], padding=1)
     return (made + x).relu()
-
-
-def wan_scaled(latents: Tensor) -> Tensor:
-    """Normalised latents as the Wan VAE's own decoder takes them."""
-    return latents * STD + MEAN

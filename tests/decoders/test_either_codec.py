@@ -26,14 +26,6 @@ def test_decoding_in_any_pieces_is_the_same_to_the_bit(codec: Codec, cut: list[i
     assert torch.equal(latents, random_latents(9)), "the latents are written to"
 
 
-def test_the_first_latent_frame_of_a_clip_is_one_pixel_frame_and_each_later_one_is_four(codec: Codec) -> None:
-    """Catches the leading frames dropped of every block in place of every clip."""
-    first, state = codec.decode(random_latents(1))
-    later, _ = codec.decode(random_latents(3), state)
-    assert first.shape == (1, 1, 3, 32, 48)
-    assert later.shape == (1, 12, 3, 32, 48)
-
-
 @pytest.mark.parametrize("before", [1, 3])
 def test_a_rejected_candidate_leaves_the_given_state_bit_identical(codec: Codec, before: int) -> None:
     """Catches a cache that is written into, one that marks the first frame and is used up, and a shared list."""

@@ -62,9 +62,9 @@ def random_frames(count):
 
 
 @torch.inference_mode()
-def decode_whole(vae, latents, mean=MEAN, std=STD):
+def decode_whole(vae, latents):
     """What diffusers makes of the whole clip, as frames in [0, 1]."""
-    video = vae.decode(latents * std + mean).sample
+    video = vae.decode(latents * STD + MEAN).sample
     return (video.movedim(2, 1) + 1) / 2
 
 

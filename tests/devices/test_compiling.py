@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-import torch
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.devices import execution
@@ -17,8 +16,6 @@ from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
-
-CPU = torch.device("cpu")
 
 
 def options(**changes) -> LoadOptions:

@@ -34,7 +34,10 @@ from sdvg_core.scorers.blip import ImageRewardConfig
 
 GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
 BLOCKS = 3  # the third's context is the first that a picture is encoded for
+PRESETS = {f"{role}_preset": getattr(PlanRequest(), f"{role}_preset") for role in ("drafter", "target")}
+# Three steps, the fewest of which two can be handed over: later ones meet and hold what the second does.
 REQUEST = PlanRequest(
+    **{role: replace(preset, schedule="1000,750,500") for role, preset in PRESETS.items()},
     blocks=BLOCKS,
     drafter=replace(WAN_1_3B, num_layers=2),
     target=replace(WAN_14B, num_layers=2),
@@ -143,7 +146,7 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
 @pytest.mark.parametrize(
     "name, policy",
     [
-        ("ours", "incremental"),
+        ("diffusers", "incremental"),
         pytest.param("compiled", "incremental", marks=exhaustive),
         pytest.param("ours", "recompute", marks=exhaustive),
     ],

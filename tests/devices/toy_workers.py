@@ -11,7 +11,7 @@ from sdvg_core.errors import BadInput
 
 
 class Toy:
-    """Does a task of words: `say X`, `refuse`, `die`, `die once FILE`, `wait FILE`, `early [FILE]`."""
+    """Does a task of words: `say X`, `refuse`, `die`, `wait FILE`, `early [FILE]`."""
 
     def __init__(self, device: str) -> None:
         if device == "full":
@@ -20,10 +20,6 @@ class Toy:
 
     def __call__(self, task: str, stop: Callable[[], bool]) -> tuple[str, int]:
         word, _, rest = task.partition(" ")
-        if rest.startswith("once "):
-            file = Path(rest.removeprefix("once "))
-            word = "say" if file.exists() else word
-            file.touch()
         if word == "refuse":
             raise BadInput(f"{task} is no task")
         if word == "die":

@@ -36,7 +36,6 @@ from sdvg_core.engine.store import PixelStore, Store
 from sdvg_core.engine.types import DrafterContext, Work
 from sdvg_core.text.prompts import Conditions
 
-CPU = torch.device("cpu")
 PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of the drafts
 ROUTERS = {
     "reward": PAPER,
@@ -233,8 +232,7 @@ def what_was_decided(record: BlockRecord) -> BlockRecord:
 
 
 def same(one: Made, other: Made) -> None:
-    assert torch.equal(one.latents, other.latents)
-    assert torch.equal(one.frames, other.frames)
+    same_video(one, other)
     assert [what_was_decided(record) for record in one.records] == list(map(what_was_decided, other.records))
 
 

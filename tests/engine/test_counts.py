@@ -21,7 +21,7 @@ from tiny import (
     scripted,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_leaves
 
 from sdvg_core.causal_wan.context import Model
 from sdvg_core.engine.history import History
@@ -47,21 +47,14 @@ def test_an_accepted_tail_costs_the_target_no_pass(policy):
     assert works(emitted, "target")[2:] == [None] * 7
 
 
-def test_block_0_is_neither_drafted_nor_scored_in_committed_context():
+@pytest.mark.parametrize(("context", "drafted"), [("committed", range(1, 9)), ("own", range(9))])
+def test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own(context, drafted):
     engine = make_engine()
-    emitted = run(engine, RouterConfig(tau=-100.0))
-    assert blocks_of(engine.drafter) == list(range(1, 9))
+    emitted = run(engine, RouterConfig(tau=-100.0), drafter_context=context)
+    assert blocks_of(engine.drafter) == list(drafted)
     assert engine.scorer.calls == 8
     assert not emitted[0].record.decision.scored
-    assert engine.codec.decodes == 9
-
-
-def test_block_0_is_drafted_but_not_scored_in_own_context():
-    """The drafter goes on from its own block 0, so that one is made, when the first draft needs it."""
-    engine = make_engine()
-    run(engine, RouterConfig(tau=-100.0), drafter_context="own")
-    assert blocks_of(engine.drafter) == list(range(9))
-    assert engine.scorer.calls == 8
+    assert context == "own" or engine.codec.decodes == 9
 
 
 def test_certain_letters_draft_and_score_nothing_in_vain():
@@ -147,25 +140,32 @@ def test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each(pa
 # --- no copy of a cache, no wait for the device
 
 
+WAITS = ("_local_scalar_dense", "is_nonzero", "nonzero", "item", "equal", "masked_select", "unique")
 COPIES = ("copy_", "clone", "cat", "_to_copy", "contiguous", "stack", "repeat", "index_select")
 # Wide enough that keys outweigh latents, as they do in a real model.
 WIDE = replace(CONFIG, dim=96)
 BLOCK_KV_BYTES = 3 * (SIZE[0] // 2) * (SIZE[1] // 2) * WIDE.dim * 4
 
 
-class LargestCopy(TorchDispatchMode):
-    """Watches every operation that copies, and keeps the size of the largest result."""
+class Operations(TorchDispatchMode):
+    """Notes every operation, with the bytes of its largest result."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = 0
+        self.seen: list[tuple[str, int]] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if any(func.name().startswith(f"aten::{name}") for name in COPIES):
-            tensors = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
-            self.bytes = max([self.bytes, *(t.nbytes for t in tensors)])
+        sizes = [t.nbytes for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        self.seen.append((func.name().removeprefix("aten::"), max(sizes, default=0)))
         return result
+
+    def largest_copy(self) -> int:
+        return max((size for name, size in self.seen if name.startswith(COPIES)), default=0)
+
+    def waits(self) -> list[str]:
+        """Those whose result the host must wait for."""
+        return [name for name, _ in self.seen if name in WAITS]
 
 
 @pytest.mark.parametrize(
@@ -181,34 +181,16 @@ def test_generating_a_block_copies_nothing_larger_than_the_block(policy, options
         history = history.commit(Block(span, latents, PROMPT), (torch.rand(1, 1, 3, 8, 8, generator=g),) * 3)
     span = plan_spans(1, 3, start=27)[0]
     generator.generate(BlockCall(history, span, make_noise(), PROMPT))
-    with LargestCopy() as copies:
+    with Operations() as operations:
         generator.generate(BlockCall(history, span, make_noise(), PROMPT))
     # The widest thing of a block that is ever copied: its two halves, as rotary pairs are put together in float32.
-    assert 0 < copies.bytes <= BLOCK_KV_BYTES
+    assert 0 < operations.largest_copy() <= BLOCK_KV_BYTES
 
 
-def test_both_watches_see() -> None:
-    with LargestCopy() as copies:
-        torch.cat((torch.zeros(1, 1000), torch.zeros(1, 1)), 1)
-    with Waits() as waits:
-        torch.ones(1).sum().item()
-    assert (copies.bytes, waits.seen) == (4004, ["aten::_local_scalar_dense"])
-
-
-WAITS = ("_local_scalar_dense", "is_nonzero", "nonzero", "item", "equal", "masked_select", "unique")
-
-
-class Waits(TorchDispatchMode):
-    """Notes every operation whose result the host must wait for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(func.name() == f"aten::{name}" for name in WAITS):
-            self.seen.append(func.name())
-        return func(*args, **(kwargs or {}))
+def test_the_watch_sees_a_copy_and_a_wait() -> None:
+    with Operations() as operations:
+        torch.cat((torch.zeros(1, 1000), torch.zeros(1, 1)), 1).sum().item()
+    assert (operations.largest_copy(), operations.waits()) == (4004, ["_local_scalar_dense"])
 
 
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
@@ -217,9 +199,9 @@ def test_generating_a_block_never_waits_for_the_device(policy):
     generator = make_generator(1, EchoCodec(), policy, schedule="four-step")
     block = Block(plan_spans(1, 3)[0], torch.zeros(1, 4, 3, *SIZE), PROMPT)
     history = History(horizon=3).commit(block, (torch.zeros(1, 1, 3, 8, 8),) * 3)
-    with Waits() as waits:
+    with Operations() as operations:
         generator.generate(BlockCall(history, plan_spans(1, 3, start=3)[0], make_noise(), PROMPT))
-    assert waits.seen == []
+    assert operations.waits() == []
 
 
 @pytest.mark.parametrize("size", [(2, 2), (4, 6), (6, 10), (10, 4)])

@@ -117,14 +117,6 @@ def test_rejections_are_in_a_row_across_a_direction(letter: str) -> None:
     assert reasons(made)[4:] == [Reason.BAILED_OUT] * 2
 
 
-def test_all_dots_are_no_directions_at_all() -> None:
-    router = RouterConfig(policy="relative", tau=-0.5)
-    plain, dotted = directed("", router), directed("......", router)
-    assert torch.equal(latents_of(plain), latents_of(dotted))
-    assert [record.decision for record in records(plain)] == [record.decision for record in records(dotted)]
-    assert None not in [record.decision.threshold for record in records(plain)[1:]]
-
-
 # --- after a clip
 
 

@@ -21,10 +21,8 @@ SPANS = plan_spans(4, 3)
 
 def latents(seed: int) -> Tensor:
     """Four channels that differ in mean and deviation."""
-    drawn = torch.randn(1, 4, 3, *SIZE, generator=generator_of(seed))
-    return drawn * torch.tensor([0.5, 1.0, 2.0, 3.0]).view(1, 4, 1, 1, 1) + seed * torch.arange(4).view(
-        1, 4, 1, 1, 1
-    )
+    drawn, means = torch.randn(1, 4, 3, *SIZE, generator=generator_of(seed)), seed * torch.arange(4)
+    return drawn * torch.tensor([0.5, 1.0, 2.0, 3.0]).view(1, 4, 1, 1, 1) + means.view(1, 4, 1, 1, 1)
 
 
 def plainly(block: Tensor, first: Tensor) -> float:

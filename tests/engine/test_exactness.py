@@ -1,19 +1,17 @@
-"""What the design promises bit for bit, over real tiny generators in float32 on the CPU.
-
-Planted mistakes and the test that turned red (style guide, section 6) are named in the docstrings.
-"""
+"""What the design promises bit for bit, over real tiny generators in float32 on the CPU."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from thinned import every_pair, in_turn
+from thinned import every_pair
 from tiny import (
     CONTEXTS,
-    LONG,
     POLICIES,
     PROMPT,
     condition,
@@ -27,12 +25,12 @@ from tiny import (
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockCall, BlockGenerator
+from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Block, plan_spans
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
+AUTHORS = str.maketrans("rtad", "ttdd")
 SAMPLE = [*ALL_PATTERNS[::37], "r" + "a" * 8, "r" * 9, "raaaaaaar", "rraaaaaaa"]
 
 
@@ -43,29 +41,21 @@ def commit(history: History, block: Block, frames: Tensor) -> History:
     return history.commit(block, anchors)
 
 
-def replay(emitted: list[EmittedBlock], authors: dict[str, BlockGenerator], own: list[Tensor] | None) -> None:
+def check_pattern(pattern: str, make: Callable[[], Engine], drafter_context: str) -> None:
     """Make every block again from the emitted history before it, with models that remember nothing of the run."""
-    history = History(horizon=3)
-    for number, one in enumerate(emitted):
-        span, author = one.block.span, one.record.author
-        if author == "drafter" and own is not None:
-            assert torch.equal(one.block.latents, own[number])
-        else:
-            again = authors[author].generate(BlockCall(history, span, make_noise(), PROMPT)).latents
-            assert torch.equal(again, one.block.latents), f"block {number} is not what the {author} makes there"
-        history = commit(history, one.block, one.frames)
-
-
-def check_pattern(pattern: str, policy: str, drafter_context: str) -> None:
-    emitted = run(make_engine(policy), scripted(pattern), drafter_context=drafter_context)
-    assert "".join("a" if e.record.author == "drafter" else "r" for e in emitted) == pattern
-
-    fresh = make_engine(policy)
-    own = None
+    emitted = run(make(), scripted(pattern), blocks=len(pattern), drafter_context=drafter_context)
+    assert "".join(e.record.author[0] for e in emitted) == pattern.translate(AUTHORS)
+    fresh, own, history = make(), [], History(horizon=3)
     if drafter_context == "own":
-        drafts = run(make_engine(policy), RouterConfig(policy="always-draft", forced_blocks=0))
-        own = [e.block.latents for e in drafts]
-    replay(emitted, {"drafter": fresh.drafter, "target": fresh.target}, own)
+        own = run(make(), RouterConfig(policy="always-draft", forced_blocks=0), blocks=len(pattern))
+    for number, one in enumerate(emitted):
+        if one.record.author == "drafter" and own:
+            again = own[number].block
+        else:
+            author = getattr(fresh, one.record.author)
+            again = author.generate(BlockCall(history, one.block.span, make_noise(), PROMPT))
+        assert torch.equal(again.latents, one.block.latents), f"block {number} is another"
+        history = commit(history, one.block, one.frames)
     at_once, _ = fresh.codec.decode(latents_of(emitted))
     assert torch.equal(at_once, frames_of(emitted))
 
@@ -75,29 +65,14 @@ def check_pattern(pattern: str, policy: str, drafter_context: str) -> None:
 @pytest.mark.parametrize("pattern", SAMPLE)
 def test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted(pattern, policy, drafter_context):
     """Catches: decoding the remake from the rejected draft's state."""
-    check_pattern(pattern, policy, drafter_context)
-
-
-@pytest.mark.parametrize("policy", LONG)
-@pytest.mark.parametrize("pattern", ["rarraarra", "raaaaaaar"])
-def test_so_it_is_with_the_options_of_long_clips(pattern, policy):
-    check_pattern(pattern, policy, "committed")
-    check_pattern(pattern, policy, "own")
-
-
-@pytest.mark.heavy
-@in_turn("at, policy, drafter_context", range(8), POLICIES, CONTEXTS)
-def test_every_pattern_replays(at, policy, drafter_context):
-    """The same over the accept/reject patterns of nine blocks, one in four on every submission."""
-    for pattern in ALL_PATTERNS[at::32]:
-        check_pattern(pattern, policy, drafter_context)
+    check_pattern(pattern, partial(make_engine, policy), drafter_context)
 
 
 @pytest.mark.exhaustive
 @every_pair("policy, drafter_context", POLICIES, CONTEXTS)
 def test_all_256_patterns_replay(policy, drafter_context):
     for pattern in ALL_PATTERNS:
-        check_pattern(pattern, policy, drafter_context)
+        check_pattern(pattern, partial(make_engine, policy), drafter_context)
 
 
 @pytest.mark.parametrize("drafter_context", CONTEXTS)
@@ -125,17 +100,6 @@ def test_accepting_all_is_draft_only_but_for_block_0(policy):
     assert torch.equal(latents_of(committed[:1]), latents_of(target_only))
     unforced = run(make_engine(policy), scripted("a" * 9, forced_blocks=0))
     assert torch.equal(latents_of(unforced), latents_of(draft_only))
-
-
-@pytest.mark.parametrize("drafter_context", CONTEXTS)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_an_earlier_block_never_changes_because_of_a_later_decision(policy, drafter_context):
-    runs = [
-        run(make_engine(policy), scripted(p), drafter_context=drafter_context) for p in ("raarraaar", "raarrraar")
-    ]
-    first, second = (latents_of(r) for r in runs)
-    assert torch.equal(first[:, :, :15], second[:, :, :15])
-    assert not torch.equal(first[:, :, 15:18], second[:, :, 15:18])
 
 
 @pytest.mark.parametrize("policy", POLICIES)

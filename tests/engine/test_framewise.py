@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from test_exactness import check_pattern
 from thinned import every_pair
 from tiny import (
+    CONFIG,
     CONTEXTS,
     LONG,
     POLICIES,
     PROMPT,
+    SIZE,
     latents_of,
     make_engine,
     make_framewise,
@@ -24,8 +28,8 @@ from tiny import (
 
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
+from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
-from sdvg_core.engine.restyle import Restyle
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, Span, plan_spans
 from sdvg_core.errors import BadInput
@@ -33,30 +37,24 @@ from sdvg_core.errors import BadInput
 DRAFTS = RouterConfig(policy="always-draft", forced_blocks=0)
 
 
-class SameNoise:
+class SameNoise(KeyedNoise):
     """Noise of three latent frames, handed to blocks of one, for a model that runs on its own."""
 
     def draw(self, span, slot):
         whole = Span(span.start // 3, span.start // 3 * 3, 3)
         place = span.start - whole.start
-        return make_noise().draw(whole, slot)[:, :, place : place + span.frames].contiguous()
-
-    def restyle(self, span):
-        return Restyle()
-
-    def control(self, span):
-        return ()
+        return KeyedNoise.draw(self, whole, slot)[:, :, place : place + span.frames].contiguous()
 
 
 def alone(policy: str, blocks: int, **options) -> list[Block]:
     """What the small model makes by itself, one block of its own after the other, decoded on the way."""
     codec = make_engine().codec
     model = make_generator(1, codec, policy, block_frames=1, **options)
-    made: list[Block] = []
+    noise, made = SameNoise(seed=42, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1]), []
     for span in plan_spans(3 * blocks, 1):
         timeline, _ = timeline_of(tuple(made), codec, 3) if made else (None, None)
         history = timeline.history if timeline else History(horizon=3)
-        made.append(Block(span, model.generate(BlockCall(history, span, SameNoise(), PROMPT)).latents, PROMPT))
+        made.append(Block(span, model.generate(BlockCall(history, span, noise, PROMPT)).latents, PROMPT))
     return made
 
 
@@ -89,17 +87,7 @@ def test_a_rejected_draft_costs_only_the_passes_over_what_replaced_it(policy):
 @pytest.mark.parametrize("route", ["raraarrar", "tdatrdadd"])
 def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, context, own, route):
     """Catches: a cache that still holds pieces of a rejected draft; pieces kept for another block's."""
-    made = run(make_framewise(policy, own_frames=own), scripted(route), drafter_context=context)
-    fresh = make_framewise(policy, own_frames=own)
-    for place, emitted in enumerate(made):
-        author = emitted.record.author
-        if author == "drafter" and context == "own":
-            continue
-        before = tuple(e.block for e in made[:place])
-        timeline, _ = timeline_of(before, fresh.codec, fresh.horizon) if before else (None, None)
-        history = timeline.history if timeline else History(horizon=fresh.horizon)
-        again = getattr(fresh, author).generate(BlockCall(history, emitted.block.span, make_noise(), PROMPT))
-        assert torch.equal(again.latents, emitted.block.latents), place
+    check_pattern(route, partial(make_framewise, policy, own_frames=own), context)
 
 
 @pytest.mark.parametrize("step", [1, 2])

@@ -1,7 +1,4 @@
-"""The first m blocks by the target, and blocks that the drafter begins and the target finishes.
-
-Bit for bit over tiny generators. *Catches* names the mistake that was planted to see the test fail.
-"""
+"""The first m blocks by the target, and blocks that the drafter begins and the target finishes, bit for bit."""
 
 from __future__ import annotations
 
@@ -114,10 +111,7 @@ def test_a_handover_needs_both_models_and_one_schedule():
     other = replace(engine, drafter=make_engine(schedule="1000,500").drafter)
     with pytest.raises(BadInput, match="no handover is possible"):
         run(other, first(2, handover=1))
-    alone, router = (
-        ModelSet(drafter=False, target=True, scorer=False),
-        RouterConfig(policy="always-target", handover=1),
-    )
+    alone, router = ModelSet(drafter=False, scorer=False), RouterConfig(policy="always-target", handover=1)
     with pytest.raises(BadInput, match="a handover needs a drafter; load one, or set handover to 0"):
         check_available(router, plan_spans(3, 3), alone)
     check_available(router, plan_spans(1, 3), alone)
@@ -157,13 +151,8 @@ def test_the_relative_gate_scores_one_frame_more_for_each_block_the_target_made(
 def test_after_a_change_of_prompt_the_last_frame_is_scored_under_the_new_one():
     """Catches: a score of one prompt compared with one of another."""
     early, late = condition(1, "ball"), condition(2, "cube")
-    engine = make_engine()
-    run(
-        engine,
-        RouterConfig(policy="relative", tau=-100.0),
-        blocks=4,
-        condition_of=lambda i: early if i < 3 else late,
-    )
+    engine, router = make_engine(), RouterConfig(policy="relative", tau=-100.0)
+    run(engine, router, blocks=4, condition_of=lambda i: early if i < 3 else late)
     assert engine.scorer.prompts == ["ball", "ball", "ball", "cube", "cube"]
 
 

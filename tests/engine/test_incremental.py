@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -23,16 +24,11 @@ class Stop(BaseException):
     """As a user's interrupt comes."""
 
 
+@cache
 def block(index: int, frames: int, choice: int, prompt: int) -> Block:
     """One of several blocks that could stand at a place; always the same object for the same arguments."""
-    key = (index, frames, choice, prompt)
-    if key not in KNOWN:
-        latents = torch.randn(1, CONFIG.in_dim, frames, *SIZE, generator=generator_of(100 * index + choice))
-        KNOWN[key] = Block(Span(index, index * frames, frames), latents, PROMPTS[prompt])
-    return KNOWN[key]
-
-
-KNOWN: dict[tuple[int, int, int, int], Block] = {}
+    latents = torch.randn(1, CONFIG.in_dim, frames, *SIZE, generator=generator_of(100 * index + choice))
+    return Block(Span(index, index * frames, frames), latents, PROMPTS[prompt])
 
 
 def history_of(choices: list[tuple[int, int]], frames: int) -> History:

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import EchoCodec, generator_of, latents_of, make_engine, planned, random_tree, run, scripted
+from tiny import generator_of, latents_of, make_engine, planned, run, scripted
 
-from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.generator import Wan, build_engine
-from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.plan import NOT_FORCED, ModelSet, RunPlan, available_in, plan_blocks
+from sdvg_core.engine.plan import NOT_FORCED, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
@@ -22,7 +19,6 @@ from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
 EVERYTHING = ModelSet()
-CPU = torch.device("cpu")
 
 
 def route(router: RouterConfig, available: ModelSet = EVERYTHING, **options: Any) -> RunPlan:
@@ -175,13 +171,3 @@ def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(
     assert len(list(again.blocks())) == 2
     last = six(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, identities=alone))
     assert len(last.reused) == 8
-
-
-def test_an_engine_of_one_model_is_built_with_the_other_absent() -> None:
-    wan = Wan(tree=random_tree(1), ops=TorchOps(torch.float32), preset=get_preset("self-forcing-1.3b"), device=CPU)
-    only_drafter = build_engine(wan, None, EchoCodec(), None)
-    only_target = build_engine(None, wan, EchoCodec(), None)
-    assert available_in(only_drafter) == models("d")
-    assert available_in(only_target) == models("t")
-    assert (only_drafter.target.name, only_target.drafter.name) == ("target", "drafter")
-    assert only_drafter.horizon == only_drafter.drafter.anchor_horizon

@@ -61,23 +61,16 @@ def test_random_keeps_its_rate_and_depends_on_seed_and_block_alone():
     assert not any(decide_early(RouterConfig(policy="random", rate=0.0), i, ()).accepted for i in range(1, 99))
 
 
-def rejection() -> Decision:
-    return Decision(accepted=False, reason=Reason.FELL_SHORT, score=-1.0, threshold=-0.7, frame_scores=(-1.0,))
-
-
-def acceptance(score: float = 0.0) -> Decision:
-    return Decision(accepted=True, reason=Reason.REACHED, score=score, threshold=-0.7, frame_scores=(score,))
-
-
 def test_bail_out_counts_rejections_in_a_row_and_then_stays():
-    config = RouterConfig(bail_out=2)
+    config, kept = RouterConfig(bail_out=2), Decision(accepted=True, reason=Reason.REACHED)
+    rejected = Decision(accepted=False, reason=Reason.FELL_SHORT, score=-1.0, threshold=-0.7, frame_scores=(-1.0,))
     forced = Decision(accepted=False, reason=Reason.FORCED)
-    assert decide_early(config, 2, (forced, rejection())) is None, "a forced block is no rejection"
-    assert decide_early(config, 4, (forced, rejection(), acceptance(), rejection())) is None
-    out = decide_early(config, 3, (forced, rejection(), rejection()))
+    assert decide_early(config, 2, (forced, rejected)) is None, "a forced block is no rejection"
+    assert decide_early(config, 4, (forced, rejected, kept, rejected)) is None
+    out = decide_early(config, 3, (forced, rejected, rejected))
     assert out == Decision(accepted=False, reason=Reason.BAILED_OUT)
-    assert decide_early(config, 4, (forced, rejection(), rejection(), out)) == out
-    assert decide_early(RouterConfig(), 4, (rejection(),) * 4) is None, "off by default"
+    assert decide_early(config, 4, (forced, rejected, rejected, out)) == out
+    assert decide_early(RouterConfig(), 4, (rejected,) * 4) is None, "off by default"
 
 
 def test_of_equal_frames_the_first_is_the_worst():
@@ -101,18 +94,13 @@ def test_of_equal_frames_the_first_is_the_worst():
         ({"quantile": -0.1}, "quantile is -0.1; give a share"),
         ({"bail_out": -1}, "bail_out is -1; give 0"),
         ({"handover": -1}, "handover is -1; give 0"),
+        *(({"policy": "scripted", "script": text}, "letters") for text in ("rab", "R", "r a")),
         ({"policy": "percentile"}, "the policy percentile was taken out; choose a budget"),
     ],
 )
 def test_bad_settings_say_what_would_do(settings, part):
     with pytest.raises(BadInput, match=part):
         RouterConfig(**settings)
-
-
-@pytest.mark.parametrize("text", ["rab", "R", "r a"])
-def test_a_bad_script_is_refused(text):
-    with pytest.raises(BadInput, match="letters"):
-        RouterConfig(policy="scripted", script=text)
 
 
 def test_a_script_that_is_too_short_is_refused():

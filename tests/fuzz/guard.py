@@ -110,7 +110,7 @@ def run_case(reader: Reader, files: Files, folder: Path) -> Outcome:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     forget_peak()
-    before, began = resident_megabytes(), time.process_time()
+    before, began = megabytes_of("VmRSS:"), time.process_time()
     raised: BaseException | None = None
     with WATCH.over(folder):
         try:
@@ -120,7 +120,7 @@ def run_case(reader: Reader, files: Files, folder: Path) -> Outcome:
         except BaseException as error:  # whatever comes out is what is looked for here
             raised = error
     seconds = time.process_time() - began
-    megabytes = peak_megabytes() - before - sum(map(len, files.values())) / 1e6
+    megabytes = megabytes_of("VmHWM:") - before - sum(map(len, files.values())) / 1e6
     problem = f"did what it must not: {WATCH.seen[0]}" if WATCH.seen else ""
     problem = problem or _spoken(raised) or _broken_promise(seconds, megabytes) or left_behind(folder, files)
     shutil.rmtree(folder)
@@ -128,10 +128,8 @@ def run_case(reader: Reader, files: Files, folder: Path) -> Outcome:
 
 
 def _spoken(raised: BaseException | None) -> str:
-    if raised is None:
-        return ""
-    if isinstance(raised, BadInput):
-        return spoken_badly(str(raised))
+    if raised is None or isinstance(raised, BadInput):
+        return spoken_badly(str(raised)) if raised else ""
     return f"{type(raised).__name__}: {raised!s:.300} at {_place(raised)}"
 
 
@@ -163,7 +161,7 @@ def _broken_promise(seconds: float, megabytes: float) -> str:
 
 def _place(error: BaseException) -> str:
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    ours = [place for place in places if "sdvg_core" in place[0] or "known.py" in place[0]]
+    ours = [place for place in places if "sdvg_core" in place[0]]
     name, line = (ours or places)[-1]
     return f"{Path(name).name}:{line}"
 
@@ -174,15 +172,7 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def resident_megabytes() -> float:
-    return _status("VmRSS:")
-
-
-def peak_megabytes() -> float:
-    return _status("VmHWM:")
-
-
-def _status(field_name: str) -> float:
+def megabytes_of(field_name: str) -> float:
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

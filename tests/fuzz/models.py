@@ -155,8 +155,7 @@ def learned(random: Random) -> Files:
         "metric": "q",
         "gain": [1, 0, 2],
     }
-    metadata = {"sdvg": json.dumps({**told, "gain": [1, 0, 2]})}
-    return {"route.safetensors": changed_file(random, entries_of(shapes), metadata)}
+    return {"route.safetensors": changed_file(random, entries_of(shapes), {"sdvg": json.dumps(told)})}
 
 
 def shards(random: Random) -> Files:

@@ -117,21 +117,7 @@ def pickles() -> Cases:
         ("a plain pickle", b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "no pickle of tensors"),
         ("packed parts", packed, "compressed"),
         ("TorchScript", _zip({"data.pkl": b"}.", "constants.pkl": b"}."}), "TorchScript"),
-        ("a pickle that ends at once", b"", "no whole PyTorch"),
     )
-
-
-def shards() -> Cases:
-    """Shards that lie elsewhere."""
-    for name, shard, words in (
-        ("a shard with a name too long for the disk", "n" * 300 + ".safetensors", "which is missing"),
-        ("a shard on another drive", "C:m-1.safetensors", "next to it"),
-        ("a shard in another stream", "m-1.sft:x.sft", "next to it"),
-        ("a shard with an end of text in it", "\0.safetensors", "next to it"),
-        ("a shard beside the folder", "../outside.safetensors", "next to it"),
-    ):
-        index = to_json({"weight_map": {"a": shard}})
-        yield name, Case("shards", {"m.safetensors.index.json": index}, words)
 
 
 def words_files() -> Cases:
@@ -191,7 +177,7 @@ def prompts() -> Cases:
 
 
 FAMILIES: tuple[Callable[[], Cases], ...] = (
-    *(headers, sizes, configs, pickles, shards, words_files, reports, pictures_, prompts),
+    *(headers, sizes, configs, pickles, words_files, reports, pictures_, prompts),
 )
 
 

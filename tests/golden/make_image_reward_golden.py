@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -72,15 +73,10 @@ def build(package: tuple[Any, Any, Any], case: str, folder: Path) -> torch.nn.Mo
                 mlp_ratio=sizes["vision_mlp"] / width,
             )
             head, transform = model_module.MLP, model_module._transform
-            replace(undo, blip_module, "create_vit", lambda *_: (tower, width))
-            replace(undo, model_module, "MLP", lambda _: head(sizes["text_width"]))
-            replace(undo, model_module, "_transform", lambda _: transform(side))
+            undo.enter_context(patch.object(blip_module, "create_vit", lambda *_: (tower, width)))
+            undo.enter_context(patch.object(model_module, "MLP", lambda _: head(sizes["text_width"])))
+            undo.enter_context(patch.object(model_module, "_transform", lambda _: transform(side)))
         return model_module.ImageReward(med_config=str(folder / "med.json"), device="cpu").eval()
-
-
-def replace(undo: contextlib.ExitStack, module: Any, name: str, value: Any) -> None:
-    undo.callback(setattr, module, name, getattr(module, name))
-    setattr(module, name, value)
 
 
 def med_config(case: str) -> dict[str, Any]:
@@ -133,11 +129,9 @@ def golden_case(package: tuple[Any, Any, Any], case: str) -> dict[str, Any]:
 def main() -> None:
     operators = declare_operators()
     package = import_package()
-    made_with = {
-        name: version(name) for name in ("image-reward", "transformers", "timm", "torch", "numpy", "pillow")
-    }
+    packages = ("image-reward", "transformers", "timm", "torch", "numpy", "pillow")
     golden = {
-        "made_with": {"python": platform.python_version(), **made_with},
+        "made_with": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "cases": {case: golden_case(package, case) for case in CASES},
     }
     del operators

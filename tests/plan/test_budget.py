@@ -1,6 +1,5 @@
 """What a share of target-only's cost buys, and what the plan says of routes that need no scores."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -137,23 +136,19 @@ def test_a_restyled_clip_saves_the_passes_that_it_stands_in_for(word, skip):
     assert plan(80, handed).seconds.by_target == pytest.approx(begun + alone["target finishes"] + alone["decode"])
 
 
-def test_the_command_plans_a_restyled_clip(capsys):
-    assert main(["plan", "--vram", "80", "--strength", "medium"]) == 0
-    assert "s of it encoding the clip, policy first." in capsys.readouterr().out
-    assert main(["plan", "--vram", "80", "--strength", "little"]) == 2
-    assert "'little' is no strength" in capsys.readouterr().err
-
-
-def test_the_command_plans_presets_and_budgets(capsys):
-    assert main(["plan", "--vram", "80", "--preset", "balanced", "--json"]) == 0
-    balanced = json.loads(capsys.readouterr().out)
-    assert balanced["router"]["handover"] == 2
-    assert main(["plan", "--vram", "80", "--budget", "0.52"]) == 0
-    said = capsys.readouterr().out
-    assert "the target makes the first 4 blocks" in said
-    assert "drafted 2.8, by the target 7.1" in said
-    assert main(["plan", "--budget", "0.5", "--preset", "fast"]) == 2
-    assert "leave one of them out" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--strength", "medium"], ["s of it encoding the clip, policy first."]),
+        (["--strength", "little"], ["'little' is no strength"]),
+        (["--preset", "balanced", "--json"], ['"handover": 2']),
+        (["--budget", "0.52"], ["the target makes the first 4 blocks", "drafted 2.8, by the target 7.1"]),
+        (["--budget", "0.5", "--preset", "fast"], ["leave one of them out"]),
+    ],
+)
+def test_the_command_plans_restyled_clips_presets_and_budgets(more, says, capsys):
+    code, said = main(["plan", "--vram", "80", *more]), capsys.readouterr()
+    assert all(words in (said.err if code else said.out) for words in says)
 
 
 def test_plan_speaks_of_the_route_that_generate_takes_by_default(capsys):
@@ -165,7 +160,10 @@ def test_plan_speaks_of_the_route_that_generate_takes_by_default(capsys):
     assert "624x624" in said[0]
 
 
-@pytest.mark.parametrize("budget, stated", [(0.5, [0, 0]), (0.5, [6, 0]), (0.5, [1, 0, 0]), (0.6, [4, 0, 9, 0])])
+@pytest.mark.parametrize(
+    "budget, stated",
+    [(0.5, [0, 0]), (0.5, [6, 0]), (0.5, [1, 0, 0]), (0.6, [4, 0, 9, 0])],
+)
 def test_what_prompts_state_and_what_is_left_come_to_the_budget(budget, stated):
     """By the plan itself. Catches: a budget that every video gets anew; a fraction of a block that is lost."""
     mean, handover = afford(budget, RouterConfig(), FULL, stated)
@@ -182,8 +180,10 @@ def test_what_prompts_state_and_what_is_left_come_to_the_budget(budget, stated):
 
 def test_a_mean_over_no_stated_prompt_is_what_the_same_budget_buys_of_whole_blocks():
     for budget in (0.36, 0.5, 0.7, 0.95, 1.0):
-        (bought, _), left = spend(budget, RouterConfig(), FULL), afford(budget, RouterConfig(), FULL, [0])
-        mean, handover = left
+        (bought, _), (mean, handover) = (
+            spend(budget, RouterConfig(), FULL),
+            afford(budget, RouterConfig(), FULL, [0]),
+        )
         assert bought.forced_blocks == int(mean + 1e-9)
         assert bought.forced_blocks == 1 or bought.handover == handover
 

@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from diffusers import AutoencoderKLWan
 from live_bytes import Peak
-from thinned import in_turn
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -29,14 +29,13 @@ from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
 TINY = SCALES["tiny"]
-USUAL = (12, 16, 24, 32, 48, 80)
 
 
 @pytest.mark.parametrize("name, parameters", [("1.3B", 1_418_996_800), ("14B", 14_288_491_584)])
 def test_the_published_sizes_have_so_many_parameters(name, parameters):
     with META:
         tree = WanTree(PUBLISHED[name])
-    assert sum(p.numel() for p in tree.parameters()) == parameters
+    assert sum(p.numel() for p in tree.parameters()) == PUBLISHED[name].parameters == parameters
     assert sizes.wan_bytes(PUBLISHED[name], 2) == 2 * parameters
     linear = sum(p.numel() for n, p in tree.named_parameters() if p.ndim == 2)
     assert sizes.wan_bytes(PUBLISHED[name], 2, fp8=True) == 2 * parameters - linear
@@ -48,8 +47,6 @@ def test_every_model_and_state_of_a_tiny_run_takes_the_bytes_that_are_planned(va
     models = random_models(request, CPU)
     assert {name: tensor_bytes(module) for name, module in models.parts} == sizes.weight_bytes(request, fp8=False)
     held = sizes.state_bytes(request)
-    cache = KVCache(models.target, 6, sizes.frame_tokens(request.width, request.height), torch.float32, CPU)
-    assert held["target keys and values"] == sum(t.nbytes for t in tree_leaves(cache._layers))
     text = project_text(models.drafter, models.condition.embedding, TorchOps(torch.float32))
     assert held["drafter text keys and values"] == sum(t.nbytes for t in tree_leaves(text))
     codec = codec_of(models.vae)
@@ -158,24 +155,31 @@ def real_codec(dtype: str, layers: str) -> WanCodec:
 
 
 @pytest.mark.heavy
-@in_turn("dtype, layers", ["float16", "float32"], list(sizes.DECODE))
 @torch.inference_mode()
-def test_the_real_vae_needs_the_memory_that_is_planned(dtype, layers):
-    """On a CPU's tensors without memory: unlike `meta`, its convolutions return channels last, as real ones do."""
-    request = replace(FULL, vae_dtype=dtype, execution=Execution(vae_layers=layers))
-    with FakeTensorMode():
-        codec, z, frame = real_codec(dtype, layers), torch.empty(1, 16, 3, 60, 104), torch.empty(1, 1, 3, 480, 832)
-        _, state = codec.decode(z)
-        there = [*codec._vae.parameters(), codec._mean, codec._std, z, frame, *state]
-        with Peak(there) as decoding:
-            _, after = codec.decode(z, state)
-        with Peak(there) as encoding:
-            codec.encode(frame)
-    new = sum(t.nbytes for t in after if torch.is_tensor(t))
-    assert new == sizes.state_bytes(request)["vae state"]
-    assert decoding.bytes == pytest.approx(new + sizes.working_bytes(request, fp8=False)["decode"], rel=0.01)
-    planned = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
-    assert encoding.bytes == pytest.approx(planned, rel=0.01)
+def test_the_real_vae_needs_the_memory_that_is_planned():
+    """On a CPU's tensors without memory: unlike `meta`, its convolutions return channels last, as real ones do.
+
+    All in one test, for it may need a process of its own (`conftest.py`).
+    """
+    for dtype, layers in product(["float16", "float32"], sizes.DECODE):
+        request = replace(FULL, vae_dtype=dtype, execution=Execution(vae_layers=layers))
+        with FakeTensorMode():
+            codec, z, frame = (
+                real_codec(dtype, layers),
+                torch.empty(1, 16, 3, 60, 104),
+                torch.empty(1, 1, 3, 480, 832),
+            )
+            _, state = codec.decode(z)
+            there = [*codec._vae.parameters(), codec._mean, codec._std, z, frame, *state]
+            with Peak(there) as decoding:
+                _, after = codec.decode(z, state)
+            with Peak(there) as encoding:
+                codec.encode(frame)
+        new = sum(t.nbytes for t in after if torch.is_tensor(t))
+        assert new == sizes.state_bytes(request)["vae state"]
+        assert decoding.bytes == pytest.approx(new + sizes.working_bytes(request, fp8=False)["decode"], rel=0.01)
+        planned = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
+        assert encoding.bytes == pytest.approx(planned, rel=0.01)
 
 
 @pytest.mark.heavy
@@ -189,12 +193,16 @@ def test_the_real_vae_does_the_work_that_is_planned(layers):
             torch.empty(1, 16, 3, 60, 104),
             torch.empty(1, 1, 3, 480, 832),
         )
-    with FlopCounterMode(display=False) as first:
+    first, later, encode = (FlopCounterMode(display=False) for _ in range(3))
+    with first:
         _, state = codec.decode(z)
-    with FlopCounterMode(display=False) as later:
+    with later:
         codec.decode(z, state)
-    with FlopCounterMode(display=False) as encode:
+    with encode:
         codec.encode(frame)
-    assert first.get_total_flops() == pytest.approx(work.decode_operations(FULL, first=True), rel=0.01)
-    assert later.get_total_flops() == pytest.approx(work.decode_operations(FULL), rel=0.01)
-    assert encode.get_total_flops() == pytest.approx(work.ENCODE_OPERATIONS * FULL.pixels, rel=0.01)
+    planned = (
+        work.decode_operations(FULL, first=True),
+        work.decode_operations(FULL),
+        work.ENCODE_OPERATIONS * FULL.pixels,
+    )
+    assert [one.get_total_flops() for one in (first, later, encode)] == pytest.approx(list(planned), rel=0.01)

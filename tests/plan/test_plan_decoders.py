@@ -19,7 +19,6 @@ from sdvg_core.plan.text import plan_text
 from sdvg_core.plan.work import SHARE_OF_SECONDS, decode_seconds
 
 FULL = PlanRequest()
-WINDOWS = {"drafter_preset": replace(FULL.drafter_preset, policy="incremental", window=6, sink=0)}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -1,5 +1,6 @@
-"""What is trained is what runs, batched and with gradients, and the shipped weights can be trained on."""
+"""What is trained is what runs, batched and with gradients; the shipped weights can be trained on, and stopped."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,12 @@ from sdvg_core.engine.types import Block, Condition, Span
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from training import restore
+from training import restore, train_pair
 from training.causal import SCHEDULE, Prompted, build, embed
+from training.make_latents import BLOCKS
+from training.measure_pair import HandedOver, Shipped
 from training.train_judge import build as build_judge
+from training.train_pair import Samples, main, of_clips
 from training.train_text import CONFIG, Tokens
 from training.train_transformer import MODELS, go_on_from
 from training.train_vae import build as build_vae
@@ -104,3 +108,58 @@ def test_the_text_encoder_says_what_the_engine_hears(folder):
     found, real = embed(encoder, Tokens(saved["pieces"].numpy().tobytes()), [DEFAULT_PROMPT])
     expected = encode_prompts(trained_set(), (DEFAULT_PROMPT,), pocket_options())[DEFAULT_PROMPT]
     assert torch.allclose(found[0], expected[0, : real.sum()], atol=1e-5)
+
+
+# --- the pair
+
+CALLED = "a big red ball drifts right from the left behind a small yellow box at the middle over night"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Shipped:
+    return Shipped()
+
+
+def some_clips(shipped, scenes) -> Samples:
+    return of_clips(scenes, *torch.randn(2, len(scenes), BLOCKS - 1, 16, 3, 8, 8))
+
+
+def some_own(shipped, tree, clips, generator) -> Samples:
+    context, label = torch.randn(2, 5, 16, 3, 8, 8) + sum(w.mean() for w in tree.parameters())
+    return Samples(clips.prompts, torch.zeros(5, dtype=torch.long), context, label)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("role", ["drafter", "target"])
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(role, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_pair, "true_clips", some_clips)
+    monkeypatch.setattr(train_pair, "target_clips", some_clips)
+    monkeypatch.setattr(train_pair, "own_contexts", some_own)
+    lesson = train_pair.LESSONS[role]
+    lesson = replace(lesson, rows=dict.fromkeys(lesson.rows, 1), own_from=2, clips=dict.fromkeys(lesson.clips, 4))
+    monkeypatch.setitem(train_pair.LESSONS, role, lesson)
+    for name, value in {"CHUNK": 2, "OWN_EVERY": 2, "FIRSTS": 1, "SAVED": 1, "LOOKED": 5}.items():
+        monkeypatch.setattr(train_pair, name, value)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    main([role, str(whole), "--steps", "5"])
+    main([role, str(parts), "--steps", "5", "--stop-at", "3"])
+    main([role, str(parts), "--steps", "5"])
+    one, two = (torch.load(folder / "state.ckpt", weights_only=True) for folder in (whole, parts))
+    assert one["step"] == two["step"] == 5
+    assert all(torch.equal(w, two["weights"][name]) for name, w in one["weights"].items())
+    assert all(torch.equal(w, two["average"][name]) for name, w in one["average"].items())
+    names = [path.name for path in sorted(whole.glob("*.safetensors"))]
+    assert names == [path.name for path in sorted(parts.glob("*.safetensors"))]
+    assert {"own-00002.safetensors", "own-00004.safetensors", f"{role}.safetensors"} <= set(names)
+    for name in names:
+        assert (whole / name).read_bytes() == (parts / name).read_bytes()
+
+
+def test_handed_over_the_drafter_begins_and_the_target_ends(shipped):
+    heard, context = shipped.embed([CALLED]), torch.randn(1, 16, 3, 8, 8)
+    both = HandedOver(shipped.models, *heard).see(context)
+    x = torch.randn(1, 16, 3, 8, 8)
+    with torch.no_grad():
+        for step, role in zip(SCHEDULE, ("drafter", "drafter", "target", "target"), strict=True):
+            alone = Prompted(shipped.models[role], *heard).see(context)
+            assert torch.equal(both.velocity(x, step.timestep), alone.velocity(x, step.timestep))

@@ -188,7 +188,7 @@ MISTAKES = [
         "engine/router.py",
         "if index < config.forced_blocks:",
         "if False:",
-        "engine/test_counts.py::test_block_0_is_neither_drafted_nor_scored_in_committed_context",
+        "engine/test_counts.py::test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own",
     ),
     Mistake(
         "a block that a script gives to the target is drafted and scored first",

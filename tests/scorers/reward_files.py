@@ -30,12 +30,6 @@ def case_state(case: str) -> dict[str, Tensor]:
     return {k: torch.from_numpy(w) for k, w in random_weights(published_shapes(case_config(case))).items()}
 
 
-def heads_metadata(case: str) -> dict[str, str]:
-    config = case_config(case)
-    heads = {"vision_heads": config.vision_heads, "text_heads": config.text_heads}
-    return {"config": json.dumps({"image_reward": heads})}
-
-
 def write_vocabulary(path: Path, tokens: Iterable[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(tokens) + "\n", encoding="utf-8")
@@ -46,7 +40,9 @@ def write_case(folder: Path, case: str, suffix: str = ".safetensors") -> Path:
     """Write the case's weights, with the vocabulary beside them. Only safetensors can tell the heads."""
     path = folder / f"{case}{suffix}"
     if suffix == ".safetensors":
-        save_file(case_state(case), path, metadata=heads_metadata(case))
+        config = case_config(case)
+        heads = {"vision_heads": config.vision_heads, "text_heads": config.text_heads}
+        save_file(case_state(case), path, metadata={"config": json.dumps({"image_reward": heads})})
     else:
         torch.save(case_state(case), path)
     write_vocabulary(folder / "vocab.txt", vocabulary(case))

@@ -38,23 +38,6 @@ ROWS = 96
 # --- the reference: transformers, used the ordinary way
 
 
-def train_spiece(size=64):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_writer=model,
-        vocab_size=size,
-        normalization_rule_name="identity",
-        pad_id=0,
-        eos_id=1,
-        unk_id=2,
-        bos_id=-1,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return model.getvalue()
-
-
 def tokenizer_json(spiece):
     """The same vocabulary as `tokenizer.json`, with the template that appends the end token."""
     pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece)
@@ -69,7 +52,20 @@ def tokenizer_json(spiece):
 
 @pytest.fixture(scope="module")
 def spiece():
-    return train_spiece()
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=model,
+        vocab_size=64,
+        normalization_rule_name="identity",
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
 
 
 @pytest.fixture(scope="module")
