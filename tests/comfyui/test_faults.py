@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,9 +113,10 @@ def unbroken(parts: Parts) -> Video:
 def calls(parts: Parts, unbroken: Video) -> dict[str, int]:
     """How often an unbroken run comes by each place."""
     traps = {place: Trap() for place in PLACES}
-    for place, trap in traps.items():
-        with set_in(place, parts, trap):
-            video_of(a_job(parts))
+    with ExitStack() as stack:
+        for place, trap in traps.items():
+            stack.enter_context(set_in(place, parts, trap))
+        video_of(a_job(parts))
     found = {place: trap.calls for place, trap in traps.items()}
     assert min(found.values()) >= 4, "a trap where nothing goes by would prove nothing"
     return found

@@ -165,15 +165,22 @@ def test_an_interrupt_keeps_what_was_finished(
 def test_the_last_block_again_decodes_one_where_its_state_is_kept(
     parts: Parts, reuse_gb: float, decodes: list[int]
 ) -> None:
-    """Catches: a VAE state that does not come back bit for bit, the frames of another run, a limit that is none."""
+    """Catches: a VAE state that does not come back bit for bit, or the frames of another run."""
     job = replace(scored(parts, -3.0, count=4), reuse_bytes=int(reuse_gb * GIGABYTE), directions="tddd")
     video_of(job)
     again = video_of(replace(job, directions="tddt"))
     assert [block.decodes for block in again[2].blocks] == decodes
     assert same_video(again, alone(replace(job, directions="tddt")))
-    notes = video_of(replace(job, seed=7))[2].notes
-    assert reuse._STORE.bytes <= job.reuse_bytes
-    assert ("results of the oldest runs were dropped" in " ".join(notes)) is (reuse_gb < 1)
+
+
+def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts) -> None:
+    job = scored(parts, -3.0, count=3)
+    video_of(job)
+    used = reuse._STORE.bytes
+    limit = used + used // 2
+    report = video_of(replace(job, seed=7, reuse_bytes=limit))[2]
+    assert reuse._STORE.bytes <= limit
+    assert "results of the oldest runs were dropped" in " ".join(report.notes)
 
 
 # --- stop and keep ------------------------------------------------------------------------------------------------
