@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,13 @@ def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(reuse, "_STORE", Store(0))
     monkeypatch.setattr(reuse, "_PIXELS", PixelStore())
+
+
+@pytest.fixture(scope="module")
+def newest_runs() -> Iterator[None]:
+    """Of each node only the newest run is remembered; how many before it, test_host_reuse.py says."""
+    from sdvg_pack.nodes.host.live import RUNS
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RUNS, "_earlier", deque(maxlen=0))
+        yield

@@ -34,7 +34,7 @@ WAYS = ("right from the left", "left from the right", "down from the top", "up f
 
 
 def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_again(server: Server) -> None:
-    prompt = pocket(sampler__seed=5)
+    prompt = pocket(sampler__seed=5, sampler__overlap=True)
     server.forget()
     first, again = server.run(prompt), server.run(prompt)
     assert (cached(first), cached(again)) == (set(), set(prompt))
@@ -46,6 +46,7 @@ def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_agai
     assert events[0]["fate"] == "forced"
     assert [event["score"] for event in events] == [block["score"] for block in first.record()["blocks"]]
     assert again.outputs[SAMPLER]["sdvg_route"] == events
+    assert any("Overlap has no effect" in note for note in first.record()["notes"])
 
 
 def cached(done: Finished) -> set[str]:
@@ -228,14 +229,10 @@ def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_l
     assert "google-bert/bert-base-uncased" in error
 
 
-def test_a_policy_that_scores_nothing_needs_no_reward_file_to_be_there(server: Server) -> None:
-    changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-draft"}
-    server.make(pocket(blocks=1, **changes))
-
-
-def test_on_the_embedded_set_no_seconds_are_predicted_for_target_only(server: Server) -> None:
+def test_target_only_needs_no_reward_file_to_be_there_and_predicts_no_seconds(server: Server) -> None:
     """What the strip predicts for the published pair, test_strip.py reads on it."""
-    done = server.make(pocket(blocks=1, sampler__seed=420, router__policy="always-target"))
+    changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-target"}
+    done = server.make(pocket(blocks=1, **changes))
     assert done.outputs[SAMPLER]["sdvg_run"][0]["published"] is None
 
 
