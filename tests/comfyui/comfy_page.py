@@ -26,6 +26,17 @@ SCRIPT = "raaraarar"
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
 
 
+def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return name -> kind and options of all inputs, those that belong to a choice included, as `policy.tau`."""
+    found: dict[str, Any] = {}
+    for name, given in {**spec.get("required", {}), **spec.get("optional", {})}.items():
+        found[prefix + name] = given
+        if given[0] == "COMFY_DYNAMICCOMBO_V3":
+            for option in given[1]["options"]:
+                found |= inputs_of(option["inputs"], f"{prefix}{name}.")
+    return found
+
+
 def browse(server: Server, folder: Path, program: str, **options: Any) -> dict[str, Any]:
     """Run a program of the folder `browser` with a page of its own; returns what the page showed."""
     options = {"url": f"http://127.0.0.1:{server.port}", "script": SCRIPT, **options}

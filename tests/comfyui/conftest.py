@@ -6,11 +6,13 @@ one process: ComfyUI's `nodes.py` with our `nodes`, and its modules with the tes
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
 import sys
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ def start_comfyui() -> str | None:
     # The repository's root would make `import nodes` find ours.
     sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]
     arguments, sys.argv = sys.argv, ["comfy", "--cpu"]
+    gc.disable()  # while a million objects are made that stay
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -51,7 +54,9 @@ def start_comfyui() -> str | None:
         return f"ComfyUI's requirements are not installed in this Python ({error}): see README.md here"
     finally:
         sys.argv = arguments
+        gc.enable()
     load_pack()
+    gc.freeze()  # nor need they be looked at whenever a test asks what a run has left
     return None
 
 
@@ -153,3 +158,13 @@ def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(reuse, "_STORE", Store(0))
     monkeypatch.setattr(reuse, "_PIXELS", PixelStore())
+
+
+@pytest.fixture(scope="module")
+def newest_runs() -> Iterator[None]:
+    """Of each node only the newest run is remembered; how many before it, test_host_reuse.py says."""
+    from sdvg_pack.nodes.host.live import RUNS
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RUNS, "_earlier", deque(maxlen=0))
+        yield

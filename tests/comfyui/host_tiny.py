@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ def generator_of(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def random_weights(seed: int = 0, config: WanConfig = CONFIG) -> dict[str, Tensor]:
-    """Weights under which every input matters: context, prompt, position and timestep."""
+def random_weights(
+    seed: int = 0, config: WanConfig = CONFIG, shapes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, Tensor]:
+    """Weights under which every input matters: context, prompt, position, timestep. `shapes`: else the model's."""
     g, weights = generator_of(seed), {}
-    for name, shape in wan_shapes(config).items():
+    for name, shape in (shapes or wan_shapes(config)).items():
         fan_in = torch.Size(shape[1:]).numel() if len(shape) > 1 else 1
         scale = 0.3 if len(shape) == 1 or "modulation" in name else 1.4 / fan_in**0.5
         weights[name] = torch.randn(shape, generator=g) * scale + (

@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 import venv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,15 +26,6 @@ PROBE = """
 import json, sysconfig, torch
 print(json.dumps([torch.__version__, torch.version.cuda is not None, sysconfig.get_path("platlib")]))
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
-    """What an environment holds: its torch, whether that was built for CUDA, and its folder of packages."""
-
-    torch: str
-    cuda: bool
-    packages: Path
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -59,9 +49,11 @@ def make_environment(folder: Path, requirements: Path) -> None:
     pip_install(python, "--constraint", str(CONSTRAINTS), "torch")
     pip_install(python, "--no-deps", *COMPANIONS)
     before = look_at(python)
-    if not before.cuda:
-        make_torchaudio_pure(before.packages)
-    install_the_rest(python, requirements, torch=before.torch)
+    torch, cuda, packages = before
+    if not cuda:  # torchaudio's compiled libraries need it to load; without them it runs as pure Python
+        for library in (Path(packages) / "torchaudio" / "lib").glob("*.so"):
+            library.unlink()
+    install_the_rest(python, requirements, torch=torch)
     after = look_at(python)
     if after != before:
         raise RuntimeError(f"expected torch to stay as it was, {before}, but pip made it {after}; report this")
@@ -76,17 +68,10 @@ def install_the_rest(python: Path, requirements: Path, *, torch: str) -> None:
         pip_install(python, *limits, "--requirement", str(requirements), "--editable", f"{ROOT}[dev]")
 
 
-def make_torchaudio_pure(packages: Path) -> None:
-    """Remove torchaudio's compiled libraries: they need CUDA to load, and without them it runs as pure Python."""
-    for library in (packages / "torchaudio" / "lib").glob("*.so"):
-        library.unlink()
-
-
-def look_at(python: Path) -> Installed:
-    """Ask the environment what it holds."""
-    answer = subprocess.run([python, "-c", PROBE], check=True, stdout=subprocess.PIPE, text=True)
-    torch, cuda, packages = json.loads(answer.stdout)
-    return Installed(torch=torch, cuda=cuda, packages=Path(packages))
+def look_at(python: Path) -> tuple[str, bool, str]:
+    """Return an environment's torch, whether that was built for CUDA, and its folder of packages."""
+    torch, cuda, packages = json.loads(subprocess.check_output([python, "-c", PROBE], text=True))
+    return torch, cuda, packages
 
 
 def pip_install(python: Path, *arguments: str) -> None:

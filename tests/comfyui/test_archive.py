@@ -10,11 +10,10 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from aiohttp import web
-from comfy_page import NODES
+from comfy_page import NODES, inputs_of
 from running_server import KEPT, ROOT, Server, running_server
 from sdvg_pack.nodes import routes
 from server_prompts import ROUTER, change, node, pocket
@@ -52,18 +51,10 @@ def test_the_archive_alone_makes_the_pocket_video(packed: Server) -> None:
     assert done.outputs[KEPT]["latents"]
 
 
-def widgets(spec: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield name and kind of every input, those that belong to a choice included."""
-    for name, (kind, *rest) in {**spec.get("required", {}), **spec.get("optional", {})}.items():
-        yield prefix + name, kind
-        if kind == "COMFY_DYNAMICCOMBO_V3":
-            for option in rest[0]["options"]:
-                yield from widgets(option["inputs"], f"{prefix}{name}.")
-
-
 def test_no_widget_takes_a_path_an_address_a_module_or_a_command(packed: Server) -> None:
     every = packed.ask("/object_info")
-    found = {name for node in NODES for name, kind in widgets(every[node]["input"], f"{node}.") if kind == "STRING"}
+    kinds = {node: inputs_of(every[node]["input"]) for node in NODES}
+    found = {f"{node}.{name}" for node in NODES for name, (kind, *_) in kinds[node].items() if kind == "STRING"}
     assert found == TEXTS, sorted(found)
 
 

@@ -99,18 +99,18 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
     assert sum(count_frames(server.view(video)) for video in videos) == frames.get(path.stem, 9 + 12)
 
 
-def saved_pictures(prompt: dict[str, Any], wire: list[Any], server: Server) -> torch.Tensor:
-    """Run a dropped workflow; return what comes over a wire, `f h w`, as ComfyUI saves it in PNG."""
-    prompt = with_tiny_models(prompt)
-    prompt["saved"] = {"class_type": "SaveImage", "inputs": {"images": wire, "filename_prefix": "seen"}}
-    done = server.make(prompt)
-    files = [server.view(file) for file in done.outputs["saved"]["images"]]
-    return torch.stack([torch.tensor(np.asarray(Image.open(io.BytesIO(file)).convert("L"))) for file in files])
-
-
-def wire_into(prompt: dict[str, Any], kind: str, name: str) -> list[Any]:
-    [wire] = [node["inputs"][name] for node in prompt.values() if node["class_type"] == kind]
-    return wire
+def saved_pictures(prompt: dict[str, Any], server: Server, *wires: tuple[str, str]) -> list[torch.Tensor]:
+    """Run a dropped workflow; return what comes into inputs of its nodes, each `f h w`, as saved in PNG."""
+    prompt, names = with_tiny_models(prompt), [f"saved {number}" for number in range(len(wires))]
+    for name, (kind, into) in zip(names, wires, strict=True):
+        [wire] = [node["inputs"][into] for node in prompt.values() if node["class_type"] == kind]
+        prompt[name] = {"class_type": "SaveImage", "inputs": {"images": wire, "filename_prefix": "seen"}}
+    saved = server.make(prompt).outputs
+    files = [[server.view(file) for file in saved[name]["images"]] for name in names]
+    return [
+        torch.stack([torch.tensor(np.asarray(Image.open(io.BytesIO(png)).convert("L"))) for png in pictures])
+        for pictures in files
+    ]
 
 
 def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(
@@ -118,14 +118,9 @@ def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(
 ) -> None:
     """Catches: what is made and what is kept changed over; a mask that is fitted in another way than the clip."""
     [prompt] = [page["prompt"] for page in dropped["dropped"] if "ImageCompositeMasked" in page["types"]]
-    clip, made, pasted, mask = (
-        saved_pictures(prompt, wire, server)
-        for wire in (
-            wire_into(prompt, "ImageCompositeMasked", "source"),
-            wire_into(prompt, "ImageCompositeMasked", "destination"),
-            wire_into(prompt, "CreateVideo", "images"),
-            wire_into(prompt, "ImageToMask", "image"),
-        )
+    composite, masked = ("ImageCompositeMasked", "source"), ("ImageCompositeMasked", "destination")
+    clip, made, pasted, mask = saved_pictures(
+        prompt, server, composite, masked, ("CreateVideo", "images"), ("ImageToMask", "image")
     )
     share = mask.float() / 255
     assert share.min() < 0.01
@@ -142,8 +137,7 @@ def test_the_last_four_frames_are_the_last_picture_and_the_mask_keeps_these_alon
         for page in dropped["dropped"]
         if "RepeatImageBatch" in page["types"] and "SDVGStart" in page["types"]
     ]
-    frames = saved_pictures(prompt, wire_into(prompt, "WanVaceToVideo", "control_video"), server)
-    mask = saved_pictures(prompt, wire_into(prompt, "ImageToMask", "image"), server)
+    frames, mask = saved_pictures(prompt, server, ("WanVaceToVideo", "control_video"), ("ImageToMask", "image"))
     assert [set(one.unique().tolist()) for one in mask] == [{255}] * 21 + [{0}] * 4
     assert [len(one.unique()) for one in frames[:21]] == [1] * 21
     assert all(torch.equal(one, frames[24]) for one in frames[21:])

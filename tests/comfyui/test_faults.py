@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,11 @@ def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
         handle.remove()
 
 
-def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseException], **changes: Any) -> str:
+def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseException]) -> str:
     """Run with one fault; return what came out in words, so that nothing of the run is held on to."""
     with set_in(place, parts, Trap(at, error)):
         try:
-            video_of(a_job(parts, **changes))
+            video_of(a_job(parts))
         except (RuntimeError, Interrupt, BadInput) as raised:
             return f"{type(raised).__name__}: {raised}"
     return "nothing"
@@ -104,7 +104,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
 
 
 @pytest.fixture(scope="module")
-def unbroken(parts: Parts) -> Video:
+def unbroken(newest_runs: None, parts: Parts) -> Video:
     """The video of a fresh run. After it ComfyUI has loaded and patched what it will."""
     return video_of(a_job(parts))
 
@@ -113,28 +113,13 @@ def unbroken(parts: Parts) -> Video:
 def calls(parts: Parts, unbroken: Video) -> dict[str, int]:
     """How often an unbroken run comes by each place."""
     traps = {place: Trap() for place in PLACES}
-    for place, trap in traps.items():
-        with set_in(place, parts, trap):
-            video_of(a_job(parts))
+    with ExitStack() as stack:
+        for place, trap in traps.items():
+            stack.enter_context(set_in(place, parts, trap))
+        video_of(a_job(parts))
     found = {place: trap.calls for place, trap in traps.items()}
     assert min(found.values()) >= 4, "a trap where nothing goes by would prove nothing"
     return found
-
-
-class Fresh:
-    """What a run must leave behind, and make again, whatever happens to another one."""
-
-    def __init__(self, parts: Parts, unbroken: Video) -> None:
-        self._parts, self._unbroken = parts, unbroken
-        self._state, self._held = state_of(parts), held()
-
-    def check_after(self, place: str, at: int, error: str, **changes: Any) -> None:
-        """Break a run off, and see that it was as if it had never been."""
-        raised, expected = ERRORS[error]
-        assert break_off(self._parts, place, at, raised, **changes).startswith(expected), (at, error)
-        assert changed(self._state, state_of(self._parts)) == [], (at, error)
-        assert held() == self._held, (at, error)
-        assert same_video(video_of(a_job(self._parts)), self._unbroken), (at, error)
 
 
 @in_turn("place, kind", PLACES, range(len(ERRORS)), ids=str)
@@ -142,8 +127,12 @@ def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
     place: str, kind: int, parts: Parts, unbroken: Video, calls: dict[str, int]
 ) -> None:
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
-    fresh, last = Fresh(parts, unbroken), calls[place]
-    fresh.check_after(place, (1, 1 + last // 2, last)[kind], list(ERRORS)[kind])
+    at, (raised, expected) = (1, 1 + calls[place] // 2, calls[place])[kind], list(ERRORS.values())[kind]
+    state, before = state_of(parts), held()
+    assert break_off(parts, place, at, raised).startswith(expected)
+    assert changed(state, state_of(parts)) == []
+    assert held() == before
+    assert same_video(video_of(a_job(parts)), unbroken)
 
 
 def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts: Parts, unbroken: Video) -> None:

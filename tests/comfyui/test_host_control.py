@@ -48,14 +48,8 @@ DEPTH, SCRIBBLE = (torch.randn(1, CHANNELS, 3, *SIZE, generator=generator_of(see
 STRENGTHS = {"none": (0.0,), "half": (0.5,), "whole": (1.0,), "two": (0.7, 0.4)}
 
 
-def control_weights(seed: int = 9, config: WanConfig = SIZES, blocks: int = HINTS) -> dict[str, Tensor]:
-    g, weights = generator_of(seed), {}
-    for name, shape in control_shapes(config, blocks).items():
-        fan_in = torch.Size(shape[1:]).numel() if len(shape) > 1 else 1
-        scale = 0.3 if len(shape) == 1 or "modulation" in name else 1.4 / fan_in**0.5
-        one = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-        weights[name] = torch.randn(shape, generator=g) * scale + one
-    return weights
+def control_weights(config: WanConfig = SIZES, blocks: int = HINTS) -> dict[str, Tensor]:
+    return random_weights(9, shapes=control_shapes(config, blocks))
 
 
 def load_vace(

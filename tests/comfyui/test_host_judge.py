@@ -83,10 +83,13 @@ def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts: Parts, t
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_scaling_is_what_the_artist_states_whatever_the_dtype(dtype: torch.dtype) -> None:
-    """ComfyUI takes a float16 file for HunyuanVideo's, and scales its latents."""
+    """ComfyUI takes a float16 file for HunyuanVideo's, and scales its latents; of float32 it shows a LATENT."""
     vae, latents = load_tae(dtype), torch.randn(1, 16, 2, 4, 4, generator=generator_of(1))
     shown = {kind: codec_of(vae, kind).decode(latents)[0] for kind in ("taew2_1", "lighttaew2_1")}
     assert not torch.equal(shown["taew2_1"], shown["lighttaew2_1"])
+    if dtype == torch.float32:
+        host = vae.decode(Wan21().process_out(latents)).reshape(1, 5, 32, 32, 3).movedim(-1, 2).clamp(0, 1)
+        torch.testing.assert_close(shown["lighttaew2_1"], host, atol=1e-5, rtol=0)
     module = vae.first_stage_model
     plain = TAEHV(latent_channels=16)
     plain.load_state_dict(module.state_dict())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from aiohttp import web
 from protocol import BinaryEventTypes
 from sdvg_pack.nodes.host import memory
 from sdvg_pack.nodes.host.memory import Memory, Needs
-from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
+from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.routes import register_routes
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.router import Decision, Reason
@@ -138,44 +137,6 @@ def test_out_of_memory_names_the_numbers_of_the_plan_and_what_would_help(monkeyp
 # --- what a run says
 
 
-def judged(index: int, score: float) -> BlockRecord:
-    """A drafted block whose worst frame had a score, held against -0.7."""
-    kept = score >= -0.7
-    reason = Reason.REACHED if kept else Reason.FELL_SHORT
-    return BlockRecord(
-        span=Span(index, 3 * index, 3),
-        pixel_frames=12,
-        prompt="a",
-        decision=Decision(
-            accepted=kept, reason=reason, score=score, threshold=-0.7, frame_scores=(score, score + 1)
-        ),
-        draft=None,
-        target=None,
-        decodes=1,
-        seconds=Seconds(draft=0.5),
-    )
-
-
-RECORDS = [judged(1, -0.5), judged(2, -1.21)]
-
-
-class Ear:
-    """Stands in for the server: keeps what is sent."""
-
-    client_id = "me"
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.events: list[Any] = []
-
-    def send_progress_text(self, text: str, node_id: str, sid: str | None = None) -> None:
-        assert sid == self.client_id, "other pages may have another node of that id"
-        self.lines.append(text)
-
-    def send_sync(self, event: str, data: Any, client_id: str) -> None:
-        self.events.append((event, data))
-
-
 @pytest.mark.parametrize("kind", ["denoise", "context", "target"])
 def test_a_run_stops_before_a_pass_of_any_kind(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own check: ComfyUI's progress bar, which would stop a denoising step as well, is not connected here."""
@@ -188,32 +149,19 @@ def test_a_run_stops_before_a_pass_of_any_kind(kind: str, monkeypatch: pytest.Mo
 
 
 def test_the_preview_has_the_size_of_the_video(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a largest side, to which ComfyUI would also blow up a small video, and a second picture."""
-    ear, bar = Ear(), []
+    """Catches: a largest side, to which ComfyUI would also blow up a small video, and a second picture."""
+    sent, bar = [], []
+    ear = SimpleNamespace(client_id="me", send_progress_text=lambda *_: None)
+    ear.send_sync = lambda event, data, client_id: sent.append((event, data))
     monkeypatch.setattr(PromptServer, "instance", ear, raising=False)
     monkeypatch.setattr(comfy.utils, "PROGRESS_BAR_HOOK", lambda value, total, preview, **more: bar.append(preview))
-    NodeProgress("3", blocks=1, steps=4).block(RECORDS[0], torch.zeros(1, 9, 3, 48, 832))
-    [((kind, picture, largest_side), place)] = [data for name, data in ear.events if name == PREVIEW]
+    kept = Decision(accepted=True, reason=Reason.REACHED, score=-0.5, threshold=-0.7, frame_scores=(-0.5, 0.5))
+    made = {"draft": None, "target": None, "decodes": 1, "seconds": Seconds(draft=0.5)}
+    record = BlockRecord(span=Span(1, 3, 3), pixel_frames=12, prompt="a", decision=kept, **made)
+    NodeProgress("3", blocks=1, steps=4).block(record, torch.zeros(1, 9, 3, 48, 832))
+    [((kind, picture, largest_side), place)] = [data for name, data in sent if name == PREVIEW]
     assert (kind, picture.size, largest_side) == ("JPEG", (832, 48), None)
     assert (place["display_node_id"], bar) == ("3.film", [None])
-
-
-def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_whole_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A node is narrow: `worst frame -1.21 <` on one line and `-0.70` on the next was hard to read."""
-    ear = Ear()
-    monkeypatch.setattr(PromptServer, "instance", ear, raising=False)
-    progress = NodeProgress("3", blocks=2, steps=4, workflow_id="w")
-    for record in RECORDS:
-        progress.block(record, torch.zeros(1, 9, 3, 8, 8))
-    assert [re.split(r" (?=worst)", line)[-1] for line in ear.lines] == [
-        "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-0.50\N{NO-BREAK SPACE}>=\N{NO-BREAK SPACE}-0.70",
-        "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-1.21\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}-0.70",
-    ]
-    events = [data for name, data in ear.events if name == BLOCK_EVENT]
-    assert events == output_of(progress.live)["sdvg_route"]
-    assert [(event["number"], event["of"], event["fate"]) for event in events] == [(1, 2, "kept"), (2, 2, "remade")]
 
 
 def test_a_second_copy_of_the_pack_is_told(

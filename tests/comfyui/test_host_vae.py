@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import comfy.sd
-import comfy.utils
 import pytest
 import torch
 from comfy.latent_formats import Wan21
 from comfy.ldm.wan.vae import WanVAE
-from comfy.taesd.taehv import TAEHV
 from host_tiny import generator_of, load_vae
-from safetensors.torch import save_file
 from sdvg_pack.nodes.host.vae import ComfyCodec, check_decoders
-from sdvg_pack.sdvg_core.decoders.taehv import TaehvCodec, load_taehv
 from sdvg_pack.sdvg_core.errors import BadInput
 from torch import Tensor
 
@@ -42,7 +36,7 @@ def whole(vae: comfy.sd.VAE, latents: Tensor) -> Tensor:
     return vae.decode(Wan21().process_out(latents)).movedim(-1, 2).reshape(1, -1, 3, HEIGHT, WIDTH)
 
 
-def in_blocks(codec: ComfyCodec | TaehvCodec, blocks: Iterable[Tensor]) -> Tensor:
+def in_blocks(codec: ComfyCodec, blocks: Iterable[Tensor]) -> Tensor:
     state, shown = None, []
     for block in blocks:
         frames, state = codec.decode(block, state)
@@ -128,35 +122,3 @@ def test_another_vae_is_refused_by_what_it_is(name: str) -> None:
         check_decoders(stand_in(*foreign(name)), None, "taew2_1")
     with pytest.raises(BadInput, match=f"judge_vae is .*{name}"):
         check_decoders(load_vae(), stand_in(*foreign(name)), "taew2_1")
-
-
-# --- TAEHV against ComfyUI's own class
-
-
-ROUNDING = 1e-5
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    """ComfyUI's module, of the published sizes, with weights under which colours lie in [0, 1]."""
-    module = TAEHV(latent_channels=16, latent_format=None).eval().requires_grad_(False)
-    g = generator_of(0)
-    for name, weight in module.named_parameters():
-        gain = 0.25 if name == "decoder.22.weight" else 0.7 if ".conv.4." in name else 1.2
-        scale = gain / math.sqrt(weight[0].numel()) if weight.ndim > 1 else 0.2
-        weight.copy_(torch.randn(weight.shape, generator=g) * scale + 0.5 * (name == "decoder.22.bias"))
-    return module
-
-
-def test_lighttaew2_1_shows_what_vae_decode_shows_for_the_same_latent(module: Any, tmp_path: Path) -> None:
-    """A file in float32 is scaled rightly there: nothing is done to a LATENT, which is not normalised."""
-    light_file = str(tmp_path / "lighttaew2_1.safetensors")
-    save_file(module.state_dict(), light_file)
-    vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(light_file))
-    codec = load_taehv(light_file)
-    with torch.inference_mode():
-        shown = vae.decode(Wan21().process_out(draw(1, 4))).reshape(1, 13, 24, 40, 3).movedim(-1, 2)
-    assert codec.kind == "lighttaew2_1"
-    assert codec.dtype == vae.vae_dtype == torch.float32
-    assert shown.min() < 0 < 1 < shown.max()
-    assert (codec.decode(draw(1, 4))[0] - shown.clamp(0, 1)).abs().max() < ROUNDING

@@ -15,7 +15,7 @@ from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 
-pytestmark = pytest.mark.comfyui
+pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("newest_runs")]
 
 SETTLED = 3  # runs, after which nothing may grow
 MODELS_LAST = 5  # runs, after which others are loaded

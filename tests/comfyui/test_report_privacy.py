@@ -48,28 +48,21 @@ def show(
     return output, preview
 
 
-def test_no_prompt_is_in_what_the_route_report_shows_and_hands_on(
+def test_a_prompt_is_in_what_the_route_report_shows_and_hands_on_only_if_it_was_asked_for(
     report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches the workflow in the preview's file, where ComfyUI writes it if it is told the node."""
-    output, preview = show(report, tmp_path, monkeypatch)
-    with Image.open(preview) as picture:
-        assert picture.info == {}
+    output, hidden = show(report, tmp_path / "off", monkeypatch)
+    asked, shown = show(report, tmp_path / "on", monkeypatch, prompt_in_report=True)
+    for preview in (hidden, shown):
+        with Image.open(preview) as picture:
+            assert picture.info == {}
     words = json.dumps([output.ui, output.result[1]], default=str)
     assert TEXT in report.to_json()
     assert TEXT not in words
     assert [block["prompt"].partition(":")[0] for block in json.loads(output.result[1])["blocks"]] == ["sha256"] * 2
-
-
-def test_prompts_are_in_record_and_picture_if_asked_for(
-    report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hidden, _ = show(report, tmp_path / "off", monkeypatch)
-    shown, preview = show(report, tmp_path / "on", monkeypatch, prompt_in_report=True)
-    assert json.loads(shown.result[1])["blocks"][0]["prompt"].startswith(TEXT)
-    assert shown.result[0].shape[1] > hidden.result[0].shape[1]  # by the line with the prompt
-    with Image.open(preview) as picture:
-        assert picture.info == {}
+    assert json.loads(asked.result[1])["blocks"][0]["prompt"].startswith(TEXT)
+    assert asked.result[0].shape[1] > output.result[0].shape[1]  # by the line with the prompt
 
 
 # --- what a run begins with

@@ -217,9 +217,3 @@ def shared(settings: dict[str, Any]) -> dict[str, Any]:
         name: sorted(settings[name]) if isinstance(settings[name], dict) else None
         for name in HOSTS_OWN & set(settings)
     }
-
-
-def test_overlap_says_that_it_has_no_effect_any_more(tmp_path: Path) -> None:
-    files = write_random_set(tmp_path / "models")
-    _, report = by_nodes(files, {"tau": TAU}, overlap=True)
-    assert any("Overlap has no effect" in note for note in report.notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
@@ -15,7 +14,6 @@ from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import av
 import pytest
 import safetensors.torch
@@ -23,81 +21,39 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
-from running_server import CHECKOUT, ENVIRONMENT, ROOT, Refused, Server
+from running_server import CHECKOUT, ENVIRONMENT, ROOT, Finished, Refused, Server
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_pack.sdvg_core.pocket.trained_set import pocket_judge
 from server_prompts import EXTRA, GONE, POCKET, SAMPLER, change, node, pocket
-from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
 
 WAYS = ("right from the left", "left from the right", "down from the top", "up from the bottom")
 
 
-def latents_of(server: Server, prompt_id: str) -> Tensor:
-    """Return the latents that a prompt saved."""
-    return server.latents(server.wait(prompt_id))
-
-
-def test_the_route_stays_in_the_history_and_comes_with_a_cached_run(server: Server) -> None:
-    prompt = pocket(sampler__seed=5)
+def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_again(server: Server) -> None:
+    prompt = pocket(sampler__seed=5, sampler__overlap=True)
+    server.forget()
     first, again = server.run(prompt), server.run(prompt)
+    assert (cached(first), cached(again)) == (set(), set(prompt))
+    assert cached(server.run(change(prompt, router__policy__tau=3.0))) == {POCKET}
     events = first.outputs[SAMPLER]["sdvg_route"]
     assert [(event["node"], event["number"], event["of"]) for event in events] == [
         (SAMPLER, i, 3) for i in (1, 2, 3)
     ]
     assert events[0]["fate"] == "forced"
-    record = first.record()
-    assert [event["score"] for event in events] == [block["score"] for block in record["blocks"]]
+    assert [event["score"] for event in events] == [block["score"] for block in first.record()["blocks"]]
     assert again.outputs[SAMPLER]["sdvg_route"] == events
+    assert any("Overlap has no effect" in note for note in first.record()["notes"])
 
 
-def test_the_same_prompt_after_an_interrupt_makes_the_same_latents(server: Server) -> None:
-    prompt = pocket(blocks=12, sampler__seed=6)  # enough to be stopped within, however busy the machine is
-    undisturbed = latents_of(server, server.queue(prompt))
-    server.forget()
-    stopped, blocks = asyncio.run(asyncio.wait_for(stop_after_first_block(server, prompt), 600))
-    assert stopped.message("execution_interrupted") is not None
-    assert stopped.message("execution_success") is None
-    assert blocks < 12
-    again = server.queue(prompt)
-    assert torch.equal(latents_of(server, again), undisturbed)
-    assert SAMPLER not in cached(server, again)
-
-
-async def stop_after_first_block(server: Server, prompt: dict[str, Any]) -> tuple[Any, int]:
-    """Queue a prompt, interrupt it when its first block is shown, and count the blocks that were."""
-    blocks, prompt_id = 0, ""
-    address = f"ws://127.0.0.1:{server.port}/ws?clientId=stopper"
-    async with aiohttp.ClientSession() as session, session.ws_connect(address) as socket:
-        prompt_id = server.queue(prompt, client="stopper")
-        async for message in socket:
-            event = json.loads(message.data) if message.type == aiohttp.WSMsgType.TEXT else {}
-            if event.get("type") == "sdvg.block":
-                blocks += 1
-                if blocks == 1:
-                    server.raw("/interrupt", {"prompt_id": prompt_id})
-            if event.get("type") in ("execution_interrupted", "execution_success", "execution_error"):
-                break
-    return server.wait(prompt_id), blocks
-
-
-def cached(server: Server, prompt_id: str) -> set[str]:
+def cached(done: Finished) -> set[str]:
     """Return the nodes of a finished prompt that were not run again."""
-    message = server.wait(prompt_id).message("execution_cached")
+    message = done.message("execution_cached")
     assert message is not None
     return set(message["nodes"])
-
-
-def test_queued_again_nothing_runs_and_another_tau_reruns_only_what_it_reaches(server: Server) -> None:
-    prompt = pocket(sampler__seed=7)
-    server.forget()
-    assert cached(server, server.queue(prompt)) == set()
-    assert cached(server, server.queue(prompt)) == set(prompt)
-    another = change(prompt, router__policy__tau=3.0)
-    assert cached(server, server.queue(another)) == {POCKET}
 
 
 def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: Path) -> None:
@@ -108,7 +64,7 @@ def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: P
     assert main([*asked, "--vae", str(pocket_judge()), "--seed", "11", "--output", str(tmp_path)]) == 0
     torch.set_num_threads(threads)
     [theirs] = safetensors.torch.load_file(tmp_path / "latents.safetensors").values()
-    ours = latents_of(server, server.queue(pocket(blocks=4, sampler__seed=11)))
+    ours = server.latents(server.make(pocket(blocks=4, sampler__seed=11)))
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     torch.testing.assert_close(Wan21().process_in(ours), theirs, atol=1e-4, rtol=0)
 
@@ -213,19 +169,7 @@ BALANCED = {
     "router__policy__handover_steps": 2,
     "sampler__drafter": GONE,
 }
-# Changes of the pocket workflow, and what is said of them before anything is loaded: by ComfyUI, then by us.
-REFUSED_BEFORE = [
-    ({"router__policy__tau": 5.0}, "Value 5.0 bigger than max of 3.0: policy.tau"),
-    (
-        {"extra": loader("SDVGDrafterLoader", "gone.pt"), "sampler__drafter": [EXTRA, 0]},
-        "Value not in list: file: 'gone.pt' not in",
-    ),
-    ({"sampler__height": 100}, "height 100 is no multiple of 16"),
-    ({"sampler__width": 8}, "width is 8, not a whole number from 16 to 4096"),
-    ({"sampler__directions": "t..."}, "the 4 directions 't...' are not one for each of the 3 blocks"),
-    ({"sampler__takes": "4:2"}, "the take 4:2 is of block 4; choose one of blocks 1 to 3"),
-    ({"sampler__drafter": GONE, "sampler__target": GONE}, "there is neither"),
-]
+# Changes of the pocket workflow, and what our nodes say of them.
 REFUSED_BY_US = [
     ({"router__policy__tau": float("nan")}, "policy.tau is nan, not a number from -3.0 to 3.0"),
     (
@@ -285,19 +229,11 @@ def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_l
     assert "google-bert/bert-base-uncased" in error
 
 
-def test_a_policy_that_scores_nothing_needs_no_reward_file_to_be_there(server: Server) -> None:
-    changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-draft"}
-    server.make(pocket(blocks=1, **changes))
-
-
-def test_on_the_embedded_set_the_strip_predicts_the_published_pair_but_not_target_only(server: Server) -> None:
-    told = [
-        server.make(pocket(sampler__seed=420, router__policy=policy)).outputs[SAMPLER]["sdvg_run"][0]
-        for policy in ("always-draft", "always-target")
-    ]
-    routed, alone = told[0]["published"]
-    assert 0 < routed < alone
-    assert told[1]["published"] is None
+def test_target_only_needs_no_reward_file_to_be_there_and_predicts_no_seconds(server: Server) -> None:
+    """What the strip predicts for the published pair, test_strip.py reads on it."""
+    changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-target"}
+    done = server.make(pocket(blocks=1, **changes))
+    assert done.outputs[SAMPLER]["sdvg_run"][0]["published"] is None
 
 
 def test_what_another_extension_of_the_page_adds_is_left_out(server: Server) -> None:

@@ -16,14 +16,8 @@ from sdvg_pack.sdvg_core.text.prompts import read_prompt
 pytestmark = pytest.mark.comfyui
 
 PURE = ("blocks.js", "prompt_lines.js", "runs.js")
-AUTHORS = {
-    "forced": "T",
-    "remade": "T",
-    "target_unseen": "T",
-    "bailed_out": "T",
-    "kept": "D",
-    "drafted_unseen": "D",
-}
+AUTHORS = dict.fromkeys(("forced", "remade", "target_unseen", "bailed_out"), "T")
+AUTHORS |= dict.fromkeys(("kept", "drafted_unseen"), "D")
 
 
 @pytest.fixture(scope="module")

@@ -6,24 +6,13 @@ import re
 from typing import Any
 
 import pytest
-from comfy_page import NODES
+from comfy_page import NODES, inputs_of
 from running_server import CNR, Server
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui
 
 LANGUAGES = ("en", "zh")
-
-
-def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return name -> tooltip of all inputs, those that belong to a choice included, as `policy.tau`."""
-    found: dict[str, str] = {}
-    for name, (kind, *rest) in {**spec.get("required", {}), **spec.get("optional", {})}.items():
-        found[prefix + name] = rest[0]["tooltip"]
-        if kind == "COMFY_DYNAMICCOMBO_V3":
-            for option in rest[0]["options"]:
-                found |= inputs_of(option["inputs"], f"{prefix}{name}.")
-    return found
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -49,7 +38,7 @@ def english(schema: dict[str, Any]) -> dict[str, Any]:
     return {
         "display_name": schema["display_name"],
         "description": schema["description"],
-        "inputs": {n.replace(".", "_"): {"tooltip": tooltip} for n, tooltip in inputs},
+        "inputs": {n.replace(".", "_"): {"tooltip": options["tooltip"]} for n, (_, options) in inputs},
         "outputs": {str(i): {"tooltip": tooltip} for i, tooltip in enumerate(tooltips)},
     }
 

@@ -49,6 +49,14 @@ async function watch(context, page, seen, options) {
   });
   await listen(await context.newCDPSession(page), seen);
   await page.addInitScript(repeat);
+  await page.addInitScript(stand);
+}
+
+/** Have what ComfyUI animates and lets fade be there at once: without a GPU each drawn frame costs the processor. */
+function stand() {
+  const style = new CSSStyleSheet();
+  style.replaceSync("*, ::before, ::after { animation: none !important; transition: none !important; }");
+  document.adoptedStyleSheets = [style];
 }
 
 /** Keep every notice of deprecation, once, with the scripts that were running: first the one that wrote it. */
