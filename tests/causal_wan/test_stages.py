@@ -39,10 +39,10 @@ def test_a_layer_is_compiled_in_three_pieces_and_never_again(policy, fresh_compi
     assert torch.equal(latents_of(made), latents_of(plain(policy)))
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
-@pytest.mark.parametrize("policy", [POLICIES[0], pytest.param(POLICIES[1], marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_stages_compiled_to_machine_code_make_the_same_video_to_rounding(policy, fresh_compiler):
     """Fused sums are taken in another order; float32 has 24 bits, and blocks follow from one another."""
     stages = compiled_stages(INDUCTOR)

@@ -146,20 +146,12 @@ CASES: dict[str, dict[str, Any]] = {
     "target in fp8": {"fp8": True},
     "as in ComfyUI": {"where": "in ComfyUI"},
 }
-OFTEN = ("as in ComfyUI", "target")
-"""What every submission runs: all models, and layers that are copied over."""
-STREAMED = [OFTEN, ("gate", "drafter"), ("target in fp8", "target"), ("target in fp8", "drafter")]
-STREAMED += [("incremental", "target"), ("TAEHV", "drafter")]
+STREAMED = [("as in ComfyUI", "target"), ("gate", "drafter"), ("target in fp8", "target")]
+STREAMED += [("target in fp8", "drafter"), ("incremental", "target"), ("TAEHV", "drafter")]
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "name, streamed",
-    [
-        pytest.param(*case, marks=[] if case == OFTEN else pytest.mark.exhaustive)
-        for case in [*((name, None) for name in CASES), *STREAMED]
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name, streamed", [*((name, None) for name in CASES), *STREAMED])
 def test_every_step_takes_what_is_planned(name, streamed, shapes):  # noqa: F811
     """`streamed`: the transformer of which a card copies some layers, and all of any before it."""
     request = replace(USUAL, **CASES[name])

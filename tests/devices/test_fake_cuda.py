@@ -126,8 +126,9 @@ heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name, route, beside",
     [
-        ("compiled+planes", "r=1", OTHER_GPU),
-        ("diffusers", "anchor-only", GPU),
+        ("diffusers", "anchor-only", OTHER_GPU),
+        pytest.param("compiled+planes", "r=1", OTHER_GPU, marks=exhaustive),
+        pytest.param("diffusers", "anchor-only", GPU, marks=exhaustive),
         pytest.param("ours", "r=1", OTHER_GPU, marks=exhaustive),
         pytest.param("planes", "draft-only", GPU, marks=exhaustive),
         pytest.param("compiled", "target-only", GPU, marks=exhaustive),

@@ -64,7 +64,7 @@ POINTS = {
     "half the latents written": ("sdvg_core.pipeline.rendering", "save_latents", 1, 5),
     "the first file moved": (*MOVE, 7, 5),
 }
-MARKS = [pytest.mark.heavy] * 2 + [pytest.mark.exhaustive] * 4
+MARKS = [pytest.mark.heavy] + [pytest.mark.exhaustive] * 5
 
 
 @pytest.mark.parametrize(

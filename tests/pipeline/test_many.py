@@ -112,7 +112,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive  # devices/test_workers.py has it of toys
 def test_a_video_that_is_refused_costs_the_others_nothing(base, alone, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
@@ -161,7 +160,7 @@ def test_the_real_vae_needs_the_memory_that_is_planned():
 
     All in one test, for it may need a process of its own (`conftest.py`).
     """
-    for dtype, layers in product(["float16", "float32"], sizes.DECODE):
+    for dtype, layers in zip(["float16", "float32"], sizes.DECODE, strict=True):
         request = replace(FULL, vae_dtype=dtype, execution=Execution(vae_layers=layers))
         with FakeTensorMode():
             codec, z, frame = (

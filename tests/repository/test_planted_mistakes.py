@@ -1,12 +1,11 @@
 """Mistakes one makes in such a loop, each planted in a copy of the code, and the test that must see it.
 
-On every submission up to three for each file of loop, cache, keys, router and delivery; all the others by command,
+On every submission one for each file of loop, cache, keys, router and delivery; all the others by command,
 `pytest -m exhaustive tests/repository/test_planted_mistakes.py`.
 """
 
 import multiprocessing
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,16 +24,14 @@ if FORKED:
     PROCESSES.set_forkserver_preload(["pytest", "safetensors.torch", "PIL.Image", "tqdm.auto", *SLOW])
 CORE = {f"engine/{name}.py" for name in ("speculate", "timeline", "delivery", "keys", "router")}
 CORE.add("causal_wan/incremental.py")
-FOR_EACH_FILE = 3
 
 
 def marked() -> Iterator[Any]:
-    """Each mistake as a case, marked by when it is planted."""
-    planted: Counter[str] = Counter()
+    """Each mistake as a case, marked by when it is planted: the first of a file of the core on every submission."""
+    left = set(CORE)
     for mistake in MISTAKES:
-        planted[mistake.file] += 1
-        usual = mistake.file in CORE and planted[mistake.file] <= FOR_EACH_FILE
-        mark = pytest.mark.heavy if usual else pytest.mark.exhaustive
+        mark = pytest.mark.heavy if mistake.file in left else pytest.mark.exhaustive
+        left.discard(mistake.file)
         yield pytest.param(mistake, marks=mark, id=mistake.name.replace(" ", "_"))
 
 
