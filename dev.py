@@ -25,7 +25,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import venv
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,22 +77,18 @@ def beside(package: str, options: Sequence[str]) -> int:
 
 
 def test(options: Sequence[str]) -> int:
-    """Run the tests, and beside them lint and types; with `--all` also those in ComfyUI, told of at the end."""
+    """Run the tests, and lint and types beside them; stop at the first step that fails."""
     everything = "--all" in options
     words = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
     words += [option for option in options if option != "--all"]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as told, ThreadPoolExecutor(1) as beside:
-        # At once, since pages, servers and pip leave processors idle.
-        command = [sys.executable, __file__, "comfyui"]
-        nodes = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT) if everything else None
+    checkout = find_comfyui() if everything else None
+    with ThreadPoolExecutor(2) as beside:
+        nodes = checkout and beside.submit(comfyui_python, checkout)  # pip keeps one core busy
         python = environment("test", install_extra)
         checks = beside.submit(check, python)
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
         code = run(python, "-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *words)
-        if nodes:
-            code = nodes.wait() or code
-            told.seek(0)
-            print(told.read(), flush=True)
+        code = code or (comfyui([], nodes and nodes.result()) if everything else 0)
         return code or checks.result()
 
 
@@ -113,20 +108,15 @@ def originals(options: Sequence[str]) -> int:
     return run(python, "-m", "pytest", "-rs", "-m", "originals", "tests/originals", *options)
 
 
-def comfyui(options: Sequence[str]) -> int:
-    """Run the tests of the nodes, in processes of their own."""
+def comfyui(options: Sequence[str], python: str | None = None) -> int:
+    """Run the tests of the nodes, in a process of their own; `python`: of their environment, if it is made."""
     checkout = find_comfyui()
     if checkout is None:
         files = len(list((ROOT / COMFYUI_TESTS).glob("test_*.py")))
         print(f"Skipped: {files} files of {COMFYUI_TESTS}, for want of a checkout of ComfyUI (see README.md there)")
         return 0
 
-    make = [sys.executable, ROOT / COMFYUI_TESTS / "make_environment.py"]
-    python = environment(
-        "comfyui",
-        lambda folder, _: subprocess.run([*make, folder, checkout], check=True, stdout=subprocess.DEVNULL),
-        checkout / "requirements.txt",
-    )
+    python = python or comfyui_python(checkout)
     os.environ["COMFYUI_PATH"] = str(checkout)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or processes side by side wait for each other's threads
     # A file in one process, each with one ComfyUI and one server; one more than two cores need, as browsers wait.
@@ -141,6 +131,16 @@ def comfyui(options: Sequence[str]) -> int:
         tell("\nWhat failed is run a second time, one test after the other, until one fails again.")
         code = run(python, *pytest, "--last-failed", "-x", COMFYUI_TESTS)
     return code
+
+
+def comfyui_python(checkout: Path) -> str:
+    """Return the Python of ComfyUI's environment."""
+    make = [sys.executable, ROOT / COMFYUI_TESTS / "make_environment.py"]
+    return environment(
+        "comfyui",
+        lambda folder, _: subprocess.run([*make, folder, checkout], check=True, stdout=subprocess.DEVNULL),
+        checkout / "requirements.txt",
+    )
 
 
 def find_comfyui() -> Path | None:
