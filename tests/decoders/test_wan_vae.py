@@ -149,8 +149,8 @@ def test_the_watch_sees_a_copy_and_a_write():
 # --- compiled
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("layers", [pytest.param("diffusers", marks=pytest.mark.exhaustive), "planes"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("layers", ["diffusers", "planes"])
 def test_the_decoder_is_compiled_for_the_first_frame_the_second_and_all_later_ones(layers, fresh_compiler):
     vae, counter, clip = random_vae(SMALL), CompileCounterWithBackend("eager"), random_latents(6)
     codec = codec_of(vae, layers=layers, compiler=counter)

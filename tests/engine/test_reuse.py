@@ -60,7 +60,7 @@ def test_a_run_that_knows_what_its_first_blocks_were_made_from_ends_as_if_it_had
 TWO_SCENES = {"prompts": ((0, 5, "a red ball"), (4, 6, "a blue ball")), "cuts": (4,), "hold": 0.3}
 
 
-@every_pair("policy, context, own_frames", tuple(LONG), CONTEXTS, (1, 3))
+@in_turn("policy, context, own_frames", tuple(LONG), CONTEXTS, (1, 3))
 def test_a_long_clip_that_was_cut_after_any_block_ends_as_if_it_had_not(policy, context, own_frames):
     """Catches: a scene, a flush or a hold that follows from what a generator happened to see before."""
     asked, store = Asked(policy=policy, context=context, own_frames=own_frames, **TWO_SCENES), Store()

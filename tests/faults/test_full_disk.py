@@ -97,6 +97,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.name == "nt", reason="needs mount")
 def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(files, small_disk, tmp_path, capsys):
     arguments = [*five(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]

@@ -81,7 +81,7 @@ def made_up(prompts: int, noise: float, *, firsts: bool = True) -> tuple[Table, 
     return make_table(rows, [*embeddings], (1, 2)), embeddings
 
 
-@pytest.mark.parametrize("firsts", [True, False])
+@pytest.mark.parametrize("firsts", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_study_whose_gains_follow_from_the_prompts_is_learned_and_its_file_says_so(tmp_path, firsts):
     """Catches: a mean over the zeros after a prompt, a price of the wrong sign, a gain at another mean cost."""
     table, embeddings = made_up(60, 0.1, firsts=firsts)
