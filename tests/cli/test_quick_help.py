@@ -64,7 +64,7 @@ def test_the_help_of_generate_has_twelve_options_and_three_examples_and_the_rest
 
 
 def test_all_commands_together_have_no_more_options_than_a_person_can_look_through():
-    """A new one takes the place of one that nobody would miss (cli/gone.py)."""
+    """A new one takes the place of one that nobody would miss."""
     (commands,) = (one for one in make_parser()._actions if isinstance(one, argparse._SubParsersAction))
     options = [one for parser in commands.choices.values() for one in parser._actions if one.option_strings]
     seen = [one for one in options if one.help != argparse.SUPPRESS and one.dest not in ("help", "help_all")]
