@@ -41,7 +41,7 @@ CPU_BUILD = """
   This machine shows no NVIDIA GPU, but on Linux pip takes the CUDA build of torch unless told otherwise, several GB
   more than the CPU build. For that one, stop this (Ctrl-C), download the CPU wheel of torch for this Python from
   where PyTorch publishes it, and say which folder it is in: export PIP_FIND_LINKS=folder/of/the/wheel"""
-LONGEST = ("test_strip.py", "test_interface.py", "test_dropped_workflows.py", "test_host_reuse.py")
+LONG = "strip interface dropped_workflows router_policies server same_latents faults host_reuse host_control"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -83,8 +83,8 @@ def test(options: Sequence[str]) -> int:
     words += [option for option in options if option != "--all"]
     checkout = find_comfyui() if everything else None
     with ThreadPoolExecutor(2) as beside:
-        nodes = checkout and beside.submit(comfyui_python, checkout)  # pip keeps one core busy
         python = environment("test", install_extra)
+        nodes = checkout and beside.submit(comfyui_python, checkout)
         checks = beside.submit(check, python)
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
         code = run(python, "-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *words)
@@ -120,12 +120,15 @@ def comfyui(options: Sequence[str], python: str | None = None) -> int:
     os.environ["COMFYUI_PATH"] = str(checkout)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or processes side by side wait for each other's threads
     # A file in one process, each with one ComfyUI and one server; one more than two cores need, as browsers wait.
-    # Files as given: xdist would begin with those of many tests, and end with those of few that take long.
+    # Files as given, not their folder: xdist would end with those of few tests, pytest with the last name.
     processes = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
     pytest = ["-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive"]
     if options:
         return run(python, *pytest, *options)
-    code = run(python, *pytest, *processes, *(f"{COMFYUI_TESTS}/{name}" for name in LONGEST), COMFYUI_TESTS)
+    files = sorted(
+        (ROOT / COMFYUI_TESTS).glob("test_*.py"), key=lambda file: (file.stem[5:] not in LONG.split(), file)
+    )
+    code = run(python, *pytest, *processes, *map(str, files))
     if code == 1:
         # Three browsers on two cores are at times too late for something. What is broken fails alone as well.
         tell("\nWhat failed is run a second time, one test after the other, until one fails again.")
@@ -134,8 +137,9 @@ def comfyui(options: Sequence[str], python: str | None = None) -> int:
 
 
 def comfyui_python(checkout: Path) -> str:
-    """Return the Python of ComfyUI's environment."""
-    make = [sys.executable, ROOT / COMFYUI_TESTS / "make_environment.py"]
+    """Return the Python of ComfyUI's environment, which lies over that of the other tests."""
+    environment("test", install_extra)
+    make = [sys.executable, ROOT / COMFYUI_TESTS / "make_environment.py", "--over", ROOT / ".venv-test"]
     return environment(
         "comfyui",
         lambda folder, _: subprocess.run([*make, folder, checkout], check=True, stdout=subprocess.DEVNULL),
@@ -171,7 +175,6 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
 def install_extra(folder: Path, python: Path) -> None:
     """Install this project with what a command needs."""
     try:
-        # A copy of Python would at times be "busy": another thread starts programs while it is written.
         venv.create(folder, with_pip=True, symlinks=os.name != "nt")
     except subprocess.CalledProcessError:
         sys.exit("this Python cannot make environments with pip; on Debian and Ubuntu, install python3-venv")

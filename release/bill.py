@@ -50,7 +50,8 @@ HEAD = """\
 def main() -> None:
     """Write both files. An argument names the environment, if it is not that of the core's tests."""
     kind = f"{sys.argv[1]}-" if sys.argv[1:] else ""
-    found = {_name(one): one for one in distributions() if _name(one) not in OURS}
+    # Of an environment over another, the upper one's come first, and count.
+    found = {_name(one): one for one in reversed([*distributions()]) if _name(one) not in OURS}
     hashes = ask_for_hashes(found)
     where = f"{platform.system().lower()}-{platform.machine()}-py{sys.version_info[0]}{sys.version_info[1]}"
     name = f"locked-{kind}{where}.txt"

@@ -6,7 +6,6 @@ one process: ComfyUI's `nodes.py` with our `nodes`, and its modules with the tes
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 import re
@@ -40,7 +39,6 @@ def start_comfyui() -> str | None:
     # The repository's root would make `import nodes` find ours.
     sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]
     arguments, sys.argv = sys.argv, ["comfy", "--cpu"]
-    gc.disable()  # while a million objects are made that stay
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -54,9 +52,7 @@ def start_comfyui() -> str | None:
         return f"ComfyUI's requirements are not installed in this Python ({error}): see README.md here"
     finally:
         sys.argv = arguments
-        gc.enable()
     load_pack()
-    gc.freeze()  # nor need they be looked at whenever a test asks what a run has left
     return None
 
 

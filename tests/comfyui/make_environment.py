@@ -1,9 +1,10 @@
 """Make the environment of the ComfyUI tests: ComfyUI's requirements, this project's, and one torch for both.
 
-    python3 tests/comfyui/make_environment.py ENVIRONMENT COMFYUI
+    python3 tests/comfyui/make_environment.py ENVIRONMENT COMFYUI [--over OTHER]
 
 ENVIRONMENT is a folder to make, COMFYUI a checkout of ComfyUI, which stays as it is. The environment gets the
-Python that runs this file, and the torch of constraints.txt. README.md beside this file says more.
+Python that runs this file, and the torch of constraints.txt. With --over it takes that and this project from an
+environment that has both, and only the rest is installed. README.md beside this file says more.
 """
 
 from __future__ import annotations
@@ -33,19 +34,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("environment", type=Path, help="folder to make; must be new or empty")
     parser.add_argument("comfyui", type=Path, help="checkout of ComfyUI")
+    parser.add_argument("--over", type=Path, help="environment that has this project's requirements")
     options = parser.parse_args(arguments)
     folder, checkout = options.environment, options.comfyui
     if not all((checkout / name).is_file() for name in ("comfyui_version.py", "requirements.txt")):
         parser.error(f"expected a checkout of ComfyUI, but {checkout} is none; pass the folder of its main.py")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         parser.error(f"expected a new or empty folder, but {folder} is neither; delete it or name another")
-    make_environment(folder.resolve(), checkout / "requirements.txt")
+    make_environment(folder.resolve(), checkout / "requirements.txt", options.over)
 
 
-def make_environment(folder: Path, requirements: Path) -> None:
+def make_environment(folder: Path, requirements: Path, over: Path | None) -> None:
     """Install torch, its companions without their dependencies, and then everything else around them."""
-    venv.create(folder, with_pip=True)
+    venv.create(folder, with_pip=over is None)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if over:
+        packages, others = (packages_of(one.resolve()) for one in (folder, over))
+        (packages / "over.pth").write_text(f"import site; site.addsitedir({str(others)!r})\n", encoding="utf-8")
     pip_install(python, "--constraint", str(CONSTRAINTS), "torch")
     pip_install(python, "--no-deps", *COMPANIONS)
     before = look_at(python)
@@ -57,6 +62,11 @@ def make_environment(folder: Path, requirements: Path) -> None:
     after = look_at(python)
     if after != before:
         raise RuntimeError(f"expected torch to stay as it was, {before}, but pip made it {after}; report this")
+
+
+def packages_of(environment: Path) -> Path:
+    """Return the folder that an environment's packages are in."""
+    return next(environment.glob("Lib/site-packages" if os.name == "nt" else "lib/python*/site-packages"))
 
 
 def install_the_rest(python: Path, requirements: Path, *, torch: str) -> None:

@@ -18,7 +18,7 @@ main(async (page, options) => {
     await page.evaluate(() => window.app.graph.clear()); // else the node that is waited for is the last one's
     await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
     await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SaveVideo"));
-    await quiet(page, 300);
+    await quiet(page);
     dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
   }

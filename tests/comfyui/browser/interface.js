@@ -2,13 +2,13 @@
 //
 //     NODE_PATH=folder/with/playwright-core node interface.js OPTIONS        (see page.js)
 const { installContrast } = require("./contrast.js");
-const { build, main, quiet, reload, run } = require("./page.js");
+const { DRAFT, build, main, quiet, reload, run } = require("./page.js");
 const { chooseExample, error, refuse, shownPrompt } = require("./told.js");
 const { changeAndCopy, leaveRunning, lookAtFilm } = require("./whose.js");
 
 main(async (page, options) => {
   await page.evaluate(build, options);
-  await quiet(page, 1000);
+  await quiet(page);
   const loaded = await page.evaluate(look);
   if (options.withoutOurs) return { loaded, done: await lookAfterRun(page) };
   const lengths = await page.evaluate(tryLengths);
@@ -35,7 +35,7 @@ async function lookAfterRun(page) {
  */
 async function comeBack(page, workflow) {
   await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
-  await quiet(page, 3000); // ComfyUI keeps a draft of it
+  await quiet(page, DRAFT);
   await reload(page);
   await pictured(page);
   const reloaded = { ...(await page.evaluate(look)), film: await lookAtFilm(page), shown: await shownPrompt(page, true) };
@@ -62,7 +62,7 @@ async function pictured(page) {
   };
   const soon = () => page.waitForFunction(loaded, null, { timeout: 60000 }).catch(() => {});
   await soon();
-  await quiet(page, 1000);
+  await quiet(page, 500);
   await soon(); // a page that was loaded anew may set its nodes up twice
 }
 
@@ -103,7 +103,7 @@ async function inPalettes(page) {
   });
   for (const name of ["light", "dark"]) {
     await palette(name);
-    await quiet(page, 500);
+    await quiet(page);
     worst[name] = await page.evaluate(contrasts);
     const { output } = await page.evaluate(() => window.app.graphToPrompt());
     worst.sent[name] = Object.values(output).find((one) => "theme" in one.inputs).inputs.theme;

@@ -5,8 +5,10 @@
 const { chromium } = require("playwright-core");
 
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+  "--disable-background-networking", "--disable-component-update", "--disable-sync",
+  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]; // nobody else is asked
 const SAMPLER = "SDVGSpeculativeSampler";
+const DRAFT = 1000; // ms, after which ComfyUI has kept a draft of what changed, or opened it again
 const LIMIT = 180000; // ms for anything that is waited for: a busy machine is slow, and only a broken page needs them all
 
 /** Open ComfyUI, call `use(page, options)`, and return what it returned with what went wrong meanwhile. */
@@ -32,15 +34,13 @@ async function inPage(options, use) {
 }
 
 async function watch(context, page, seen, options) {
-  await context.route("**/*", (route) => {
-    const url = new URL(route.request().url());
-    if (options.withoutOurs && url.pathname.startsWith("/extensions/sdvg/")) return route.abort();
-    if (["127.0.0.1", ""].includes(url.hostname)) return route.continue();
-    seen.hosts.push(url.hostname);
-    return route.abort();
-  });
+  if (options.withoutOurs) await context.route("**/extensions/sdvg/**", (route) => route.abort());
   page.asked = new Set(); // of the server, and not answered yet; a film is never read to its end
-  page.on("request", (request) => request.resourceType() !== "media" && page.asked.add(request));
+  page.on("request", (request) => {
+    if (request.resourceType() !== "media") page.asked.add(request);
+    const { hostname } = new URL(request.url());
+    if (!["127.0.0.1", ""].includes(hostname)) seen.hosts.push(hostname);
+  });
   for (const over of ["requestfinished", "requestfailed"]) page.on(over, (request) => page.asked.delete(request));
   page.on("pageerror", (error) => seen.errors.push(error.message));
   // ComfyUI catches what an extension throws, and only writes it down.
@@ -94,10 +94,9 @@ async function open(page, options) {
   await page.request.post(`${options.url}/settings`, { data });
   await page.goto(options.url, { waitUntil: "domcontentloaded" });
   await ready(page);
-  await quiet(page, 500);
   for (let i = 0; i < 2; i += 1) { // the dialogues of a first visit
+    await quiet(page);
     await page.keyboard.press("Escape");
-    await quiet(page, 400);
   }
 }
 
@@ -105,7 +104,7 @@ async function open(page, options) {
  * Wait some milliseconds, and then on until the page asks nothing of the server and looks the same in three looks,
  * each two drawn frames after the last: on a busy machine the same as on an idle one.
  */
-async function quiet(page, least = 300) {
+async function quiet(page, least = 150) {
   await page.waitForTimeout(least);
   const until = Date.now() + LIMIT / 2;
   for (let same = 0, last; same < 3 && Date.now() < until; ) {
@@ -135,7 +134,7 @@ async function ready(page) {
 async function reload(page) {
   await page.reload({ waitUntil: "domcontentloaded" });
   await ready(page);
-  await quiet(page, 3000);
+  await quiet(page, DRAFT);
 }
 
 /** Make the workflow with the page's own means, and open it as a file would be opened. */
@@ -194,4 +193,4 @@ function main(use) {
   );
 }
 
-module.exports = { build, main, quiet, reload, run };
+module.exports = { DRAFT, build, main, quiet, reload, run };

@@ -10,7 +10,7 @@ main(async (page, options) => {
   const shown = [];
   for (const name of options.policies) {
     await page.evaluate(choose, name);
-    await quiet(page, 600);
+    await quiet(page);
     shown.push({ ...(await page.evaluate(look)), changed: await page.evaluate(spoil) });
   }
   await page.evaluate(choose, "reward");
@@ -86,11 +86,11 @@ async function seekQuantile(page, label) {
         window.app.graph.nodes[0].showAdvanced = true;
       });
     }
-    await quiet(page, 800);
+    await quiet(page);
     rows[name] = await page.evaluate(rowOfQuantile, label);
   }
   await page.evaluate(aggregate, "min");
-  await quiet(page, 300);
+  await quiet(page);
   const { inputs } = await page.evaluate(async () => Object.values((await window.app.graphToPrompt()).output)[0]);
   return { rows, sent: [inputs["policy.aggregation"], inputs["policy.quantile"]] };
 }
@@ -119,7 +119,7 @@ async function reopen(page, tau, vue) {
     await app.loadGraphData(saved);
   }, tau);
   if (vue) await page.waitForSelector("[data-node-id] [role=slider]");
-  await quiet(page, 800);
+  await quiet(page);
   return page.evaluate(async () => {
     const [node] = window.app.graph.nodes;
     const widget = node.widgets.find(({ name }) => name === "policy.tau");

@@ -1,7 +1,7 @@
 // The strip as a control: directions and takes, what is made again, the film, stopping, and coming back in mid-run.
 //
 //     NODE_PATH=folder/with/playwright-core node strip.js OPTIONS        (see page.js)
-const { build, main, quiet, reload, run } = require("./page.js");
+const { DRAFT, build, main, quiet, reload, run } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const LONG = 200; // blocks of the run that is left and stopped: it goes on meanwhile, however busy the machine is
@@ -9,7 +9,7 @@ const LONG = 200; // blocks of the run that is left and stopped: it goes on mean
 main(async (page, options) => {
   const pictures = countPictures(page);
   await page.evaluate(build, options);
-  await quiet(page, 1000);
+  await quiet(page);
   const before = await look(page);
   const menu = await useMenu(page);
   const keys = await useKeys(page);
@@ -112,12 +112,12 @@ function pocketPrompt(page) {
 /** Undo steps and do one again, with the focus on a square; then leave both widgets empty. */
 async function undo(page) {
   await page.keyboard.press("d");
-  await quiet(page, 500);
+  await quiet(page);
   const before = await look(page);
   const steps = [];
   for (const key of ["Control+z", "Control+y", "Control+z", "Control+z"]) {
     await page.keyboard.press(key);
-    await quiet(page, 1200);
+    await quiet(page, 400);
     steps.push(await look(page));
   }
   const sent = await sentFor(page, [9, 4, 12]);
@@ -157,7 +157,7 @@ async function settled(page) {
   const over = () => !document.querySelector(".sdvg-stop").checkVisibility() && "shown" in document.querySelector(".sdvg-film").dataset;
   await page.waitForFunction(over);
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent); // the forecast
-  await quiet(page, 500);
+  await quiet(page);
 }
 
 /** The frames shown during some time, or until they are of so many blocks, as "block:frame". */
@@ -173,7 +173,7 @@ async function frames(page, times = 12, blocks = Infinity) {
 async function watchFilm(page) {
   const over = () => page.waitForFunction(() => document.querySelector(".sdvg-play").dataset.playing === "false");
   await over(); // it stops by itself
-  await quiet(page, 300);
+  await quiet(page);
   const idle = await page.evaluate(countTurns);
   await page.locator(".sdvg-play").click();
   const all = await frames(page, 40, 4);
@@ -253,18 +253,18 @@ async function compareTakes(page) {
   await page.keyboard.press("c");
   await all();
   await idle();
-  await quiet(page, 500);
+  await quiet(page);
   const made = { cells: await cells(), strip: await look(page), videos: (await kinds()) - before };
   await page.locator('.sdvg-take[data-take="1"]').focus();
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("Enter");
   const chosen = { cells: await cells(), takes: (await look(page)).takes };
   await run(page);
-  await quiet(page, 500);
+  await quiet(page);
   const second = { cells: await cells(), events: (await known(page)).filter((one) => !one.until).at(-1).events };
   await page.locator('.sdvg-take[data-take="1"]').click();
   await run(page);
-  await quiet(page, 500);
+  await quiet(page);
   const back = (await known(page)).filter((one) => !one.until).at(-1).events;
   await page.keyboard.press("Escape");
   await square(page, 7).focus();
@@ -278,7 +278,7 @@ async function compareTakes(page) {
     (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
   }, [SAMPLER, by]);
   await seed(1000);
-  await quiet(page, 800);
+  await quiet(page);
   const kept = { asked: await look(page) };
   await run(page);
   await settled(page);
@@ -308,7 +308,7 @@ async function compareRuns(page) {
   states.push(await seen());
   for (let i = 0; i < 2; i += 1) {
     await page.keyboard.press("Escape");
-    await quiet(page, 300);
+    await quiet(page);
     states.push(await seen());
   }
   const all = (await known(page)).filter((one) => !one.until);
@@ -341,7 +341,7 @@ async function pester(page) {
       const event = { run: "of nobody", node, workflow: app.graph.id, number: 1, of: 9, fate: "bailed_out", score: null, seconds: 1 };
       comfyAPI.api.api.dispatchCustomEvent("sdvg.block", { ...event, ...news });
     }, { type: SAMPLER, changes });
-    await quiet(page, 800);
+    await quiet(page);
     return fates();
   };
   const before = await fates();
@@ -371,11 +371,11 @@ async function turnOff(page, pictures) {
   await page.keyboard.press("n");
   await page.evaluate(() => document.activeElement.blur());
   await run(page);
-  await quiet(page, 1500);
+  await quiet(page, 500);
   const seen = await page.evaluate(() => document.querySelector(".sdvg-film").checkVisibility());
   const off = pictures.asked - on;
   await page.evaluate(() => window.app.extensionManager.setting.set("sdvg.strip.play", true));
-  await quiet(page, 1500);
+  await quiet(page, 500);
   return { on, off, seen, onAgain: pictures.asked - on - off };
 }
 
@@ -390,7 +390,7 @@ async function leaveAndStop(page) {
     set(router, "policy.script", "r".repeat(blocks));
   }, { type: SAMPLER, blocks: LONG });
   await page.evaluate(() => window.app.loadGraphData(JSON.parse(JSON.stringify(window.app.graph.serialize()))));
-  await quiet(page, 3000); // ComfyUI keeps a draft of it
+  await quiet(page, DRAFT);
   const many = (number) => document.querySelectorAll(".sdvg-squares .made").length >= number;
   const made = (number) => page.waitForFunction(many, number);
   page.evaluate(() => void window.app.queuePrompt(0, 1));

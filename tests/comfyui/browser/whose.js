@@ -2,7 +2,8 @@
 const { quiet } = require("./page.js");
 
 const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "SDVGQualityRouter"];
-const SETTLED = 2200; // ms, after the last of which (route_strip.js) a strip no longer shows what is not its workflow's
+// ms, after two and all of the times at which a strip (route_strip.js) looks whether what it shows is its workflow's
+const [SOON, SETTLED] = [700, 2200];
 
 /** What is shown after the run of `saved`, with other settings, and in other tabs; ends in its own tab as it began. */
 async function changeAndCopy(page, saved, options) {
@@ -19,7 +20,7 @@ async function changeAndCopy(page, saved, options) {
   }
   const other = await open(page, withSeed(saved, options.seed + 2));
   const same = await open(page, saved);
-  const elsewhere = await open(page, { ...withSeed(saved, options.seed + 2), id: "33333333-3333-4444-8555-666666666666" });
+  const elsewhere = await open(page, { ...withSeed(saved, options.seed + 2), id: "33333333-3333-4444-8555-666666666666" }, SETTLED);
   await own.click();
   await quiet(page, SETTLED);
   const opened = { other, same, elsewhere, own: await lookAtFilm(page) };
@@ -50,9 +51,9 @@ async function openTab(page) {
   return page.locator(".workflow-tabs .p-togglebutton, .workflow-tabs [data-testid]").filter({ hasText: new RegExp(`^\\W*${name.replace(/[()]/g, "\\$&")}\\W*$`) }).first();
 }
 
-async function open(page, workflow) {
+async function open(page, workflow, settled = SOON) {
   await page.evaluate((data) => window.app.loadGraphData(data), workflow);
-  await quiet(page, SETTLED);
+  await quiet(page, settled);
   return lookAtFilm(page);
 }
 
@@ -67,7 +68,7 @@ async function edit(page, type, name, value) {
     (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
   }, [type, name, value]);
   await forecast;
-  await quiet(page, 500);
+  await quiet(page);
 }
 
 /** The control beside the seed set to count up, before a run and after one. */
@@ -110,11 +111,11 @@ async function leaveRunning(page, saved, { seed }) {
   const going = await lookAtFilm(page);
   const copy = await open(page, withSeed(saved, seed + 6));
   await own.click();
-  await quiet(page, SETTLED);
+  await quiet(page, SOON);
   const back = await lookAtFilm(page);
   await page.locator(".sdvg-stop").click();
   await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
-  await quiet(page, 300);
+  await quiet(page);
   return { going, copy, back, done: await lookAtFilm(page) };
 }
 
