@@ -31,7 +31,7 @@ def main(folder: Path = WORK) -> None:
     for role in MODELS:
         loaded = load_wan(getattr(files, role), dtype=torch.float32)
         _write(folder / f"{role}.pt", weights=loaded.tree.state_dict())
-    vae, _, _ = open_wan_vae(files.vae)
+    vae, _ = open_wan_vae(files.vae)
     _write(folder / "vae.pt", weights=_single(vae))
     _write(folder / "judge.pt", weights=_single(open_weights(pocket_judge())))
     stored = open_weights(files.text_encoder)

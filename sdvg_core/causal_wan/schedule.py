@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ def shifted_table() -> Schedule:
     return tuple(map(Step, (sigmas * 1000).tolist(), sigmas.tolist()))
 
 
+@lru_cache
 def nearest_sigma(timestep: float) -> float:
     """Return the sigma of the table entry with the nearest timestep, as the reference does."""
     return min(shifted_table(), key=lambda step: abs(step.timestep - timestep)).sigma

@@ -55,7 +55,7 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     Raises `BadInput` if `load_vae` could not load the file.
     """
     if not _holds_taehv(path):
-        _, sizes, _ = open_wan_vae(path)
+        _, sizes = open_wan_vae(path)
         return VaeHeader(
             latent_channels=sizes["z_dim"],
             temporal_stride=sizes["scale_factor_temporal"],

@@ -6,7 +6,9 @@ feature cache at start and end, so it cannot resume a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +148,8 @@ def load_wan_vae(
     `layers`, `compiler`: see `WanCodec`. Layers other than diffusers' own add in another order.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
-    file, sizes, vae = open_wan_vae(path)
+    file, sizes = open_wan_vae(path)
+    vae = empty_wan_vae(**sizes)
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)
     check_finite_weights(vae, file.path.name)
@@ -159,17 +162,22 @@ def load_wan_vae(
     )
 
 
-def open_wan_vae(path: str | Path) -> tuple[WeightFile, dict[str, Any], nn.Module]:
-    """Return the VAE's tensors under diffusers' names, its sizes as `read_sizes` does, and the still empty module.
+def open_wan_vae(path: str | Path) -> tuple[WeightFile, dict[str, Any]]:
+    """Return the VAE's tensors under diffusers' names, and its sizes as `read_sizes` does.
 
     Raises `BadInput` if it could not be loaded.
     """
     path = Path(path)
     file = with_diffusers_names(open_weights(path / "vae" if (path / "vae").is_dir() else path))
     sizes = read_sizes(file)
-    vae = empty_wan_vae(**sizes)
-    check_complete(file, vae.state_dict(), "Wan 2.1 VAE", ADVICE)
-    return file, sizes, vae
+    check_complete(file, _weights_of(json.dumps(sizes)), "Wan 2.1 VAE", ADVICE)
+    return file, sizes
+
+
+@lru_cache(maxsize=4)
+def _weights_of(sizes: str) -> Mapping[str, Tensor]:
+    # Building the module to look at it takes as long as all other checks of a request.
+    return empty_wan_vae(**json.loads(sizes)).state_dict()
 
 
 def empty_wan_vae(**sizes: Any) -> nn.Module:

@@ -203,7 +203,7 @@ def _inspect_header(
 
 
 def _inspect_vae(file: WeightFile) -> dict[str, Any]:
-    _, sizes, _ = open_wan_vae(file.path)
+    _, sizes = open_wan_vae(file.path)
     return {"notes": (LIGHT_VAE,) if sizes["base_dim"] == sizes["decoder_base_dim"] == LIGHT_BASE else ()}
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 CONFIG = WanConfig(dim=64, ffn_dim=96, num_layers=3, num_heads=2, text_dim=32)
 STATED = {"num_heads": CONFIG.num_heads, "text_dim": CONFIG.text_dim}
 SIZE = (6, 8)
+VAE_DIM = 4
 
 
 def generator_of(seed: int) -> torch.Generator:
@@ -49,7 +50,7 @@ def load_model(
     return comfy.sd.load_diffusion_model(str(path))
 
 
-def load_vae(seed: int = 0, dim: int = 8) -> comfy.sd.VAE:
+def load_vae(seed: int = 0, dim: int = VAE_DIM) -> comfy.sd.VAE:
     """Return a VAE with Wan 2.1's layout, narrow and random."""
     g = generator_of(seed)
     layout = {

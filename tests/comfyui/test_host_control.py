@@ -201,7 +201,8 @@ def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_coun
 
 def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts: Parts, tmp_path: Path) -> None:
     """Also partly loaded. Catches: weights without a value, another dtype, a module that ComfyUI does not move."""
-    wanted = video_of(job_of(parts, positive(parts)))
+    controlled = positive(parts)
+    wanted = video_of(job_of(parts, controlled))
     save_file(control_weights(config=CONFIG, blocks=1), tmp_path / "vace.safetensors")
     alone = replace(parts, drafter=parts.drafter.clone(), target=parts.target.clone())
     for role in ("drafter", "target"):
@@ -210,9 +211,9 @@ def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts:
         check_control(model, control, role)
         model.set_attachments(CONTROL, control)
         assert control.model_size() == sum(w.nbytes for w in control_weights(config=CONFIG, blocks=1).values())
-    assert same_video(video_of(job_of(alone, positive(parts))), wanted)
+    assert same_video(video_of(job_of(alone, controlled)), wanted)
     alone.target.get_attachment(CONTROL).load(torch.device("cpu"), lowvram_model_memory=1)
-    assert same_video(video_of(job_of(alone, positive(parts))), wanted)
+    assert same_video(video_of(job_of(alone, controlled)), wanted)
 
 
 def refused(job: Job) -> str:
@@ -222,19 +223,19 @@ def refused(job: Job) -> str:
 
 
 def test_what_cannot_be_obeyed_is_refused_before_a_model_is_loaded(parts: Parts, tmp_path: Path) -> None:
-    picture = torch.rand(1, 32, 32, 3)
+    picture, controlled = torch.rand(1, 32, 32, 3), positive(parts)
     assert "reference image" in refused(job_of(parts, positive(parts, length=61, reference_image=picture)))
     assert "the first frame" in refused(job_of(parts, positive(parts, reference_image=picture)))
     assert "57 frames and the video 69; set length 69" in refused(job_of(parts, positive(parts, length=57)))
     assert "the control is 64x32 and the video 32x32" in refused(job_of(parts, positive(parts, width=64)))
-    later = (PromptEntry(0, positive(parts), "a"), PromptEntry(2, positive(parts), "b"))
+    later = (PromptEntry(0, controlled, "a"), PromptEntry(2, controlled, "b"))
     assert "from block 3 on carries VACE frames" in refused(job_of(parts, None, prompts=later))
     bare = replace(parts, target=attach_origin(load_model(tmp_path), preset=get_preset("krea-14b")))
-    assert "the target has no control module" in refused(job_of(bare, positive(parts)))
+    assert "the target has no control module" in refused(job_of(bare, controlled))
     bare.target.set_attachments(CONTROL, load_model(tmp_path))
-    assert "has no VACE blocks" in refused(job_of(bare, positive(parts)))
+    assert "has no VACE blocks" in refused(job_of(bare, controlled))
     bare.target.set_attachments(CONTROL, load_vace(tmp_path, 3, replace(CONFIG, dim=128), 1))
-    assert "control is for a width of 128, and the target has 64" in refused(job_of(bare, positive(parts)))
+    assert "control is for a width of 128, and the target has 64" in refused(job_of(bare, controlled))
 
 
 def test_a_kept_first_frame_is_no_reference_image(parts: Parts) -> None:

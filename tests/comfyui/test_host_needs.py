@@ -15,7 +15,7 @@ from comfy.ldm.wan.model import WanModel
 from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
-from host_tiny import load_vae
+from host_tiny import VAE_DIM, load_vae
 from live_bytes import Peak
 from sdvg_pack.nodes.host.files import CARD_GB
 from sdvg_pack.nodes.host.job import Job
@@ -154,7 +154,7 @@ def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
     [(device, needs)] = memory.needs.items()
     assert device == CPU
     assert needs.parts["vae state"] == (2 if needs.step in ("decode", "score") else 1) * decode_state_bytes(
-        "wan", 8, 48 * 32, parts.vae.vae_dtype.itemsize
+        "wan", VAE_DIM, 48 * 32, parts.vae.vae_dtype.itemsize
     )
 
 

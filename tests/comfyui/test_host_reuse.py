@@ -161,7 +161,7 @@ def test_an_interrupt_keeps_what_was_finished(
     assert {index for _, index in calls} == {2}
 
 
-@pytest.mark.parametrize("reuse_gb, decodes", [(1.0, [0, 0, 0, 1]), (0.002, [1, 1, 1, 1])])
+@pytest.mark.parametrize("reuse_gb, decodes", [(1.0, [0, 0, 0, 1]), (0.001, [1, 1, 1, 1])])
 def test_the_last_block_again_decodes_one_where_its_state_is_kept(
     parts: Parts, reuse_gb: float, decodes: list[int]
 ) -> None:
