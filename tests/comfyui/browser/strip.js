@@ -116,14 +116,23 @@ async function undo(page) {
   const before = await look(page);
   const steps = [];
   for (const key of ["Control+z", "Control+y", "Control+z", "Control+z"]) {
+    const last = await page.evaluate(written, SAMPLER);
     await page.keyboard.press(key);
-    await quiet(page, 400);
+    const changed = `!["", ${JSON.stringify(last)}].includes((${written})("${SAMPLER}"))`; // else what was seen says so
+    await page.waitForFunction(changed, null, { timeout: 20000 }).catch(() => {});
+    await quiet(page, 300);
     steps.push(await look(page));
   }
   const sent = await sentFor(page, [9, 4, 12]);
   await page.evaluate(clear, SAMPLER);
   await square(page, 6).focus();
   return { before, steps, sent, cleared: await look(page) };
+}
+
+/** What both widgets hold, as one text; none while the nodes are made anew. */
+function written(type) {
+  const { widgets = [] } = window.app.graph.nodes.find((node) => node.type === type) ?? {};
+  return widgets.filter(({ name }) => ["directions", "takes"].includes(name)).map(({ value }) => value).join("/");
 }
 
 /** What would be sent with other numbers of blocks; in the end it is as before. */

@@ -107,11 +107,13 @@ async function leaveRunning(page, saved, { seed }) {
   const own = await openTab(page);
   await page.evaluate(() => void window.app.queuePrompt(0, 1));
   await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility()); // not the film before
-  await page.waitForFunction(() => document.querySelectorAll(".sdvg-squares .made").length >= 2);
+  const made = (number) => page.waitForFunction((least) => document.querySelectorAll(".sdvg-squares .made").length >= least, number);
+  await made(2);
   const going = await lookAtFilm(page);
   const copy = await open(page, withSeed(saved, seed + 6));
   await own.click();
   await quiet(page, SOON);
+  await made(going.fates.filter(Boolean).length + 1);
   const back = await lookAtFilm(page);
   await page.locator(".sdvg-stop").click();
   await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
