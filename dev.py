@@ -161,14 +161,14 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
     sources = (ROOT / "constraints.txt", ROOT / "pyproject.toml", *recipe)
     wanted = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     stamp = folder / "made-from"
+    # Compiled once and kept here, whatever this machine's settings say: else every process compiles torch anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(folder / "bytecode"))
     if not (stamp.is_file() and stamp.read_text(encoding="ascii") == wanted):
         tell(f"Making an environment in {folder.name}, once: 1 to 2 GB with a CPU build of torch, some minutes.")
         shutil.rmtree(folder, ignore_errors=True)
         install(folder, python)
         stamp.write_text(wanted, encoding="ascii")
-    # Compiled once and kept here, whatever this machine's settings say: else every process compiles torch anew.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(folder / "bytecode"))
     return str(python)
 
 
@@ -183,7 +183,8 @@ def install_extra(folder: Path, python: Path) -> None:
     pip_install(python, "torch")
     extra = EXTRAS[folder.name.removeprefix(".venv-")]
     tell(f"2 of 2: this project and what else it needs ({extra}).")
-    pip_install(python, "--editable", f"{ROOT}[{extra}]")
+    with subprocess.Popen([python, "-c", "import torch"], stderr=subprocess.DEVNULL):  # which compiles it meanwhile
+        pip_install(python, "--editable", f"{ROOT}[{extra}]")
     tell("Installed. The first start takes longer than later ones, as Python compiles what it imports.")
 
 
