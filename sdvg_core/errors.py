@@ -20,6 +20,15 @@ class BadInput(ValueError):
         super().__init__(printable(message) + (f"\n{help}" if help else ""))
 
 
+class MissingModel(BadInput):
+    """A block may ask for a model that is not there."""
+
+    def __init__(self, role: str, fault: str, way_out: str) -> None:
+        """`role`: drafter, target or scorer. `way_out`: what to do without it."""
+        super().__init__(f"{fault}; load one, or {way_out}")
+        self.role, self.fault, self.way_out = role, fault, way_out
+
+
 def printable(text: str) -> str:
     """Return text that is safe on a terminal: no control characters, no change of direction, not too long."""
     text = _shortened(text)

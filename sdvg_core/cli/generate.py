@@ -120,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
     from ..files.outputs import REPORT
     from ..report.run_report import read_report
     from .again import words_again
+    from .options import naming_source
 
     if options.report and options.report.is_dir():
         options.report /= REPORT
@@ -136,7 +137,7 @@ def run(options: argparse.Namespace) -> int:
             given = f"--{name.replace('_', '-')}"
             raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {given} FILE")
     embedded = options.models == POCKET
-    with settled_threads(embedded=embedded):
+    with settled_threads(embedded=embedded), naming_source(options.models):
         return _run(options, report, embedded=embedded)
 
 
@@ -191,7 +192,7 @@ def make(
     from ..devices.device import settled_threads
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import make_videos
-    from .options import load_options
+    from .options import load_options, naming_source
 
     embedded, parser = Path(models) == POCKET, argparse.ArgumentParser()
     add_arguments(parser)
@@ -200,7 +201,7 @@ def make(
     size = {"width": options.width, "height": options.height}
     wanted = VideoRequest(**{**size, "router": router_preset(preset), **request})
     options.seeds, prompts = [wanted.seed], read_prompts(options, None)
-    with settled_threads(embedded=embedded):
+    with settled_threads(embedded=embedded), naming_source(options.models):
         batch = _batch(options, load_options(options, embedded=embedded), wanted, prompts)
         ((folder, report),) = make_videos(batch)
     return folder, report

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -13,9 +14,8 @@ from typing import Any
 from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
-from ..engine.plan import plan_blocks, without_target
 from ..engine.router import ROUTER_PRESETS, RouterConfig
-from ..errors import BadInput
+from ..errors import BadInput, MissingModel
 from ..files.footage import count_frames
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest, blocks_in
@@ -103,30 +103,24 @@ def found_models(folder: Path, known: Iterable[KnownFile] = KNOWN_FILES) -> Mapp
     return {one.role: getattr(embedded, one.role) for one in known}
 
 
-ALTERNATIVES = {"drafter": "the policy always-target needs no drafter", "target": "always-draft needs no target"}
+EVERY_RUN = ("vae", "text_encoder")
 
 
 def model_files(options: argparse.Namespace, request: VideoRequest | None = None) -> ModelFiles:
     """Return the files of a run. `request`: the video; None if every model is needed.
 
-    Raises `BadInput` that names every missing file and where to get it.
+    Raises `BadInput` that names what no run can do without and where to get it. `naming_source` tells of the rest.
     """
     found = found_models(options.models)
     paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
     paths["judge_vae"] = judge_file(options.judge_vae)
-    needed = _needed(request, has_target=paths["target"] is not None)
-    missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role in needed]
+    needed = EVERY_RUN if request else (*EVERY_RUN, "drafter", "target", "reward")
+    missing = {known.role: known for known in KNOWN_FILES if known.role in needed and not paths[known.role]}
+    if request and not (paths["drafter"] or paths["target"]):
+        missing["a drafter or target"] = KNOWN_FILES[0]
     if missing:
-        first = missing[0]
-        # Where one model alone is missing, another policy needs none.
-        way_out = ALTERNATIVES.get(first.role) if request and len(missing) == 1 else None
-        named = {router: f"a run with {name}" for name, router in ROUTER_PRESETS.items()}
-        by = named.get(request.router, f"a run with the policy {request.router.policy}") if request else "the run"
-        raise BadInput(
-            f"{by} needs {_listed([known.role for known in missing])}, but none was given or found in "
-            f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, see doctor for the rest, or "
-            "try --models pocket" + (f" ({way_out})" if way_out else "")
-        )
+        fault, rest = f"the run needs {_listed([*missing])}", ", see doctor for the rest" * (len(missing) > 1)
+        raise BadInput(_get(fault, next(iter(missing.values())), options.models, rest))
     for role, path in paths.items():
         if path is not None and not path.exists():
             raise BadInput(f"the {role} should be at {path}, but there is no such file or folder; check the path")
@@ -136,18 +130,20 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
     return ModelFiles(**files, tokenizer=options.tokenizer, controls=modules)
 
 
-def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
-    """Return the roles that a run needs for certain. The models' headers may tell of more."""
-    always = {"vae", "text_encoder"}
-    if request is None:
-        return always | {"drafter", "target", "reward"}
-    if request.continue_from:
-        return always  # who makes which block depends on how many the clip has
-    router = request.router if has_target else without_target(request.router)
-    sizes = {"drafter": 1, "target": 1}
-    plan = plan_blocks(router, blocks=request.blocks, block_frames=sizes, directions=request.directions)
-    roles = {"drafter": "drafter", "target": "target", "reward": "scorer"}
-    return always | {role for role, name in roles.items() if getattr(plan.models_needed, name)}
+@contextmanager
+def naming_source(models: Path) -> Iterator[None]:
+    """Say of a missing model where to get it. `models`: the folder that it was looked for in."""
+    try:
+        yield
+    except MissingModel as error:
+        role = "reward" if error.role == "scorer" else error.role
+        known = next(known for known in KNOWN_FILES if known.role == role)
+        raise BadInput(_get(error.fault, known, models, f", {error.way_out}")) from error
+
+
+def _get(fault: str, known: KnownFile, models: Path, way_out: str = "") -> str:
+    get = f"get {known.names[0]} from {known.source}"
+    return f"{fault}, but none was given or found in {folder_said(models)}; {get}{way_out}, or try --models pocket"
 
 
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:

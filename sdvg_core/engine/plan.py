@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..errors import BadInput
+from ..errors import BadInput, MissingModel
 from .framewise import check_sub_blocks, first_timesteps
 from .protocols import Absent, Engine, ModelShape
 from .restyle import Strength, check_strengths
-from .router import ROUTER_DECIDES, SCRIPT_LETTERS, RouterConfig, decide_early
+from .router import ROUTER_DECIDES, ROUTER_PRESETS, SCRIPT_LETTERS, RouterConfig, decide_early
 from .types import Span, plan_spans, spans_of_clip
 
 LETTERS = {ROUTER_DECIDES: "the router decides", **SCRIPT_LETTERS}
@@ -60,9 +60,9 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
 
 
 MISSING = {
-    "drafter": "a drafter; load one, or choose the policy always-target",
-    "target": "a target; load one, or choose the policy always-draft",
-    "scorer": "scores; load a reward model, or choose a policy without scores, such as anchor-only",
+    "drafter": ("a drafter", "choose the policy always-target"),
+    "target": ("a target", "choose the policy always-draft"),
+    "scorer": ("a reward model", "choose a policy without scores, such as anchor-only"),
 }
 
 
@@ -89,15 +89,17 @@ def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
 
 
 def check_available(router: RouterConfig, spans: Sequence[Span], available: ModelSet) -> ModelSet:
-    """Return the models that a run may ask for. Raises `BadInput` if one of them is not available."""
+    """Return the models that a run may ask for. Raises `MissingModel` if one of them is not available."""
     needed = models_needed(router, spans)
     if needed.drafter and not available.drafter and not models_needed(replace(router, handover=0), spans).drafter:
-        raise BadInput("a handover needs a drafter; load one, or set handover to 0")
+        raise MissingModel("drafter", "a handover needs a drafter", "set handover to 0")
     by_policy = models_needed(replace(router, directions=""), spans)
-    for role, sentence in MISSING.items():
+    for role, (model, way_out) in MISSING.items():
         if getattr(needed, role) and not getattr(available, role):
-            who = f"the policy {router.policy} needs" if getattr(by_policy, role) else "the directions need"
-            raise BadInput(f"{who} {sentence}")
+            named = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == router]
+            policy = f"the policy {(*named, router.policy)[0]} needs"
+            who = policy if getattr(by_policy, role) else "the directions need"
+            raise MissingModel(role, f"{who} {model}", way_out)
     return needed
 
 

@@ -63,7 +63,7 @@ def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(cap
 @pytest.mark.parametrize("prompt", ["--- a fox ---", "-5"])
 def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     asked = ["generate", "--prompt", prompt, "--models", str(tmp_path)]
-    assert "needs drafter, target" in refused(capsys, asked)
+    assert "needs vae, text_encoder" in refused(capsys, asked)
 
 
 @pytest.mark.parametrize("budget, said", [("50", "for 50 % write 0.5"), ("nan", "but is nan; 0.5 is usual")])

@@ -14,7 +14,7 @@ from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import NOT_FORCED, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
@@ -104,16 +104,17 @@ def test_blocks_after_a_clip_are_what_counts() -> None:
     [
         (RouterConfig(), "", "ts", "the policy reward needs a drafter"),
         (RouterConfig(), "", "ds", "the policy reward needs a target"),
-        (RouterConfig(), "", "dt", "the policy reward needs scores"),
+        (RouterConfig(), "", "dt", "the policy reward needs a reward model"),
+        (ROUTER_PRESETS["fast"], "", "d", "the policy fast needs a target"),
         (RouterConfig(policy="anchor-only"), "", "d", "the policy anchor-only needs a target"),
         (RouterConfig(policy="anchor-only"), "", "t", "the policy anchor-only needs a drafter"),
         (RouterConfig(policy="always-target"), "", "d", "the policy always-target needs a target"),
         (RouterConfig(policy="always-draft"), "", "t", "the policy always-draft needs a drafter"),
         (RouterConfig(policy="random"), "", "d", "the policy random needs a target"),
-        (scripted("dddddr"), "", "dt", "the policy scripted needs scores"),
+        (scripted("dddddr"), "", "dt", "the policy scripted needs a reward model"),
         (RouterConfig(policy="always-draft"), "...t..", "d", "the directions need a target"),
         (RouterConfig(policy="always-target"), "...d..", "t", "the directions need a drafter"),
-        (RouterConfig(policy="always-target"), "...a..", "dt", "the directions need scores"),
+        (RouterConfig(policy="always-target"), "...a..", "dt", "the directions need a reward model"),
     ],
     ids=str,
 )

@@ -6,6 +6,7 @@ import pytest
 from cli_runs import refused, without
 from reuse_folders import made, reused, same
 
+from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
 
 
@@ -35,14 +36,14 @@ def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
 @pytest.mark.parametrize(
     ("roles", "more", "says"),
     [
-        (("drafter",), [], "the policy reward needs drafter, but none was given or found in"),
-        (("target",), [], "the policy reward needs target, but none"),
-        (("reward",), [], "the policy reward needs reward, but none"),
-        (("drafter", "target"), [], "needs drafter and target, but none"),
+        (("drafter",), [], "the policy reward needs a drafter, but none was given or found in"),
+        (("target",), [], "the policy reward needs a target, but none"),
+        (("reward",), [], "the policy reward needs a reward model, but none"),
+        (("drafter", "target"), [], "needs a drafter or target, but none"),
         (("vae",), ["--policy", "always-draft"], "needs vae, but none"),
-        (("drafter",), ["--policy", "always-target", "--directions", "..d"], "needs drafter, but none"),
-        (("target",), ["--policy", "always-draft", "--directions", "..t"], "needs target, but none"),
-        (("reward",), ["--policy", "always-draft", "--directions", "..a"], "needs reward, but none"),
+        (("drafter",), ["--policy", "always-target", "--directions", "..d"], "directions need a drafter, but none"),
+        (("target",), ["--policy", "always-draft", "--directions", "..t"], "directions need a target, but none"),
+        (("reward",), ["--policy", "always-draft", "--directions", "..a"], "directions need a reward model"),
     ],
     ids=str,
 )
@@ -51,9 +52,18 @@ def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, ca
     line = refused(capsys, arguments)
     assert says in line
     assert "; get " in line
-    assert ("the policy always-target needs no drafter" in line) is (roles == ("drafter",))
-    assert ("always-draft needs no target" in line) is (roles == ("target",))
+    assert ("choose the policy always-target, or try" in line) is (roles == ("drafter",))
+    assert ("choose the policy always-draft, or try" in line) is (roles == ("target",))
     assert not (tmp_path / "out").exists()
+
+
+def test_which_model_is_missing_to_continue_a_clip_depends_on_its_blocks(base, earlier, tmp_path, capsys):
+    more = ["--continue-from", str(earlier[0] / "latents.safetensors"), "--models", str(tmp_path)]
+    arguments = [*without(base, "target"), *more, "--output", str(tmp_path / "out")]
+    line = refused(capsys, [*arguments, "--policy", "first", "--forced-blocks", "9"])
+    assert "the policy first needs a target, but none was given or found in" in line
+    assert "; get krea-realtime-video-14b.safetensors from" in line
+    assert main([*arguments, "--policy", "first", "--forced-blocks", "1", "--blocks", "1"]) == 0
 
 
 @pytest.mark.heavy

@@ -163,7 +163,7 @@ def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(str
     with pytest.raises(BadInput, match="the prompt is empty"):
         streamer.stream(REQUEST, " ")
     without = Streamer(replace(trained_set(), reward=None, vocabulary=None), OPTIONS)
-    with pytest.raises(BadInput, match="needs scores"):
+    with pytest.raises(BadInput, match="needs a reward model"):
         without.stream(replace(REQUEST, router=RouterConfig()), PROMPT)
     assert next(without.stream(replace(REQUEST, router=RouterConfig(policy="first")), PROMPT)).number == 1
 
