@@ -144,7 +144,7 @@ def find_reward_file(reward_file: Any) -> str:
     """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
-    cure = f"choose the policy anchor-only, or put two files into {sources}"
+    cure = f"choose the policy balanced, or put two files into {sources}"
     if reward_file == NONE:
         raise BadInput(f"this policy needs a reward model; {cure}")
     if reward_file not in reward_files():

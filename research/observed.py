@@ -41,11 +41,11 @@ def plan_run(
     Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
     """
     available = available_in(engine)
-    roles = [role for role in ("drafter", "target") if getattr(available, role)]
+    sizes = {one: getattr(engine, one).block_frames for one in ("drafter", "target") if getattr(available, one)}
     plan = plan_blocks(
         router,
         blocks=blocks,
-        block_frames={role: getattr(engine, role).block_frames for role in roles},
+        block_frames=sizes,
         scorer=available.scorer,
         given_frames=0 if given is None else given.shape[2],
         directions=directions,

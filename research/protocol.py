@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.router import POLICIES, RouterConfig
 from sdvg_core.engine.types import DrafterContext
 from sdvg_core.errors import BadInput
 
@@ -53,7 +53,9 @@ def _configurations(blocks: int, taus: list[float], half: int) -> Iterator[Confi
         yield Configuration(f"handover-{half}@{m}", f"handover-{half}", _first(m, half))
     for rate in RATES:
         yield Configuration(f"random@{rate:g}", "random", RouterConfig(policy="random", rate=rate))
-    yield Configuration(ANCHOR_ONLY, "anchor", RouterConfig(policy="anchor-only"))
+    swept = ("always-target", "always-draft", "first", "random", "reward", "relative", "scripted")
+    for name in [name for name in POLICIES if name not in swept]:  # such as anchor-only
+        yield Configuration(name, name, RouterConfig(policy=name))
     for tau in taus:
         yield Configuration(f"reward-min@{tau:g}", "reward-min", RouterConfig(tau=tau))
     yield Configuration(f"reward-mean@{middle:g}", "reward-mean", RouterConfig(tau=middle, aggregation="mean"))

@@ -102,7 +102,7 @@ def _configuration(
                 for cost, cost_of in costs.items()
             }
             for curve in CURVES
-            if configuration.group not in ("ends", "anchor", curve)
+            if configuration.group not in ("ends", ANCHOR_ONLY, curve)
         },
     }
 

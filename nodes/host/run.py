@@ -104,11 +104,12 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
-    shown = (*job.notes, *of_texts, *of_start, *resolved.notes, *memory.plan, *of_image)
-    notes = (*(note for role in job.models for note in ineffective[role]), *shown)
+    of_models = (*(note for role in job.models for note in ineffective[role]), *job.notes)
+    of_parts = notes_on(job.execution, job.router.scorer, [one.gate_text for _, one in conditions.entries])
+    notes = (*of_models, *of_texts, *of_start, *resolved.notes, *memory.plan, *of_image, *of_parts)
     for line in notes:
         logger.info("SDVG: %s", line)
-    progress.show("\n".join(shown))
+    progress.show("\n".join(notes))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
@@ -119,7 +120,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
             progress.digests = remember(latents, run.spans[: len(records)], before, *sizes) if records else []
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
-        report = _report(job, resolved, run, conditions, records, (*notes, *memory.found(), *store_notes()))
+        report = _report(job, resolved, run, records, (*notes, *memory.found(), *store_notes()))
         return frames, latents, report
 
     made = None
@@ -235,11 +236,9 @@ def _report(
     job: Job,
     resolved: ResolvedRequest,
     run: Run,
-    conditions: Conditions,
     records: list[BlockRecord],
     notes: tuple[str, ...],
 ) -> RunReport:
-    texts = [condition.gate_text for _, condition in conditions.entries]
     models = {role: _model_settings(patcher, job.presets[role]) for role, patcher in job.models.items()}
     device = str(job.main.load_device)
     latent = "LATENT" if job.continue_from is not None or job.kept else None
@@ -258,7 +257,7 @@ def _report(
         ),
         fps=resolved.request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
-        notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
+        notes=notes,
         began={
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,
             "start_image": None if job.start_image is None else "IMAGE",

@@ -10,11 +10,12 @@ import torch
 
 from ..checkpoints.weights import open_weights
 from ..devices.execution import AUTO, Backend, VaeLayers
+from ..engine.protocols import VideoCodec
 from . import StatedKind, TaeKind
-from .taehv import TaehvCodec, load_taehv
+from .taehv import load_taehv
 from .taehv_files import is_taehv, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE
-from .wan_vae import WanCodec, load_wan_vae, open_wan_vae
+from .wan_vae import load_wan_vae, open_wan_vae
 
 LIGHT_BASE = 24
 """The width of LightVAE's decoder, a quarter of the Wan VAE's."""
@@ -82,7 +83,7 @@ def load_vae(
     dtype: torch.dtype = torch.float32,
     layers: VaeLayers = "diffusers",
     compiler: Backend | None = None,
-) -> WanCodec | TaehvCodec:
+) -> VideoCodec:
     """Load a Wan 2.1 VAE or a TAEHV, whichever the file holds.
 
     `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; `planes` means

@@ -60,10 +60,11 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
 
 
 MISSING = {
-    "drafter": ("a drafter", "choose the policy always-target"),
-    "target": ("a target", "choose the policy always-draft"),
-    "scorer": ("a reward model", "choose a policy without scores, such as anchor-only"),
+    "drafter": ("a drafter", "choose the policy always-target", "d, a and r"),
+    "target": ("a target", "choose the policy always-draft", "t, a and r"),
+    "scorer": ("a reward model", "choose a policy without scores, such as first", "a and r"),
 }
+"""By role: its name, what to do without it, and which directions ask for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +95,14 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
     if needed.drafter and not available.drafter and not models_needed(replace(router, handover=0), spans).drafter:
         raise MissingModel("drafter", "a handover needs a drafter", "set handover to 0")
     by_policy = models_needed(replace(router, directions=""), spans)
-    for role, (model, way_out) in MISSING.items():
+    for role, (model, way_out, letters) in MISSING.items():
         if getattr(needed, role) and not getattr(available, role):
+            if not getattr(by_policy, role):
+                raise MissingModel(role, f"the directions need {model}", f"take {letters} out of them")
+            if router.part:
+                raise MissingModel(role, f"the router {type(router.part).__name__} needs {model}", "take another")
             named = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == router]
-            policy = f"the policy {(*named, router.policy)[0]} needs"
-            who = policy if getattr(by_policy, role) else "the directions need"
-            raise MissingModel(role, f"{who} {model}", way_out)
+            raise MissingModel(role, f"the policy {(*named, router.policy)[0]} needs {model}", way_out)
     return needed
 
 

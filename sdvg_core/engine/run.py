@@ -35,8 +35,7 @@ class Run:
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
     `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
     `still`: how many latent frames show a start image. `shown`: the given clip's own pixels, `1 f c h w` in [0, 1],
-    for the video; None to decode them. `notes`: what a reader of the report must know of the route.
-    `session`: keeps what is made for later runs; None to keep nothing.
+    for the video; None to decode them. `session`: keeps what is made for later runs; None to keep nothing.
     """
 
     engine: Engine
@@ -50,7 +49,6 @@ class Run:
     clock: Callable[[], float] = time.perf_counter
     still: int = 0
     shown: Tensor | None = None
-    notes: tuple[str, ...] = ()
     session: ReuseSession | None = None
 
     @property
@@ -206,7 +204,6 @@ def make_run(
         clock=clock,
         still=plan.still,
         shown=shown,
-        notes=plan.notes,
     )
     return _with_reuse(run, reuse) if reuse else run
 

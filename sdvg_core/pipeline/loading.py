@@ -19,9 +19,7 @@ from ..causal_wan.generator import Wan, build_engine
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
-from ..decoders.taehv import TaehvCodec
 from ..decoders.vae_files import VaeHeader, load_vae
-from ..decoders.wan_vae import WanCodec
 from ..devices.device import check_device, dtype_name, parse_dtype
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
@@ -228,7 +226,7 @@ def load_models(
     )
 
 
-def load_decoder(path: Path, options: LoadOptions) -> WanCodec | TaehvCodec:
+def load_decoder(path: Path, options: LoadOptions) -> VideoCodec:
     """Load a VAE or a TAEHV onto its device."""
     execution = options.settled().execution
     return load_vae(

@@ -267,6 +267,7 @@ def resolve_request(
         control=control,
         controls=controls,
         notes=(
+            *plan.notes,
             *_of_models(headers),
             *bought,
             *of_clip,

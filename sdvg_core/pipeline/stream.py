@@ -22,6 +22,7 @@ from ..engine.outside import checked_parts, note_on
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
+from ..report.assemble import notes_on
 from ..report.summary import block_line
 from ..text.prompts import PromptSchedule, one_prompt
 from .headers import check_models
@@ -61,8 +62,11 @@ class StreamBlock:
 class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
     """The blocks of one video. `next` makes one, in whichever thread calls it; `close` may come from another."""
 
-    def __init__(self, blocks: Generator[StreamBlock], asked_to_end: threading.Event) -> None:
-        self._blocks, self._asked_to_end = blocks, asked_to_end
+    def __init__(
+        self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...] = ()
+    ) -> None:
+        """`notes`: what a viewer should know of the video."""
+        self._blocks, self._asked_to_end, self.notes = blocks, asked_to_end, notes
         self._turn, self._making = threading.RLock(), False
         self.ended = False
 
@@ -135,13 +139,14 @@ class Streamer:
         from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
         files = replace(files, reward=None) if scorer else files
         self._loaded = replace(load_models(files, options, from_files), **parts)
+        self._scorer = None if scorer else self._loaded.scorer
         self._own_notes = tuple(note_on(role, part) for role, part in given.items() if part is not None)
         self._lock = threading.Lock()
         self._newest: Callable[[], Stream | None] = lambda: None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of these models."""
+        """What a user should know of these models; of a video, `Stream.notes`."""
         of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
         return (*dict.fromkeys(of_files), *self._loaded.notes, *self._own_notes)
 
@@ -154,7 +159,10 @@ class Streamer:
         schedule = one_prompt(prompt) if isinstance(prompt, str) else prompt
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
-        resolved = resolve_files(request, self._headers)
+        resolved, loaded = resolve_files(request, self._headers), self._loaded
+        scorer = self._scorer if resolved.plan.models_needed.scorer else None
+        texts = [gate_prompt] if gate_prompt else schedule.texts
+        of_parts = (*notes_on(loaded.parts.execution, scorer, texts, loaded.notes), *self._own_notes)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:
@@ -163,7 +171,8 @@ class Streamer:
                     "it, or load a second Streamer"
                 )
             asked_to_end = threading.Event()
-            stream = Stream(self._blocks(resolved, schedule, gate_prompt, asked_to_end), asked_to_end)
+            blocks = self._blocks(resolved, schedule, gate_prompt, asked_to_end)
+            stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_parts))
             # A weak reference, so that a stream which nobody holds any more is not waited for.
             self._newest = weakref.ref(stream)
         return stream

@@ -159,7 +159,6 @@ def assemble_report(
 
 
 def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
-    yield from run.notes
     if kept:
         yield f"{_were(1, kept['blocks'])} given: kept from an earlier run, latents {kept['digest']}."
     if len(records) < len(run.spans):

@@ -103,7 +103,7 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
 
 
 def by_streamer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, dict[str, Any]]:
-    """Latents, and the report of what the streamer resolved, loaded and made; it writes none itself."""
+    """Latents, and the report of what the streamer resolved and made, with its own notes; it writes none."""
     options = make_parser().parse_args(words)
     options.seed = options.seeds[0]
     request = video_request(options)
@@ -125,9 +125,10 @@ def by_streamer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Tens
 
     monkeypatch.setattr(ResolvedRequest, "run", noted_run)
     monkeypatch.setattr(Run, "blocks", noted_blocks)
-    shown = [block.record for block in streamer.stream(request, PROMPT)]
-    report = rendering._report(streamer._loaded, *resolved[0], shown, ())
-    return torch.cat([block.block.latents for block in emitted], dim=2), report.as_dict()
+    stream = streamer.stream(request, PROMPT)
+    shown = [block.record for block in stream]
+    report = rendering._report(streamer._loaded, *resolved[0], shown, ()).as_dict()
+    return torch.cat([block.block.latents for block in emitted], dim=2), report | {"notes": list(stream.notes)}
 
 
 def by_nodes(

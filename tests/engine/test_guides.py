@@ -27,6 +27,7 @@ from sdvg_core.causal_wan import forward
 from sdvg_core.causal_wan.schedule import get_schedule, lowered, renoise
 from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.plan import NOT_HANDED_OVER, plan_blocks
 from sdvg_core.engine.restyle import Strength, read_strength
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
@@ -282,7 +283,9 @@ def test_where_the_input_stands_in_for_all_that_is_handed_over_nothing_is_drafte
     blocks = list(run.blocks())
     draft, target = blocks[-1].record.draft, blocks[-1].record.target
     assert (draft and draft.denoising_passes, target.denoising_passes) == (drafted, by_target)
-    assert bool(run.notes) == (skip >= 2)
+    sizes = {"drafter": 3, "target": 3}
+    plan = plan_blocks(router, blocks=BLOCKS, block_frames=sizes, strengths=guide.get("strengths", ()))
+    assert plan.notes == (NOT_HANDED_OVER,) * (skip >= 2)
     if skip >= 2:
         assert torch.equal(latents_of(blocks), made(engine_of(), TARGET_ONLY, guide))
 

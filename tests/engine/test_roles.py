@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from tiny import generator_of, latents_of, make_engine, planned, run, scripted
+from tiny import latents_of, make_engine, planned, run, scripted
 
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.plan import NOT_FORCED, ModelSet, RunPlan, plan_blocks
+from sdvg_core.engine.plan import MISSING, NOT_FORCED, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
-from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
+from sdvg_core.engine.router import ROUTER_PRESETS, SCRIPT_LETTERS, RouterConfig
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
@@ -124,10 +126,30 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
     with pytest.raises(BadInput) as caught:
         route(router, models(parts), directions=letters)
     sentence = str(caught.value)
-    assert sentence.startswith(says)
-    assert "; load " in sentence
-    assert ", or choose " in sentence
+    assert sentence.startswith(f"{says}; load one, or ")
+    assert sentence.endswith("out of them") == ("directions" in says)
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("role", MISSING)
+def test_the_letters_to_take_out_are_those_that_ask_for_a_model(role: str) -> None:
+    """Catches: a remedy that does not help."""
+    policy = RouterConfig(policy="always-target" if role == "drafter" else "always-draft", forced_blocks=0)
+    for letter in SCRIPT_LETTERS:
+        asks = letter in re.findall(r"\b\w\b", MISSING[role][2])
+        with pytest.raises(BadInput, match=f"take {MISSING[role][2]} out of them") if asks else nullcontext():
+            route(policy, ModelSet(**{role: False}), directions=f"..{letter}...")
+
+
+def test_a_router_of_ones_own_is_named_in_place_of_the_policy() -> None:
+    class EveryThird:
+        needs_scorer = True
+
+        def keep(self, index: int, score: float | None) -> bool:
+            return index % 3 > 0
+
+    with pytest.raises(BadInput, match="the router EveryThird needs a reward model; load one, or take another"):
+        route(RouterConfig(part=EveryThird()), models("dt"))
 
 
 # --- nothing to force the first block to
@@ -136,7 +158,7 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
 def test_without_a_target_the_first_block_is_not_forced_and_the_run_says_so() -> None:
     engine = without(make_engine(), "target", "scorer")
     found = six(engine, RouterConfig(policy="always-draft"))
-    assert found.notes == (NOT_FORCED,)
+    assert route(RouterConfig(policy="always-draft"), models("d")).notes == (NOT_FORCED,)
     made = list(found.blocks())
     assert [one.record.author for one in made] == ["drafter"] * 6
     unforced = run(make_engine(), RouterConfig(policy="always-draft", forced_blocks=0), blocks=6)
@@ -144,15 +166,13 @@ def test_without_a_target_the_first_block_is_not_forced_and_the_run_says_so() ->
 
 
 def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
-    clip = torch.randn(1, 4, 3, 4, 4, generator=generator_of(3))
-    draft = RouterConfig(policy="always-draft")
-    no_target = without(make_engine(), "target", "scorer")
-    assert six(make_engine(), draft).notes == ()
-    assert six(no_target, replace(draft, forced_blocks=0)).notes == ()
-    assert six(no_target, draft, given=clip).notes == ()
-    assert six(no_target, draft, directions="d.....").notes == ()
-    assert six(no_target, draft, directions=".d....").notes == (NOT_FORCED,)
-    assert six(no_target, scripted("dddddd")).notes == (NOT_FORCED,)
+    draft, alone = RouterConfig(policy="always-draft"), models("d")
+    assert route(draft).notes == ()
+    assert route(replace(draft, forced_blocks=0), alone).notes == ()
+    assert route(draft, alone, given_frames=3).notes == ()
+    assert route(draft, alone, directions="d.....").notes == ()
+    assert route(draft, alone, directions=".d....").notes == (NOT_FORCED,)
+    assert route(scripted("dddddd"), alone).notes == (NOT_FORCED,)
 
 
 # --- runs without one of the models

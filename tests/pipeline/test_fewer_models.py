@@ -10,13 +10,14 @@ from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
 
 
-def test_always_draft_needs_no_target_and_no_reward_model(base, tmp_path):
+def test_always_draft_needs_no_target_and_no_reward_model(base, tmp_path, capsys):
     (tmp_path / "models").mkdir()
     arguments = [*without(base, "target", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
     # With its memory planned, as on every GPU.
     alone = made(tmp_path / "alone", [*arguments, "--policy", "always-draft", "--vram", "24"])
     assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
     assert alone[2]["notes"][0] == "There is no target, so the first block was not forced."
+    assert f"sdvg: {alone[2]['notes'][0]}\n" in capsys.readouterr().err
     assert alone[2]["settings"]["target"] is None
     beside = made(tmp_path / "beside", [*base, "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"])
     assert alone[1] == beside[1]
@@ -52,8 +53,8 @@ def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, ca
     line = refused(capsys, arguments)
     assert says in line
     assert "; get " in line
-    assert ("choose the policy always-target, or try" in line) is (roles == ("drafter",))
-    assert ("choose the policy always-draft, or try" in line) is (roles == ("target",))
+    assert (", choose " in line) is ("the policy" in says)
+    assert (" out of them, or try" in line) is ("directions" in says)
     assert not (tmp_path / "out").exists()
 
 
