@@ -252,8 +252,18 @@ def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step:
     if drafter != target:
         lists = f"{drafter or 'several lists'} and {target}"
         raise BadInput(f"no handover is possible between {lists}; give both one schedule, or set handover to 0")
-    if step >= len(target):
-        raise BadInput(f"handover is {step} of {len(target)} denoising steps; leave the target at least one")
+    check_steps_left(step, len(target))
+
+
+def check_steps_left(handover: int, steps: int) -> None:
+    """Raise `BadInput` unless a handover leaves the target a denoising step."""
+    if handover >= steps:
+        raise BadInput(f"handover is {handover} of {steps} denoising steps; leave the target at least one")
+
+
+def most_handover(drafter: Sequence[float], target: Sequence[float]) -> int:
+    """Return half of the target's denoising steps; 0 where the drafter's timesteps are others."""
+    return len(target) // 2 if tuple(drafter) == tuple(target) else 0
 
 
 def check_size(width: int, height: int, step: int) -> None:

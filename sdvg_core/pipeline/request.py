@@ -21,6 +21,7 @@ from ..engine.plan import (
     check_given,
     check_restyle,
     check_size,
+    most_handover,
     plan_blocks,
     read_takes,
 )
@@ -221,7 +222,7 @@ def resolve_request(
         found = "a start or a control must be encoded, but the VAE's file is a decoder alone"
         raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
     router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
-    half = _most_handover(headers)
+    half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
         steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
         router, bought = replace(router, handover=half), (*bought, f"{steps}: the schedules allow no more.")
@@ -325,12 +326,6 @@ def _of_footage(footage: Footage | None, plan: RunPlan, stride: int) -> tuple[st
         return (f"{footage.note} Its first frame is held: it is shorter than a block." if short else footage.note,)
     wanted, block = _frames(plan.spans[-1].stop, stride), stride * plan.spans[-1].frames
     return (footage.note + held(footage.frames, wanted, block, "clip to restyle"),)
-
-
-def _most_handover(headers: Headers) -> int:
-    """Return half of the target's denoising steps; 0 where the drafter's schedule is another."""
-    drafter, target = headers.shape("drafter").timesteps, headers.shape("target").timesteps
-    return len(target) // 2 if drafter == target else 0
 
 
 def _check_pair(headers: Headers) -> None:

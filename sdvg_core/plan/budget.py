@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..causal_wan.schedule import get_schedule
+from ..engine.plan import most_handover
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from .choose import BlockSeconds, block_seconds
@@ -71,8 +71,7 @@ def check_budget(budget: float) -> None:
 
 def handover_of(request: PlanRequest) -> int:
     """Return half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
-    drafter, target = (get_schedule(preset.schedule) for _, preset in request.models.values())
-    return request.steps_of("target") // 2 if drafter == target else 0
+    return most_handover(*([step.timestep for step in preset.steps] for _, preset in request.models.values()))
 
 
 def _shares(request: PlanRequest, whole_blocks: int) -> dict[tuple[int, int], float]:

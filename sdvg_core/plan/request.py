@@ -13,7 +13,7 @@ from ..decoders.vae_files import LIGHT_BASE
 from ..devices.device import DTYPES
 from ..devices.execution import AUTO, Execution, VaeLayers, settled_layers
 from ..engine.framewise import check_sub_blocks
-from ..engine.plan import ModelSet, RunPlan, check_size
+from ..engine.plan import ModelSet, RunPlan, check_size, check_steps_left
 from ..engine.restyle import Strength, check_strengths
 from ..engine.router import RouterConfig
 from ..engine.types import check_blocks
@@ -76,10 +76,7 @@ class PlanRequest:
             presets = [preset for _, preset in self.models.values()]
             for schedules in ([one.steps for one in presets], [one.first_steps for one in presets]):
                 check_strengths([self.strength], [[step.timestep for step in steps] for steps in schedules])
-        least = min(map(self.steps_of, self.models))
-        if self.handover >= least:
-            found = f"handover must be below the {least} denoising steps, but is {self.router.handover}"
-            raise BadInput(f"{found}; leave the target at least one step")
+        check_steps_left(self.handover, min(map(self.steps_of, self.models)))
         for name in ("dtype", "vae_dtype", "reward_dtype"):
             if getattr(self, name) not in DTYPES:
                 raise BadInput(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(DTYPES)}")

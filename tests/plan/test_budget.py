@@ -92,9 +92,9 @@ def test_a_machine_does_not_change_what_a_budget_buys():
 
 def test_a_plan_refuses_a_handover_without_a_step_left_and_more_blocks_than_a_video_can_have():
     """Catches: a target with no step at all, or with less, counted as a saving."""
-    with pytest.raises(BadInput, match="handover must be below the 4 denoising steps, but is 4"):
+    with pytest.raises(BadInput, match="handover is 4 of 4 denoising steps"):
         replace(FULL, router=RouterConfig(handover=4))
-    with pytest.raises(BadInput, match="handover must be below the 2"):
+    with pytest.raises(BadInput, match="handover is 2 of 2 denoising steps"):
         replace(FULL, router=ROUTER_PRESETS["balanced"], target_preset=replace(KREA, schedule="two-step"))
     with pytest.raises(BadInput, match="give 1 to 100000"):
         replace(FULL, blocks=10**9)

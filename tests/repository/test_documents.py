@@ -174,6 +174,16 @@ def test_every_file_that_is_named_exists(path):
     assert (ROOT / path).is_file()
 
 
+NAMED = re.findall(r"`([A-Za-z_.]+)(?:\(\))?`(?: and `[a-z_]+\(\)`)? in `([^`]+\.py)`", PROSE)
+
+
+@pytest.mark.parametrize(("name", "path"), sorted(set(NAMED)), ids=str)
+def test_every_name_is_in_its_file(name, path):
+    assert re.search(
+        rf"^(\s*(def|class) |){name.rpartition('.')[2]}\b", (ROOT / path).read_text(encoding="utf-8"), re.M
+    )
+
+
 def test_the_example_makes_a_video(tmp_path, capsys):
     (code,) = EXAMPLE
     assert '"out/first"' in code
