@@ -179,9 +179,8 @@ NAMED = re.findall(r"`([A-Za-z_.]+)(?:\(\))?`(?: and `[a-z_]+\(\)`)? in `([^`]+\
 
 @pytest.mark.parametrize(("name", "path"), sorted(set(NAMED)), ids=str)
 def test_every_name_is_in_its_file(name, path):
-    assert re.search(
-        rf"^(\s*(def|class) |){name.rpartition('.')[2]}\b", (ROOT / path).read_text(encoding="utf-8"), re.M
-    )
+    source = (ROOT / path).read_text(encoding="utf-8")
+    assert re.search(rf"^(\s*(def|class) |){name.rpartition('.')[2]}\b", source, re.M)
 
 
 def test_the_example_makes_a_video(tmp_path, capsys):
