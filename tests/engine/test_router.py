@@ -106,3 +106,18 @@ def test_bad_settings_say_what_would_do(settings, part):
 def test_a_script_that_is_too_short_is_refused():
     with pytest.raises(BadInput, match="the script ends before block 9"):
         RouterConfig(policy="scripted", script="raa").check_blocks(8)
+
+
+@pytest.mark.parametrize(
+    ("router", "authors"),
+    [
+        (RouterConfig(policy="anchor-only", forced_blocks=0), "tdd"),
+        (RouterConfig(policy="first", forced_blocks=0), "ddd"),
+        (RouterConfig(policy="scripted", script="ddd", forced_blocks=2), "ttd"),
+    ],
+    ids=lambda given: getattr(given, "policy", given),
+)
+def test_policies_that_are_almost_first_keep_their_difference(router, authors):
+    """Anchor-only leaves the first block to the target though none is forced; forced blocks go before a script."""
+    decisions = [decide_early(router, index, ()) for index in range(3)]
+    assert "".join("d" if decision.accepted else "t" for decision in decisions) == authors
