@@ -130,6 +130,14 @@ def staged_outputs(folder: Path, request: Mapping[str, Any] | None = None) -> It
         _remove_empty(made)
 
 
+def check_unfinished(folder: Path) -> Path:
+    """Return the hidden folder of a video in `folder`. Raises `BadInput` if something else has its name."""
+    work = folder / UNFINISHED
+    if os.path.lexists(work) and not _is_ours(work):
+        raise BadInput(f"{work} is not ours; move it away")
+    return work
+
+
 def unfinished_blocks(folder: Path) -> list[Path]:
     """Return the blocks that a run for `folder` committed and did not finish. No link is followed to them."""
     blocks = folder / UNFINISHED / BLOCKS
@@ -234,9 +242,7 @@ def _open_work(folder: Path, request: Mapping[str, Any] | None) -> Path:
     """Return the hidden folder for files of `folder`, with nothing in it but blocks of the same request."""
     if request is None:
         return Path(tempfile.mkdtemp(prefix=WRITING, dir=folder))
-    work = folder / UNFINISHED
-    if os.path.lexists(work) and not _is_ours(work):
-        raise BadInput(f"cannot write into {folder}, for {UNFINISHED} there is not ours; move it away")
+    work = check_unfinished(folder)
     if work.exists():
         if unfinished_request(folder)["request"] != request["request"]:
             shutil.rmtree(work / BLOCKS, ignore_errors=True)
@@ -246,13 +252,13 @@ def _open_work(folder: Path, request: Mapping[str, Any] | None) -> Path:
 
 
 def _tidy(work: Path) -> None:
-    """Leave in a hidden folder committed blocks, with their request, and files that could not be put back."""
-    blocks = work / BLOCKS
-    kept = [REQUEST] if blocks.is_dir() and any(blocks.iterdir()) else []
-    for path in work.iterdir():
+    """Leave in a hidden folder committed blocks and files that could not be put back, with their request."""
+    folders = (work / BLOCKS, work / EARLIER)
+    kept = [REQUEST] if any(folder.is_dir() and any(folder.iterdir()) for folder in folders) else []
+    for path in sorted(work.iterdir(), key=lambda path: path.name == REQUEST):  # last: it shows that this is ours
         if path.name not in kept and not path.is_dir():
             path.unlink()
-    for folder in (blocks, work / EARLIER, work):
+    for folder in (*folders, work):
         with suppress(OSError):
             folder.rmdir()
 

@@ -28,6 +28,7 @@ from ..files.outputs import (
     UNFINISHED,
     VIDEO,
     check_room,
+    check_unfinished,
     check_writable,
     hold,
     unfinished_blocks,
@@ -206,7 +207,8 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
             left = any(video.begun for video in found)
             if begun and not left:
                 continue
-            notes = []
+            old = [path.parent for video in found for path in video.folder.glob(OLD_UNFINISHED)]
+            notes = [f"sdvg: {path} is what an earlier version left unfinished, and stays there" for path in old]
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
                 notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
@@ -270,8 +272,8 @@ def look_up(video: Video, last: str | None) -> Video:
     `last`: a file without which nothing is finished.
     """
     folder, unfinished = video.folder, _left_of(video)
-    if any(folder.glob(OLD_UNFINISHED)):
-        raise BadInput(f"{folder} has what an earlier version left unfinished; delete it or name another folder")
+    for old in folder.glob(OLD_UNFINISHED):
+        raise BadInput(f"{old.parent} is what an earlier version left unfinished; delete it or name another folder")
     if unfinished_blocks(folder) and not unfinished:
         left = unfinished_request(folder)
         then = {name: str(value) for name, value in left["request"].items()}
@@ -288,14 +290,14 @@ def look_up(video: Video, last: str | None) -> Video:
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
     finished = ours and not unfinished
-    exists = (
-        finished and (folder / REPORT).exists() and len(read_report(folder / REPORT).blocks) == video.request.blocks
-    )
+    reported = finished and (folder / REPORT).exists()
+    exists = reported and len(read_report(folder / REPORT).blocks) == video.request.blocks
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
 
 
 def _left_of(video: Video) -> bool:
-    """Whether a stopped run of this very request left blocks."""
+    """Whether a stopped run of this very request left blocks. Raises `BadInput` if what lies there is not ours."""
+    check_unfinished(video.folder)
     return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder)["request"] == video.identity
 
 

@@ -12,7 +12,7 @@ from reuse_folders import contents, stopped
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import hold
-from sdvg_core.pipeline import videos
+from sdvg_core.pipeline import batch, videos
 from sdvg_core.pipeline.batch import _command
 from sdvg_core.report import picture
 
@@ -122,6 +122,28 @@ def test_a_finished_video_beside_an_unfinished_run_of_the_same_folder_stays(base
 def test_a_command_that_a_stranger_left_is_quoted_or_not_shown(command):
     assert _command({"command": command}) == ""
     assert _command({"command": ["demo", "; rm -rf ~"]}).endswith("sdvg_core demo '; rm -rf ~'")
+
+
+@pytest.mark.parametrize("inside", ["", "0001"], ids=["one video", "of a list"])
+def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
+    base, tmp_path, monkeypatch, capsys, inside
+):
+    """Catches the refusal that comes only when all models are loaded."""
+    out, what = tmp_path / "out", listed(tmp_path, "a red ball") if inside else BALL
+    hidden = out / inside / ".unfinished"
+    hidden.mkdir(parents=True)
+    (hidden / "mine.txt").write_text("mine")
+    with monkeypatch.context() as planted:
+        planted.setattr(videos, "load_models", load := Mock())
+        planted.setattr(batch, "encode_prompts", read := Mock())
+        for word in ("--resume", "--overwrite"):
+            assert generate(base, out, *what, word) == 2
+            assert capsys.readouterr().err == f"sdvg: {hidden} is not ours; move it away\n"
+        assert not load.called
+        assert not read.called
+    assert generate(base, out, *what) == 0
+    assert f"sdvg: {hidden} is not ours, so this goes into {out}-2\n" in capsys.readouterr().err
+    assert contents(out) == {str(hidden.relative_to(out) / "mine.txt"): b"mine"}
 
 
 # --- two at a time

@@ -86,7 +86,15 @@ class Killed(BaseException):
     """Nothing that comes after it is done, as with SIGKILL."""
 
 
-@pytest.mark.parametrize("stops", [OSError, KeyboardInterrupt, Killed])
+def stop(*_: object, **__: object) -> None:
+    raise Killed
+
+
+class Stuck(OSError):
+    """Nothing can be moved from then on, not even back."""
+
+
+@pytest.mark.parametrize("stops", [OSError, KeyboardInterrupt, Killed, Stuck])
 @pytest.mark.parametrize("call", range(1, 2 * len(FILES) + 1))
 def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, monkeypatch, stops, call):
     """Catches replacing file by file, or the report first: the new video with the old report."""
@@ -97,7 +105,7 @@ def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, m
     def replace(path: Path, to: Path) -> Path:
         nonlocal calls
         calls += 1
-        if calls == call or (stops is Killed and calls > call):
+        if calls == call or (stops in (Killed, Stuck) and calls > call):
             raise stops
         return honest(path, to)
 
@@ -109,13 +117,27 @@ def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, m
     left = {name: text for name, text in files(tmp_path).items() if name in FILES}
     assert len(set(left.values())) <= 1
     assert len(left) == len(FILES) if REPORT in left else len(left) < len(FILES)
-    if stops is not Killed:
+    if stops not in (Killed, Stuck):
         assert files(tmp_path) == dict.fromkeys(FILES, "old")
         assert len(unfinished_blocks(tmp_path)) == 1
     monkeypatch.undo()
     with staged_outputs(tmp_path, ASKED) as staging:
         write_all(staging, "newer")
     assert files(tmp_path) == dict.fromkeys(FILES, "newer")
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_run_that_is_killed_as_it_tidies_up_is_not_taken_for_somebody_elses(tmp_path, monkeypatch, call):
+    with monkeypatch.context() as planted, pytest.raises(Killed), staged_outputs(tmp_path, ASKED) as staging:
+        for name in (LATENTS, VIDEO):
+            staging.path(name).write_text("half")
+        honest = Path.unlink
+        ends = iter([honest] * (call - 1))
+        planted.setattr(Path, "unlink", lambda path, **how: next(ends, stop)(path, **how))
+        raise ZeroDivisionError
+    with staged_outputs(tmp_path, ASKED) as staging:
+        write_all(staging, "whole")
+    assert files(tmp_path) == dict.fromkeys(FILES, "whole")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

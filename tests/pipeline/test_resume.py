@@ -350,11 +350,14 @@ def test_what_an_earlier_version_left_unfinished_is_told_and_left_alone(base, tm
     block.parent.mkdir(parents=True)
     block.write_bytes(b"a block")
     assert main([*base, "--output", str(tmp_path / "out")]) == 0
-    told = f"sdvg: {tmp_path / 'out'} has what an earlier version left unfinished, so this goes into"
-    assert f"{told} {tmp_path / 'out-2'}\n" in capsys.readouterr().err
-    assert block.read_bytes() == b"a block"
+    told = f"sdvg: {block.parents[1]} is what an earlier version left unfinished"
+    assert f"{told}, so this goes into {tmp_path / 'out-2'}\n" in capsys.readouterr().err
     assert names(tmp_path / "out") == [".unfinished-abcdefgh"]
     assert names(tmp_path / "out-2") == OUTPUTS
+    assert main([*base, "--output", str(tmp_path / "out"), "--overwrite"]) == 0
+    assert f"{told}, and stays there\n" in capsys.readouterr().err
+    assert block.read_bytes() == b"a block"
+    assert names(tmp_path / "out") == [".unfinished-abcdefgh", *OUTPUTS]
 
 
 @pytest.mark.parametrize(
