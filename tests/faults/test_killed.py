@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import OUTPUTS, names
-from reuse_folders import decisions, five, made
+from reuse_folders import contents, counted_passes, decisions, five, made
 
 from sdvg_core.files.outputs import unfinished_blocks
 
@@ -84,3 +84,25 @@ def test_a_run_that_was_killed_goes_on_to_the_same_video(files, whole, tmp_path,
     before = len(rest[2]["blocks"]) if "blocks" in there else kept
     assert [f"Blocks 1 to {before}" in note for note in rest[2]["notes"]] == ([True] if before else [])
     assert names(folder) == OUTPUTS
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "number, left, word",
+    [
+        pytest.param(7, 4, "--resume", id="as the old files go"),
+        pytest.param(15, 4, "--overwrite", id="before the report"),
+    ],
+)
+def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(files, whole, tmp_path, number, left, word):
+    """Five moves of blocks, five of old files out of the way, five of new ones into their places."""
+    arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
+    made(folder, [*arguments, "--seed", "7"])
+    old = {name: contents(folder / name) for name in OUTPUTS}
+    kill([*arguments, "--output", str(folder), "--overwrite"], *MOVE, number)
+    there = [name for name in names(folder) if name in OUTPUTS]
+    assert len(there) == left
+    assert {contents(folder / name) == old[name] for name in there} == {number == 7}
+    with counted_passes() as passes:
+        assert made(folder, [*arguments, word])[:2] == whole[1][:2]
+    assert (passes, names(folder)) == ([], OUTPUTS)

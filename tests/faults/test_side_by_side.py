@@ -1,5 +1,7 @@
 """Runs beside one another, in threads of one process or in processes, know nothing of each other."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from sdvg_core.pipeline.request import VideoRequest
 
 pytestmark = pytest.mark.heavy
 
+ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (
     REQUEST,
     replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(policy="relative")),
@@ -71,6 +74,28 @@ def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path):
         texts = {(tmp_path / "new" / "out" / name).read_text() for name in OUTPUTS}
         assert len(texts) == 1
         assert names(tmp_path / "new" / "out") == OUTPUTS
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from sdvg_core.files.outputs import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_process_holds_is_refused_to_another_until_it_dies(tmp_path):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
+        assert other.stdout
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(BadInput, match="another run is writing into"), hold(tmp_path / "out"):
+            pass
+        other.kill()
+    with hold(tmp_path / "out"):
+        pass
 
 
 def test_of_runs_that_take_one_folder_at_once_one_has_it(tmp_path):
