@@ -41,7 +41,8 @@ def write_all(staging: Staging, text: str) -> None:
 def stopped_run(folder: Path, kind: type[BaseException], *, blocks: bool = False) -> None:
     """Stop a video, after a block or before."""
     with staged_outputs(folder, ASKED) as staging:
-        staging.path(VIDEO).write_text("half")
+        for name in (LATENTS, VIDEO):
+            staging.path(name).write_text("half")
         if blocks:
             (staging.path(BLOCKS) / BLOCK).write_text("a block")
         raise kind
@@ -128,13 +129,11 @@ def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, m
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_run_that_is_killed_as_it_tidies_up_is_not_taken_for_somebody_elses(tmp_path, monkeypatch, call):
-    with monkeypatch.context() as planted, pytest.raises(Killed), staged_outputs(tmp_path, ASKED) as staging:
-        for name in (LATENTS, VIDEO):
-            staging.path(name).write_text("half")
-        honest = Path.unlink
-        ends = iter([honest] * (call - 1))
-        planted.setattr(Path, "unlink", lambda path, **how: next(ends, stop)(path, **how))
-        raise ZeroDivisionError
+    left = iter([Path.unlink] * (call - 1))
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, "unlink", lambda path, **how: next(left, stop)(path, **how))
+        with pytest.raises(Killed):
+            stopped_run(tmp_path, ZeroDivisionError)
     with staged_outputs(tmp_path, ASKED) as staging:
         write_all(staging, "whole")
     assert files(tmp_path) == dict.fromkeys(FILES, "whole")
