@@ -42,7 +42,7 @@ BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False, 
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LineStyle:
     """How to draw a group of configurations; a `line` joins those that differ in one number."""
 
     words: str
@@ -56,13 +56,13 @@ class Look:
 
 
 LOOKS = {
-    "first": Look("first m blocks the target's", BLACK, "o", "-"),
-    "handover-2": Look("first m, 2 steps handed over", RED, "P", "-"),
-    "random": Look("random, block 0 the target's", GREY, "o", "-"),
-    "reward-min": Look("reward, worst frame", BLUE, "o", "-"),
-    "reward-mean": Look("reward, mean frame", GREEN, "s", "--"),
-    "relative": Look("worst frame against the last one", SKY, "^", "-"),
-    "own": Look("worst frame, own drafts as context", PINK, "D"),
+    "first": LineStyle("first m blocks the target's", BLACK, "o", "-"),
+    "handover-2": LineStyle("first m, 2 steps handed over", RED, "P", "-"),
+    "random": LineStyle("random, block 0 the target's", GREY, "o", "-"),
+    "reward-min": LineStyle("reward, worst frame", BLUE, "o", "-"),
+    "reward-mean": LineStyle("reward, mean frame", GREEN, "s", "--"),
+    "relative": LineStyle("worst frame against the last one", SKY, "^", "-"),
+    "own": LineStyle("worst frame, own drafts as context", PINK, "D"),
 }
 COST = "cost per video of the published pair, in target blocks"
 
@@ -146,7 +146,7 @@ def _over_first(configuration: Numbers) -> Any:
     return configuration["at_same"].get("first", {}).get("cost")
 
 
-def _draw_points(axes: Any, places: Sequence[tuple[float, Numbers]], look: Look) -> None:
+def _draw_points(axes: Any, places: Sequence[tuple[float, Numbers]], look: LineStyle) -> None:
     """Draw intervals at their costs, joined if the look has a line. The bars are pale, as the means matter."""
     if not places:
         return

@@ -60,7 +60,7 @@ class StudyModels:
     """The parts of a run, and the metrics for its videos.
 
     `engine`: with a scorer, as every video is scored at the end. `width`, `height`: of the videos, in pixels.
-    `judge`: rates a frame; None outside the pocket world. `memo_bytes`: of decoded frames and decoder states to
+    `oracle`: rates a frame; None outside the pocket world. `memo_bytes`: of decoded frames and decoder states to
     cache; 0 caches nothing.
     """
 
@@ -69,7 +69,7 @@ class StudyModels:
     width: int
     height: int
     metrics: tuple[Metric, ...] = ()
-    judge: Oracle | None = None
+    oracle: Oracle | None = None
     memo_bytes: float = GIGABYTE
 
     def run(self, condition: Condition, seed: int) -> Run:
@@ -103,7 +103,7 @@ def load_study_models(options: StudyOptions) -> StudyModels:
         width=options.width,
         height=options.height,
         metrics=tuple(metric for metric in (SeamChange(), oracle, options.external) if metric),
-        judge=oracle,
+        oracle=oracle,
     )
 
 
@@ -158,7 +158,7 @@ def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Reco
         counts = {"target_calls": calls["target"], "draft_calls": calls["draft"]}
         yield ROWS, {"configuration": configuration.name, **of, **row, **counts}
     if job.gains:
-        for gain in measure_gains(replace(run, engine=sharing.engine(Counter())), models.judge):
+        for gain in measure_gains(replace(run, engine=sharing.engine(Counter())), models.oracle):
             yield GAINS, {**of, **gain}
     if job.judged:
         for scores in measure_judge(run):
@@ -215,12 +215,12 @@ def digest(latents: Tensor) -> str:
     return hashlib.sha256(latents.detach().float().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
-def measure_gains(run: Run, judge: Oracle | None) -> Iterator[Record]:
+def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
     """Yield for every block but the first its draft's scores, and how good the draft and the target's block are.
 
     In the anchor-only video, both models generate every block after the first from the same history. The drafts are
     the video itself; each of the target's blocks stands alone, as the next block continues from the draft.
-    Qualities are means over the block's frames; None without a judge that rates frames one by one.
+    Qualities are means over the block's frames; None without an oracle, which rates frames one by one.
     """
     engine, before, text = run.engine, begin_clip(run.engine), run.condition_of(0).gate_text
     drafts: list[Tensor] = []
@@ -231,7 +231,7 @@ def measure_gains(run: Run, judge: Oracle | None) -> Iterator[Record]:
         drafts.append(emitted.preview)
         remakes.append(engine.judging.decode(made.latents, before.decode_state)[0])
         before = emitted.timeline
-    qualities = [_qualities(judge, blocks, text) for blocks in (drafts, remakes)]
+    qualities = [_qualities(oracle, blocks, text) for blocks in (drafts, remakes)]
     scorer = scorer_of(engine)
     for span, draft, remake, *of_both in zip(run.spans, drafts, remakes, *qualities, strict=True):
         if span.index == 0:
@@ -247,10 +247,10 @@ def measure_gains(run: Run, judge: Oracle | None) -> Iterator[Record]:
         }
 
 
-def _qualities(judge: Oracle | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
-    if judge is None:
+def _qualities(oracle: Oracle | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
+    if oracle is None:
         return [None] * len(blocks)
-    quality = judge.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt)
+    quality = oracle.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt)
     return [float(part.mean()) for part in quality.split([block.shape[1] for block in blocks])]
 
 

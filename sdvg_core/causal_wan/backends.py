@@ -43,7 +43,7 @@ class AttentionBackend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class KernelNeeds:
     """A kernel, and what it needs in addition to half precision and an NVIDIA GPU, Ampere or later.
 
     `kernel`: finds it in the imported module. `package`, `module`: what is installed and what is imported; empty
@@ -117,7 +117,7 @@ def _cudnn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out.transpose(1, 2)
 
 
-def _imported(needs: Needs) -> Any:
+def _imported(needs: KernelNeeds) -> Any:
     if not needs.module:
         return None
     try:
@@ -129,13 +129,13 @@ def _imported(needs: Needs) -> Any:
 
 SDPA = AttentionBackend("sdpa", _sdpa)
 SAGE_NOTE = "SageAttention rounds queries and keys to 8 bits, so latents differ from other kernels'."
-NEEDS: Mapping[str, Needs] = {
-    "sdpa": Needs(kernel=lambda _: _sdpa, widest=0),  # runs anywhere
-    "cudnn": Needs(kernel=lambda _: _cudnn, widest=128, multiple=8),
-    "flash": Needs(
+NEEDS: Mapping[str, KernelNeeds] = {
+    "sdpa": KernelNeeds(kernel=lambda _: _sdpa, widest=0),  # runs anywhere
+    "cudnn": KernelNeeds(kernel=lambda _: _cudnn, widest=128, multiple=8),
+    "flash": KernelNeeds(
         kernel=lambda module: module.flash_attn_func, widest=256, package="flash-attn", module="flash_attn"
     ),
-    "sage": Needs(
+    "sage": KernelNeeds(
         kernel=lambda module: partial(module.sageattn, tensor_layout="NHD"),
         widest=128,
         package="sageattention",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..engine.history import History, Scene, scene_of
+from ..engine.history import History, ScenePosition, scene_of
 from ..engine.types import Block, Condition, Span
 from ..errors import BadInput
 from .cache import KVCache, Place, SlotCopy
@@ -170,7 +170,7 @@ class Incremental:
         for slot, share in zip((self.sink - 2, self.sink - 1), MEANS, strict=True):
             cache.blend(tuple(map(self._slot, gone)), slot, share if self._begun > self.window else 1.0)
 
-    def _place(self, span: Span, scene: Scene) -> Place:
+    def _place(self, span: Span, scene: ScenePosition) -> Place:
         oldest = max(self.sink, span.stop - (self.window - self.sink))
         if self.flush and scene.prompt:
             oldest = max(oldest, scene.prompt - FLUSHED_TO)

@@ -96,12 +96,12 @@ def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:
     there = os.path.lexists(at / LATENTS)
     if there and torch.equal(load_latents(at / LATENTS).latents, load_latents(folder / LATENTS).latents):
         return f"The same video as in {at}, bit for bit."
-    told = differences(_told(then), _told(now))
+    told = differences(_settings_of(then), _settings_of(now))
     same = "the latents are others" if there else f"there are no {LATENTS} to compare"
     return f"Not the video of {at}: other {told}." if told else f"The settings are those of {at}; {same}."
 
 
-def _told(report: RunReport) -> dict[str, str]:
+def _settings_of(report: RunReport) -> dict[str, str]:
     """Return what a video was made by, as text by name."""
     prompts = [block.prompt if is_hidden(block.prompt) else hide_prompt(block.prompt) for block in report.blocks]
     parts = {**report.settings, "prompts": prompts, "version of": report.versions}

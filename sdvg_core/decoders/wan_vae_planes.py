@@ -133,7 +133,7 @@ def make_planar(vae: nn.Module) -> None:
 # it is. The results are the same, bit for bit.
 
 
-class Stream:
+class LayerMemory:
     """Gives each layer with memory what it remembers, and replaces that; `cache` has an entry per layer, in order.
 
     `first`: whether nothing came before.
@@ -179,64 +179,64 @@ def _last(count: int, x: Tensor, before: Tensor | None) -> Tensor:
 
 def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
     """Decode one latent frame, and put the next state into the list."""
-    decoder, stream = vae.decoder, Stream(cache)
-    x = decoder.conv_in.convolve(stream.stack(decoder.conv_in, vae.post_quant_conv(z)), len(z))
-    x = _middle(decoder.mid_block, x, stream)
+    decoder, memory = vae.decoder, LayerMemory(cache)
+    x = decoder.conv_in.convolve(memory.stack(decoder.conv_in, vae.post_quant_conv(z)), len(z))
+    x = _middle(decoder.mid_block, x, memory)
     for stage in decoder.up_blocks:
         for block in stage.resnets:
-            x = _residual(block, x, stream)
+            x = _residual(block, x, memory)
         for layer in stage.upsamplers or ():
-            x = _upsample(layer, x, stream)
-    return stream.activate(decoder.norm_out, decoder.conv_out, x)
+            x = _upsample(layer, x, memory)
+    return memory.activate(decoder.norm_out, decoder.conv_out, x)
 
 
 def encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
     """Encode a clip's first frame or the next `temporal_stride`, and put the next state into the list."""
-    encoder, stream = vae.encoder, Stream(cache)
-    x = encoder.conv_in.convolve(stream.stack(encoder.conv_in, video), len(video))
+    encoder, memory = vae.encoder, LayerMemory(cache)
+    x = encoder.conv_in.convolve(memory.stack(encoder.conv_in, video), len(video))
     for layer in encoder.down_blocks:
-        x = _residual(layer, x, stream) if hasattr(layer, "conv1") else _downsample(layer, x, stream)
-    return stream.activate(encoder.norm_out, encoder.conv_out, _middle(encoder.mid_block, x, stream))
+        x = _residual(layer, x, memory) if hasattr(layer, "conv1") else _downsample(layer, x, memory)
+    return memory.activate(encoder.norm_out, encoder.conv_out, _middle(encoder.mid_block, x, memory))
 
 
-def _residual(block: Any, x: Tensor, stream: Stream) -> Tensor:
+def _residual(block: Any, x: Tensor, memory: LayerMemory) -> Tensor:
     # Nested, so that nobody holds on to the first half when the second is made.
-    inner = stream.activate(block.norm2, block.conv2, stream.activate(block.norm1, block.conv1, x))
+    inner = memory.activate(block.norm2, block.conv2, memory.activate(block.norm1, block.conv1, x))
     inner += block.conv_shortcut(x)
     return inner
 
 
-def _middle(block: Any, x: Tensor, stream: Stream) -> Tensor:
-    x = _residual(block.resnets[0], x, stream)
+def _middle(block: Any, x: Tensor, memory: LayerMemory) -> Tensor:
+    x = _residual(block.resnets[0], x, memory)
     for attention, resnet in zip(block.attentions, block.resnets[1:], strict=True):
-        x = _residual(resnet, attention(x), stream)
+        x = _residual(resnet, attention(x), memory)
     return x
 
 
-def _upsample(layer: Any, x: Tensor, stream: Stream) -> Tensor:
+def _upsample(layer: Any, x: Tensor, memory: LayerMemory) -> Tensor:
     """Double every frame's sides, and the frames if the layer does so."""
     batch = len(x)
     if layer.mode == "upsample3d":
-        x = _double_frames(layer.time_conv, x, stream)
+        x = _double_frames(layer.time_conv, x, memory)
     return as_clip(layer.resample(as_frames(x)), batch)
 
 
-def _double_frames(conv: PlanarConv, x: Tensor, stream: Stream) -> Tensor:
+def _double_frames(conv: PlanarConv, x: Tensor, memory: LayerMemory) -> Tensor:
     """Make two frames of each. A clip's first latent frame stays one, and is not remembered."""
-    if stream.first:
-        stream.recall()
-        stream.remember(torch.zeros_like(x))
+    if memory.first:
+        memory.recall()
+        memory.remember(torch.zeros_like(x))
         return x
-    doubled = conv.convolve(stream.stack(conv, x), len(x))
+    doubled = conv.convolve(memory.stack(conv, x), len(x))
     frames: Tensor = rearrange(doubled, "b (s c) t h w -> b (t s) h w c", s=2)
     return frames.movedim(-1, 1)
 
 
-def _downsample(layer: Any, x: Tensor, stream: Stream) -> Tensor:
+def _downsample(layer: Any, x: Tensor, memory: LayerMemory) -> Tensor:
     """Halve every frame's sides, and the frames after a clip's first if the layer does so."""
     x = as_clip(layer.resample(as_frames(x)), len(x))
     if layer.mode != "downsample3d":
         return x
-    before = stream.recall()
-    stream.remember(x[:, :, -1:].clone())
+    before = memory.recall()
+    memory.remember(x[:, :, -1:].clone())
     return x if before is None else layer.time_conv(torch.cat([before, x], dim=2))

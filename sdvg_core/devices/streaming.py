@@ -26,7 +26,7 @@ class LayerStream:
 
     def __init__(self, layers: Sequence[nn.Module], device: torch.device) -> None:
         self._device, self._gpu = device, device.type == "cuda"
-        self._layers = [_Packed(layer, pinned=self._gpu) for layer in layers]
+        self._layers = [_LayerWeights(layer, pinned=self._gpu) for layer in layers]
         self.bytes = sum(layer.home.nbytes for layer in self._layers)
         largest = max(layer.home.nbytes for layer in self._layers)
         self._rooms = [torch.empty(largest, dtype=torch.uint8, device=device) for _ in layers[:2]]
@@ -68,7 +68,7 @@ class LayerStream:
             self._left[number % 2].record(torch.cuda.current_stream(self._device))
 
 
-class _Packed:
+class _LayerWeights:
     """The tensors of a layer, one after the other in main memory: as bytes, `home`, and as they are, `kept`."""
 
     def __init__(self, layer: nn.Module, *, pinned: bool) -> None:

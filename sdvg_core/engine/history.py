@@ -68,7 +68,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ScenePosition:
     """Where a block stands among prompts and cuts.
 
     `prompt`: the first latent frame under its prompt; 0 if no prompt came before. `cuts`: how many scenes ended
@@ -81,7 +81,7 @@ class Scene:
     cut: bool = False
 
 
-def scene_of(blocks: Sequence[Block], condition: Condition) -> Scene:
+def scene_of(blocks: Sequence[Block], condition: Condition) -> ScenePosition:
     """Return the scene of the block that follows `blocks`, under its condition."""
     prompt = cuts = start = 0
     shown = [*(block.condition for block in blocks), condition]
@@ -89,4 +89,4 @@ def scene_of(blocks: Sequence[Block], condition: Condition) -> Scene:
         if before is not after:
             prompt = blocks[place - 1].span.stop
             cuts, start = (cuts + 1, place) if after.cut else (cuts, start)
-    return Scene(prompt, cuts, start, bool(start) and start == len(blocks))
+    return ScenePosition(prompt, cuts, start, bool(start) and start == len(blocks))

@@ -202,7 +202,7 @@ def check_writable(folder: Path) -> None:
     _remove_empty(made)
 
 
-def check_room(folder: Path, needed: int) -> None:
+def check_disk_space(folder: Path, needed: int) -> None:
     """Raise `BadInput` unless the disk of `folder` has `needed` free bytes; the folder need not exist yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(there).free

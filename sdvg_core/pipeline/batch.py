@@ -27,7 +27,7 @@ from ..files.outputs import (
     REPORT,
     UNFINISHED,
     VIDEO,
-    check_room,
+    check_disk_space,
     check_unfinished,
     check_writable,
     hold,
@@ -180,7 +180,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         planned = BatchPlan(folder, batch, headers, resolved, needed, found, embeddings)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
-        check_room(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
+        check_disk_space(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
         sys.stderr.write("".join(f"{note}\n" for note in notes))
         yield planned
 

@@ -121,7 +121,7 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
 
     It raises `BadInput` if the encoder returns NaN or infinity.
     """
-    vram = room_on(options.side, options.vram) if options.side == check_device(options.device) else None
+    vram = free_vram(options.side, options.vram) if options.side == check_device(options.device) else None
     encoder = load_umt5(
         files.text_encoder,
         tokenizer=files.tokenizer,
@@ -141,7 +141,7 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
     return encode
 
 
-def room_on(device: torch.device, vram: float | Literal["auto", "all"]) -> float | None:
+def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> float | None:
     """Return the GB of a device to plan with; None to make no plan."""
     if vram == "all" or (vram == AUTO and device.type != "cuda"):
         return None
@@ -154,7 +154,7 @@ def room_on(device: torch.device, vram: float | Literal["auto", "all"]) -> float
 def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
     """Return the plan of a video's memory; None if there is to be none. Raises `BadInput` if it does not fit."""
     options, device = options.settled(), check_device(options.device)
-    vram = room_on(device, options.vram)
+    vram = free_vram(device, options.vram)
     if vram is None or headers.one_model:
         return None
     files = {role: model.found for role, model in headers.models.items() if model.found}

@@ -46,19 +46,19 @@ class StopRequest:
         self.asked = False
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def listen(self) -> Iterator[None]:
         """Take the first Ctrl-C inside for the wish to stop after this block. The next one interrupts as ever."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         usual = signal.getsignal(signal.SIGINT)
 
-        def hear(number: int, frame: FrameType | None) -> None:
+        def on_signal(number: int, frame: FrameType | None) -> None:
             self.asked = True
             signal.signal(signal.SIGINT, usual)
             sys.stderr.write("\nsdvg: stops after this block and keeps the video; Ctrl-C again stops at once\n")
 
-        signal.signal(signal.SIGINT, hear)
+        signal.signal(signal.SIGINT, on_signal)
         try:
             yield
         finally:
@@ -89,11 +89,11 @@ def make_videos(
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
             maker = VideoMaker(batch, planned.headers, planned.resolved)
             steps = len(planned.headers.shape("target").timesteps)
-        hears, stopping = (stopping.heard, stopping) if stopping else (nullcontext, StopRequest())
+        listen, stopping = (stopping.listen, stopping) if stopping else (nullcontext, StopRequest())
         for video in planned.to_make:
             if stopping.asked:
                 break
-            with hears():
+            with listen():
                 report = maker.make(
                     video, embeddings, _shown(video, len(planned.videos), steps), lambda: stopping.asked
                 )
@@ -114,7 +114,7 @@ def make_many(
     after a block. Raises `BadInput` for any unusable input, or if a worker cannot load the models.
     """
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
-    with plan_videos(batch) as planned, stopping.heard():
+    with plan_videos(batch) as planned, stopping.listen():
         table, videos = VideoTable(planned), planned.to_make
         texts = planned.embed()
         tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]

@@ -125,7 +125,7 @@ class PlanRequest:
         """Denoising steps that are made before a block is handed over."""
         return max(0, self.router.handover - self.skipped)
 
-    def pieces_of(self, role: str) -> int:
+    def count_sub_blocks(self, role: str) -> int:
         """Return how many blocks of its own `role` makes for one of the run's."""
         return self.block_frames // self.models[role][1].block_frames
 

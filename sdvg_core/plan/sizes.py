@@ -161,7 +161,7 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
         frames = kv_frames(preset)
         if name == "drafter" and preset.policy == "incremental":
             # A draft in several blocks may be dropped: what it overwrites is copied.
-            frames += (request.pieces_of(name) - 1) * preset.block_frames
+            frames += (request.count_sub_blocks(name) - 1) * preset.block_frames
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
         layers = 1 + request.control.get(name, 0) / config.num_layers

@@ -98,9 +98,9 @@ def step_seconds(
     def generating(role: str, *, first: bool = False, skipped: int = 0) -> float:
         """Return the seconds in which a model makes a block, and its contexts; `skipped` steps are the other's."""
         more = copied.get(role, 0.0) + (cast if role == "target" else 0.0)
-        own, pieces = request.steps_of(role), request.pieces_of(role)
+        own, sub_blocks = request.steps_of(role), request.count_sub_blocks(role)
         begun = _own_block(request, role, request.steps_of(role, first=first) - skipped, more, first=first)
-        return begun + (pieces - 1) * _own_block(request, role, own, more)
+        return begun + (sub_blocks - 1) * _own_block(request, role, own, more)
 
     return {
         "decode": decode_seconds(request, judging),

@@ -23,7 +23,7 @@ from sdvg_core.causal_wan.context import Recompute
 from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
-from sdvg_core.devices.streaming import LayerStream, _Packed
+from sdvg_core.devices.streaming import LayerStream, _LayerWeights
 from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.plan.choose import Plan, plan
@@ -198,6 +198,6 @@ def test_a_planted_mistake_is_counted(mistake, shapes, monkeypatch):  # noqa: F8
     elif mistake == "caches that stay":
         remember([], Recompute, "prepare", monkeypatch)
     else:
-        monkeypatch.setattr(_Packed, "tensors_in", lambda layer, room: layer._like)
+        monkeypatch.setattr(_LayerWeights, "tensors_in", lambda layer, room: layer._like)
     with pytest.raises(AssertionError, match=r"^(draft|decode|score|target)\b"):
         check(lacking(IN_COMFYUI, 1.5))

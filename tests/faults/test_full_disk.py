@@ -15,7 +15,7 @@ from reuse_folders import five, made
 
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import check_room
+from sdvg_core.files.outputs import check_disk_space
 from sdvg_core.pipeline import batch, videos
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.latents import save_latents
@@ -59,9 +59,9 @@ def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
 
 
 def test_room_is_looked_for_where_the_folder_will_be(tmp_path):
-    check_room(tmp_path / "new" / "run", 1)
+    check_disk_space(tmp_path / "new" / "run", 1)
     with pytest.raises(BadInput, match=r"the run needs about .* GB in .*run, but"):
-        check_room(tmp_path / "new" / "run", 10**18)
+        check_disk_space(tmp_path / "new" / "run", 10**18)
     assert names(tmp_path) == []
 
 
@@ -102,7 +102,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(files, small_disk, tmp_path, capsys):
     arguments = [*five(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
     whole = made(tmp_path / "whole", arguments)
-    with patch.object(batch, "check_room", lambda *_: None):
+    with patch.object(batch, "check_disk_space", lambda *_: None):
         capsys.readouterr()
         assert main([*arguments, "--output", str(small_disk / "out")]) == 2
     lines: list[Any] = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]

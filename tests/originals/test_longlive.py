@@ -8,7 +8,7 @@ from witness import AGREES, SECOND, ask_family, difference, generator_over, per_
 
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.engine.history import Scene
+from sdvg_core.engine.history import ScenePosition
 
 CHECKOUT = "LONGLIVE_PATH"
 pytestmark = pytest.mark.originals
@@ -74,7 +74,7 @@ class RenewedInBlocks(Incremental):
         made = super().prepare(model, history, span, condition, size)
         if history.blocks and history.blocks[-1].condition is not condition:
             for block in history.blocks[-3:]:
-                model.write_context(block.latents, condition, made.cache, self._place(block.span, Scene()))
+                model.write_context(block.latents, condition, made.cache, self._place(block.span, ScenePosition()))
         return made
 
 
