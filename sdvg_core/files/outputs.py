@@ -156,9 +156,9 @@ def unfinished_request(folder: Path) -> dict[str, Any]:
 
 def _is_ours(work: Path) -> bool:
     """Whether a run of ours made this hidden folder. What only has such a name is left alone, a link above all."""
-    return _is(stat.S_ISDIR, work) and (
-        _is(stat.S_ISREG, work / REQUEST) or all(path.name == BLOCKS for path in work.iterdir())
-    )
+    if not _is(stat.S_ISDIR, work) or (work / BLOCKS).is_symlink():
+        return False
+    return _is(stat.S_ISREG, work / REQUEST) or all(path.name == BLOCKS for path in work.iterdir())
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:

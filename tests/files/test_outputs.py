@@ -185,7 +185,7 @@ def test_what_a_video_left_that_was_killed_before_its_first_block_is_removed(tmp
     assert files(tmp_path) == dict.fromkeys(FILES, "whole")
 
 
-@pytest.mark.parametrize("there", ["file", "folder", "link"])
+@pytest.mark.parametrize("there", ["file", "folder", "link", "blocks that are a link"])
 def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, there):
     with pytest.raises(ZeroDivisionError):
         stopped_run(tmp_path / "elsewhere", ZeroDivisionError, blocks=True)
@@ -196,6 +196,10 @@ def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, the
     elif there == "folder":
         work.mkdir()
         (work / VIDEO).write_text("mine")
+    elif there != "link":
+        work.mkdir()
+        (work / "request.json").write_text("{}")
+        (work / BLOCKS).symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     else:
         work.symlink_to(tmp_path / "elsewhere" / UNFINISHED, target_is_directory=True)
     before = contents(tmp_path)
