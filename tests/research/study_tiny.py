@@ -51,7 +51,7 @@ class Doomed:
 def tiny_models(policy: str = "recompute", seconds: float = 0.0, **options: Any) -> StudyModels:
     torch.set_num_threads(1)
     judge = Redness(seconds)
-    given = {"engine": make_engine(policy), "metrics": (SeamChange(), judge), "judge": judge, **options}
+    given = {"engine": make_engine(policy), "metrics": (SeamChange(), judge), "oracle": judge, **options}
     return StudyModels(blocks=BLOCKS, width=8, height=8, **given)
 
 
