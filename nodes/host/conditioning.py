@@ -156,7 +156,7 @@ def read_controls(
     extras, clips = conditioning[0][1], []
     carried = (extras.get("vace_frames"), extras.get("vace_mask"), extras.get("vace_strength"))
     if len({len(part or ()) for part in carried}) > 1:
-        raise BadInput(f"the conditioning's VACE frames, masks and strengths are not as many; {VACE_NODE}")
+        raise BadInput(f"the conditioning has unequal numbers of VACE frames, masks and strengths; {VACE_NODE}")
     for frames, mask, strength in zip(*carried, strict=True):
         if frames.ndim != 5 or (*frames.shape[:2], *mask.shape[:2]) != (1, 32, 1, 64):
             found = f"{_shape(frames)} with a mask of {_shape(mask)}"

@@ -215,7 +215,7 @@ def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
 def check_loras(models: Mapping[str, ModelPatcher]) -> None:
     """Raise `BadInput` if drafter and target are one loaded model with different LoRAs."""
     if len({id(patcher.model) for patcher in models.values()}) < len({p.patches_uuid for p in models.values()}):
-        raise BadInput("ComfyUI cannot give both roles, one loaded model, different LoRAs; load the file twice")
+        raise BadInput("drafter and target are one loaded model with different LoRAs; load the file twice")
 
 
 def _ineffective(patcher: ModelPatcher) -> Iterator[str]:

@@ -100,7 +100,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     check_channels(name, config)
     check_layers(name, config, "num_layers" in stated)
     if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
-        raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
+        raise BadInput(f"{name} lacks most of the {config.num_layers} blocks that it states; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected)
     check_complete(weights, expected, WHAT, GIVE_PUBLISHED, extra=quantisation.side)

@@ -57,12 +57,12 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
     learned = getattr(options, "learned", None)
     if learned and {*given} - {*SPENT[1:]}:
-        raise BadInput("--learned chooses who makes which block; leave policy, gate and script out")
+        raise BadInput("--learned allows no policy, gate or script; leave them out")
     if getattr(options, "budget", None) is None:
         gated = (given and not learned) or any(getattr(options, name, None) is not None for name in OF_A_GATE)
         return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
     if options.preset or any(name in given for name in SPENT):
-        raise BadInput("--budget chooses who makes which block; leave preset, policy, blocks and handover out")
+        raise BadInput("--budget allows no preset, policy, forced blocks or handover; leave them out")
     return RouterConfig(**{**given, "policy": "first"})
 
 
@@ -123,7 +123,7 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
         raise BadInput(_get(fault, next(iter(missing.values())), options.models, rest))
     for role, path in paths.items():
         if path is not None and not path.exists():
-            raise BadInput(f"the {role} should be at {path}, but there is no such file or folder; check the path")
+            raise BadInput(f"there is no {role} at {path}; check the path")
     files = {role: path for role, path in paths.items() if path is not None}
     there = find_models(options.models, CONTROL_FILES).values()
     modules = tuple(options.control_modules or filter(None, there)) if request and request.control else ()

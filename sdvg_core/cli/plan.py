@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         request = replace(request, fp8=WEIGHT_DTYPES[options.weight_dtype])
     if options.budget is not None:
         if options.preset:
-            raise BadInput("--budget chooses who makes which block, but so does --preset; leave one of them out")
+            raise BadInput("--budget allows no --preset; leave one of them out")
         router, note = spend(options.budget, request.router, request)
         request = replace(request, router=router)
         if not options.json:

@@ -29,7 +29,7 @@ def file_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
     if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
-        raise argparse.ArgumentTypeError(f"a name has at most {LONGEST_PART} bytes and no NUL; give a shorter path")
+        raise argparse.ArgumentTypeError("the path is too long or has a NUL byte; give another")
     return Path(text)
 
 
@@ -73,7 +73,7 @@ def setting(text: str) -> tuple[str, object]:
     if not isinstance(kind, tuple):
         return name, kind(value)
     if value not in kind:
-        raise argparse.ArgumentTypeError(f"{name} is one of {', '.join(kind)}, but got {value!r:.60}; choose one")
+        raise argparse.ArgumentTypeError(f"there is no {name} {value!r:.60}; choose {', '.join(kind)}")
     return name, value
 
 
@@ -103,7 +103,7 @@ class Dtypes(argparse.Action):
         for word in value:
             part, _, dtype = word.rpartition("=")
             if part not in ("", *PARTS) or dtype not in DTYPE_NAMES:
-                sentence = f"{word!r:.60} is none; give {', '.join(DTYPE_NAMES)}, or such as {PARTS[0]}=float16"
+                sentence = f"{word!r:.60} is no dtype; give {', '.join(DTYPE_NAMES)}, or such as {PARTS[0]}=float16"
                 raise argparse.ArgumentError(self, sentence)
             setattr(options, f"{part}_dtype" if part else "dtype", dtype)
 

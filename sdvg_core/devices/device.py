@@ -41,7 +41,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 def parse_dtype(name: str) -> torch.dtype:
     """Return one of `DTYPES` by its name. Raises `BadInput` if there is none such."""
     if name not in DTYPES:
-        raise BadInput(f"expected a dtype among {', '.join(DTYPES)}, but got {name!r}; choose one of them")
+        raise BadInput(f"there is no dtype {name!r:.60}; choose {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
@@ -59,7 +59,7 @@ def pick_device(name: str, *, embedded: bool = False) -> str:
 def check_device(name: str) -> torch.device:
     """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if there is none here."""
     if name.partition(":")[0] not in DEVICE_TYPES:
-        raise BadInput(f"a device is cpu, cuda, or one of several such as cuda:1, but got {name!r:.60}; use cpu")
+        raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
     try:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -64,7 +64,7 @@ class Execution:
         for name, choice in _CHOICES.items():
             words, value = get_args(choice), getattr(self, name)
             if value not in words:
-                raise BadInput(f"{name} must be one of {', '.join(words)}, but is {value!r}; choose one of them")
+                raise BadInput(f"there is no {name} {value!r:.60}; choose one of {', '.join(words)}")
 
     @property
     def settled(self) -> Execution:

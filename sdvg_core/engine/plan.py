@@ -250,8 +250,7 @@ def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
 
 def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step: int) -> None:
     if drafter != target:
-        lists = f"{drafter or 'several lists'} and {target}"
-        raise BadInput(f"no handover is possible between {lists}; give both one schedule, or set handover to 0")
+        raise BadInput("a handover needs one schedule for both models; give both one, or set handover to 0")
     check_steps_left(step, len(target))
 
 

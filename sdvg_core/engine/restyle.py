@@ -57,7 +57,7 @@ def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
     for one in later:
         start, _, strength = one.partition(":")
         if not (start.isdecimal() and 0 < int(start) <= blocks):
-            raise BadInput(f"the strength {one!r:.30} is of no block, for there are {blocks}; write 7:0.6")
+            raise BadInput(f"the strength {one!r:.30} names no block from 1 to {blocks}; write 7:0.6")
         strengths[int(start) - 1 :] = [read_strength(strength)] * (blocks - int(start) + 1)
     return tuple(strengths)
 

@@ -63,7 +63,7 @@ class Staging:
         there = self.folder / name
         ours = name == BLOCKS and there.is_dir() and all(BLOCK.fullmatch(path.name) for path in there.iterdir())
         if there.is_dir() and not ours:
-            raise BadInput(f"cannot write {there}, for there is a folder of that name; move it away")
+            raise BadInput(f"{there} is a folder of somebody else's; move it away")
         if name not in self._names:
             self._names.append(name)
         return self.work / name
@@ -124,7 +124,7 @@ def staged_outputs(folder: Path, request: Mapping[str, Any] | None = None) -> It
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise BadInput(f"cannot write the video into {folder}, for the disk is full; free some space") from error
+        raise BadInput(f"the disk of {folder} is full; free some space") from error
     finally:
         _tidy(work)
         _remove_empty(made)

@@ -232,7 +232,7 @@ def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vide
             raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
     last = batch.last is None or os.path.lexists(folder / batch.last)
     if not batch.resume and last and all(video.exists for video in found):
-        raise BadInput(f"this very request is finished in {folder}; name another folder, or add --overwrite")
+        raise BadInput(f"{folder} has this very video; name another folder, or add --overwrite")
     return found
 
 

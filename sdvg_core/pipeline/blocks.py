@@ -85,8 +85,8 @@ def check_reusable(folder: Path, identities: Identities, asked: ModelSet) -> Non
         raise BadInput(f"{folder} has no {BLOCKS} to re-use; give the folder of an earlier video")
     wanted = {role: made_by for role, made_by in _made_by(identities).items() if getattr(asked, role)}
     if not any(wanted.items() & _hashes(path).items() for path in files):
-        models = f"{' and '.join(wanted)} of {folder}, or their settings,"
-        raise BadInput(f"the {models} are others than now, or it is damaged; give the same, or leave --reuse out")
+        others = f"with another {' or '.join(wanted)} or other settings, or is damaged"
+        raise BadInput(f"{folder} was made {others}; give the same, or leave --reuse out")
 
 
 def _made_by(identities: Identities) -> dict[str, str]:
@@ -107,7 +107,7 @@ def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
     metadata, content = read_metadata(file), path.read_bytes()
     digest = metadata.get(DIGEST)
     if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
-        raise BadInput(f"a block must be as it was written, but {path.name} is not; make that video again")
+        raise BadInput(f"{path.name} changed since it was written; make that video again")
     # Nobody asks for what is no result of ours, and `engine.reuse` checks every shape. Copies, because the file may
     # be moved or replaced by this very run.
     some = [key for key in file if (shape := file.info[key].shape) and shape[0]]

@@ -192,7 +192,7 @@ def route_prompts(
     left = [int(mean)] * stated.count(0)
     if learned:
         if router.policy != "first":
-            raise BadInput(f"a learned route is of first blocks, not {router.policy}; choose first, or a budget")
+            raise BadInput(f"the policy {router.policy} takes no learned route; choose first, or a budget")
         together = bool(spent) and len(gains) > 1
         left, by = learned.choose(gains, mean, every, together=together), f"by {learned.name}, "
     found, chosen = [], iter(left)

@@ -44,8 +44,8 @@ from .latents import load_latents, still_in
 
 WIDTH, HEIGHT = 832, 480
 """The paper's size."""
-NO_MODEL = "a video needs a drafter or a target, but there is neither; give at least one"
-TWO_STARTS = "a video starts from a clip, an image or a clip to restyle, but there are two; give one of them"
+NO_MODEL = "there is no drafter and no target; give at least one"
+TWO_STARTS = "the video has two starts; give a clip, an image or a clip to restyle"
 MOST_EDGE = 256
 LATENTS_SUFFIX = ".safetensors"
 LEAST_GIVEN = 9
@@ -102,7 +102,7 @@ class VideoRequest:
         if not 0 <= self.control_edge <= MOST_EDGE:
             raise BadInput(f"the edge of a kept region is {self.control_edge}; give 0 to {MOST_EDGE} pixels")
         if self.control_mask and not self.control:
-            raise BadInput("a mask says what a control keeps, but there is no control; add one, or leave it out")
+            raise BadInput("the mask has no control; add one, or leave the mask out")
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
 
@@ -219,7 +219,7 @@ def resolve_request(
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
     picture = read_image is not None or given_frames == 1
     if (picture or footage or read_control or there < given_frames) and not vae.encodes:
-        found = "a start or a control must be encoded, but the VAE's file is a decoder alone"
+        found = "the VAE's file has no encoder for a start or a control"
         raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
     router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
     half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
@@ -355,7 +355,7 @@ def _within_budget(
     if request.budget is None:
         return request.router, ()
     if len(headers.models) < 2:
-        raise BadInput("a budget is spent on two models, but one of them is missing; give a drafter and a target")
+        raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
     cost = cost_request(headers, width, height, request.blocks)
     cost = replace(cost, given_blocks=given_frames // cost.block_frames)
     router, note = spend(request.budget, request.router, cost)

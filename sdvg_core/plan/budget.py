@@ -66,7 +66,7 @@ def check_budget(budget: float) -> None:
     """Raise `BadInput` unless it is a share of target-only's cost."""
     if not (math.isfinite(budget) and 0 < budget <= 1):
         cure = f"for {budget:g} % write {budget / 100:g}" if 1 < budget <= 100 else "0.5 is usual"
-        raise BadInput(f"a budget must be a share of target-only's cost up to 1, but is {budget:g}; {cure}")
+        raise BadInput(f"the budget is {budget:g}, not a share of target-only's cost up to 1; {cure}")
 
 
 def handover_of(request: PlanRequest) -> int:

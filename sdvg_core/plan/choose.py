@@ -136,7 +136,7 @@ def plan(vram: float, request: PlanRequest) -> Plan:
     Raises `BadInput` if `vram` is not an amount of memory.
     """
     if not (vram > 0 and math.isfinite(vram)):
-        raise BadInput(f"the device's memory in GB must be above 0, but is {vram}; give a number such as 24")
+        raise BadInput(f"the device's memory is {vram} GB; give a number such as 24")
     candidates = _candidates(vram, request)
     if fitting := [candidate for candidate in candidates if candidate.fits]:
         return min(fitting, key=lambda candidate: (candidate.seconds.video, candidate.fp8, candidate.peak))

@@ -56,7 +56,7 @@ def test_without_cuda_the_full_scale_says_what_still_works(capsys, monkeypatch):
         (["--routes", "r=5"], "more than 2 blocks"),
         (["--size", "64"], "'64' is no size"),
         (["--size", "30x32"], "use 16 or 32"),
-        (["--device", "gpu"], "a device is cpu, cuda"),
+        (["--device", "gpu"], "there is no device 'gpu'; use cpu, cuda"),
         (["--executions", "as-published+planes"], "joined by +"),
     ],
 )

@@ -138,4 +138,4 @@ def test_metadata_that_cannot_be_is_refused(tmp_path, config):
 def test_a_number_of_blocks_that_only_the_metadata_claims_is_refused_before_they_are_looked_for(tmp_path):
     """The names to look for would fill the memory."""
     config = json.dumps({"transformer": {"num_layers": 10_000}})
-    assert "lacks most of them" in refusal_of(tmp_path, random_state(), {"config": config})
+    assert "lacks most of the " in refusal_of(tmp_path, random_state(), {"config": config})

@@ -169,5 +169,5 @@ def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
 )
 def test_another_word_for_a_way_to_run_is_refused(option, word, words):
     """Catches: a name from an earlier version, which would pass for another."""
-    with pytest.raises(BadInput, match=f"{words}, but is '{word}'"):
+    with pytest.raises(BadInput, match=f"there is no {option} '{word}'; choose one of {words}$"):
         Execution(**{option: word})

@@ -52,7 +52,10 @@ def test_what_two_options_said_is_said_by_one_and_the_old_name_still_does(old, n
 def test_a_models_setting_that_there_is_not_is_refused_with_those_there_are(capsys, text):
     line = refused(capsys, ["generate", "--prompt", "a", "--drafter-settings", text])
     assert "argument --drafter-settings: " in line
-    assert "give NAME=VALUE of preset, cache" in line or "; choose one" in line
+    assert (
+        "give NAME=VALUE of preset, cache" in line
+        or "there is no cache 'fast'; choose recompute, incremental" in line
+    )
 
 
 def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(capsys):
@@ -66,7 +69,13 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     assert "needs vae, text_encoder" in refused(capsys, asked)
 
 
-@pytest.mark.parametrize("budget, said", [("50", "for 50 % write 0.5"), ("nan", "but is nan; 0.5 is usual")])
+@pytest.mark.parametrize(
+    "budget, said",
+    [
+        ("50", "for 50 % write 0.5"),
+        ("nan", "the budget is nan, not a share of target-only's cost up to 1; 0.5 is usual"),
+    ],
+)
 def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsys, budget, said):
     assert said in refused(capsys, ["generate", "--models", "pocket", "--prompt", "x", "--budget", budget])
 

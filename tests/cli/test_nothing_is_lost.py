@@ -41,7 +41,7 @@ def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, c
     assert f"sdvg: {out} has a video.mp4 of another request, so this goes into {out}-2\n" in capsys.readouterr().err
     assert generate(base, out, *BALL) == 0
     said = capsys.readouterr()
-    assert f"sdvg: this very request is finished in {out}, so this goes into {out}-3\n" in said.err
+    assert f"sdvg: {out} has this very video, so this goes into {out}-3\n" in said.err
     assert f"Written to {out}-3\n" in said.out
     assert contents(out) == before
     assert seeds(tmp_path) == {"out": 42, "out-2": 7, "out-3": 42}

@@ -97,7 +97,7 @@ def test_a_model_of_another_family_is_refused() -> None:
 
 def test_two_clones_of_one_model_are_refused(tmp_path: Path) -> None:
     model = load_model(tmp_path)
-    with pytest.raises(BadInput, match="one loaded model, different LoRAs"):
+    with pytest.raises(BadInput, match="one loaded model with different LoRAs"):
         check_loras({"drafter": model, "target": with_lora(model)})
 
 

@@ -127,11 +127,11 @@ def test_a_handover_at_block_0_needs_one_list_for_it():
     engine = make_engine(schedule="1000,625", first_schedule="1000,900,625")
     run(engine, router, blocks=2)
     other = replace(engine, drafter=make_engine(schedule="1000,625").drafter)
-    with pytest.raises(BadInput, match="no handover is possible"):
+    with pytest.raises(BadInput, match="a handover needs one schedule"):
         run(other, router, blocks=2)
     run(other, replace(router, whole_blocks=1), blocks=2)
     pieces = make_framewise(schedule="1000,625", first_schedule="1000,900,625")
-    with pytest.raises(BadInput, match="several lists"):
+    with pytest.raises(BadInput, match="a handover needs one schedule"):
         run(replace(pieces, target=engine.target), router, blocks=2)
 
 

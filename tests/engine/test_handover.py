@@ -109,7 +109,7 @@ def test_a_handover_needs_both_models_and_one_schedule():
     engine = make_engine()
     run(engine, first(1, handover=9), blocks=3)  # block 0 is whole, so nothing is handed over
     other = replace(engine, drafter=make_engine(schedule="1000,500").drafter)
-    with pytest.raises(BadInput, match="no handover is possible"):
+    with pytest.raises(BadInput, match="a handover needs one schedule"):
         run(other, first(2, handover=1))
     alone, router = ModelSet(drafter=False, scorer=False), RouterConfig(policy="always-target", handover=1)
     with pytest.raises(BadInput, match="a handover needs a drafter; load one, or set handover to 0"):

@@ -98,6 +98,6 @@ def test_refusals_are_one_sentence_each(files, tae, tmp_path, capsys):
     incremental = [word for role in ("drafter", "target") for word in (f"--{role}-settings", "cache=incremental")]
     write_mp4(tmp_path / "depth.mp4", torch.zeros(5, 3, 32, 32), fps=16)
     said = says(*incremental, "--control", str(tmp_path / "depth.mp4"), vae=half)
-    assert "a start or a control must be encoded" in said
-    assert "no such file" in says("--judge-vae", str(tmp_path / "none.pth"))
+    assert "has no encoder for a start or a control" in said
+    assert "there is no judge_vae at" in says("--judge-vae", str(tmp_path / "none.pth"))
     assert not (tmp_path / "video").exists()

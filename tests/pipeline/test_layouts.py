@@ -67,13 +67,13 @@ def test_layouts_that_change_no_arithmetic_make_the_same_video(usual, tmp_path):
 def test_what_fits_no_layout_is_refused_before_anything_is_loaded_with_two_ways_out(capsys, tmp_path):
     with pytest.raises(BadInput) as refused:
         planned(0.03)
-    assert "MB of memory are missing on cpu; " in str(refused.value)
+    assert "MB less memory than the video needs; try " in str(refused.value)
     assert "--dtype vae=bfloat16 saves" in str(refused.value)
     assert " or " in str(refused.value)
     command = ["generate", "--models", "pocket", "--prompt", PROMPT, "--output", str(tmp_path / "out")]
     assert main([*command, "--vram", "0.001"]) == 2
     said = capsys.readouterr()
-    assert "of memory are missing" in said.err
+    assert "less memory than the video needs" in said.err
     assert "loading" not in said.out
     for odd in ("0", "-1", "nan", "much"):
         with pytest.raises(SystemExit):

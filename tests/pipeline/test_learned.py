@@ -173,9 +173,9 @@ def test_models_that_cannot_be_known_and_an_interval_with_0_are_said():
 @pytest.mark.parametrize(
     "more, sentence",
     [
-        (["--gate", "-0.5"], "--learned chooses who makes which block"),
-        (["--policy", "random"], "--learned chooses who makes which block"),
-        (["--preset", "paper"], "is of first blocks, not reward"),
+        (["--gate", "-0.5"], "--learned allows no policy, gate or script"),
+        (["--policy", "random"], "--learned allows no policy, gate or script"),
+        (["--preset", "paper"], "the policy reward takes no learned route"),
     ],
 )
 def test_a_learned_route_beside_another_policy_is_refused(files, route, tmp_path, capsys, more, sentence):

@@ -70,7 +70,7 @@ def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoin
     path = tmp_path / "a.safetensors"
     tensors = spelled(checkpoint, "ComfyUI")
     save_file({**tensors, "diffusion_model.blocks.0.self_attn.q.dora_scale": torch.ones(2)}, path)
-    with pytest.raises(BadInput, match=r"1 tensors, such as .* are no part of a plain LoRA"):
+    with pytest.raises(BadInput, match=r"1 tensors, such as .*, which no plain LoRA has"):
         find_lora(str(path), checkpoint)
     save_file({name.replace("blocks.1", "blocks.77"): tensor for name, tensor in tensors.items()}, path)
     assert find_lora(str(path), checkpoint) is None
@@ -108,5 +108,5 @@ def test_a_lora_makes_another_video_and_the_report_names_it(base, checkpoint, tm
     assert generate(base, tmp_path / "not", *of_report, str(tmp_path / "empty")) == 2
     assert "made with the LoRA style.safetensors, which is not in" in capsys.readouterr().err
     assert generate(base, tmp_path / "again", *again) == 2
-    assert "or their settings, are others than now" in capsys.readouterr().err
+    assert "or other settings, or is damaged" in capsys.readouterr().err
     assert generate(base, tmp_path / "none", *more, "--lora", str(tmp_path / "nothing.safetensors")) == 2

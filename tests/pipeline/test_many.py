@@ -255,7 +255,7 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_the_one_of_before(
 
     with monkeypatch.context() as planted:
         planted.setattr(Path, name, failing)
-        with pytest.raises(BadInput, match="the disk is full"):
+        with pytest.raises(BadInput, match="is full; free"):
             small._put(replace(kept[0], state="failed", error="gone"))
     assert {file: (tmp_path / file).read_bytes() for file in before} == before
     assert names(tmp_path) == sorted(before)

@@ -70,7 +70,7 @@ def test_a_budget_below_the_cheapest_route_takes_that_and_says_so():
     assert note.endswith("Predicted: 0.35. It is below the cheapest route, which was taken.")
     assert "below" not in usual
     for odd in (0.0, -1.0, 1.5, float("nan")):
-        with pytest.raises(BadInput, match="must be a share"):
+        with pytest.raises(BadInput, match="not a share"):
             spend(odd, RouterConfig(), FULL)
 
 

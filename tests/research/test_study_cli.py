@@ -75,7 +75,7 @@ def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, ca
     [
         (["--prompts", "0"], "--prompts is 0; give 1 or more"),
         (["--width", "40"], "width 40 is no multiple of 16"),
-        (["--device", "meta"], "a device is cpu"),
+        (["--device", "meta"], "there is no device 'meta'; use cpu"),
         (["--calibrate"], "add --draft-share 0.8"),
         (["--configurations", "rewards"], "called 'rewards'; choose among"),
         (["--external", "score.py"], "--external lacks {video}"),

@@ -73,7 +73,7 @@ def test_a_strength_holds_until_the_next_one() -> None:
     strong, light, number = Strength(skip=1), Strength(skip=3), Strength(share=0.6)
     assert read_strengths("strong", 2) == (strong, strong)
     assert read_strengths("strong,2:light,4:0.6", 5) == (strong, light, light, number, number)
-    for text, fault in (("strong,6:light", "of no block"), ("strong,light", "of no block"), ("strong,2:", "is no")):
+    for text, fault in (("strong,6:light", "no block"), ("strong,light", "no block"), ("strong,2:", "is no")):
         with pytest.raises(BadInput, match=fault):
             read_strengths(text, 5)
 
