@@ -14,7 +14,7 @@ from ..checkpoints.known_models import KNOWN_MODELS
 from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files
 from ..devices.execution import AUTO
 from ..errors import BadInput
-from .shared import file_path, folder_said
+from .shared import file_path, show_folder
 
 PACKAGES = (
     *("torch", "transformers", "safetensors", "einops", "numpy", "Pillow", "av", "tqdm", "tokenizers"),
@@ -131,7 +131,7 @@ def describe(findings: dict[str, Any]) -> list[str]:
     lines += ["", f"Attention (auto takes {findings['attention']['auto']})"]
     for name, refusal in findings["attention"]["kernels"].items():
         lines.append(f"  {name:8} {'NO: ' + refusal if refusal else 'available'}")
-    lines += ["", f"Models in {folder_said(Path(findings['models_folder']))}"]
+    lines += ["", f"Models in {show_folder(Path(findings['models_folder']))}"]
     for role, model in findings["models"].items():
         lines.append(f"  {role:14} {_model_line(model)}")
     lines += ["", "Known drafters and targets (docs/models.md)"]

@@ -21,7 +21,7 @@ from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest, blocks_in
 from ..pocket import POCKET
 from ..pocket.trained_set import judge_file, pocket_judge, trained_set
-from .shared import SETTINGS, YES_NO, folder_said
+from .shared import SETTINGS, YES_NO, show_folder
 
 ROUTER_OPTIONS = (
     *("policy", "tau", "aggregation", "rate", "seed", "script"),
@@ -143,7 +143,7 @@ def naming_source(models: Path) -> Iterator[None]:
 
 def _get(fault: str, known: KnownFile, models: Path, way_out: str = "") -> str:
     get = f"get {known.names[0]} from {known.source}"
-    return f"{fault}, but none was given or found in {folder_said(models)}; {get}{way_out}, or try --models pocket"
+    return f"{fault}, but none was given or found in {show_folder(models)}; {get}{way_out}, or try --models pocket"
 
 
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class Dtypes(argparse.Action):
             setattr(options, f"{part}_dtype" if part else "dtype", dtype)
 
 
-def folder_said(folder: Path) -> str:
+def show_folder(folder: Path) -> str:
     """Return a folder's name, and that it is not there, if so."""
     return f"{folder}" if folder == POCKET or folder.is_dir() else f"{folder} (no such folder)"
 

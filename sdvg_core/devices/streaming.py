@@ -72,9 +72,7 @@ class _LayerWeights:
     """The tensors of a layer, one after the other in main memory: as bytes, `home`, and as they are, `kept`."""
 
     def __init__(self, layer: nn.Module, *, pinned: bool) -> None:
-        held: list[dict[str, Any]] = [
-            own for module in layer.modules() for own in (module._parameters, module._buffers)
-        ]
+        held: list[dict[str, Any]] = [own for part in layer.modules() for own in (part._parameters, part._buffers)]
         self._names = [(own, name) for own in held for name, tensor in own.items() if tensor is not None]
         self._like = [own[name] for own, name in self._names]
         sizes = [-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in self._like]

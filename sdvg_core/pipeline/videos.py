@@ -213,7 +213,6 @@ def _shown(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
         if made := len(unfinished_blocks(video.folder)):
             kept.append(f"{made} of {blocks} blocks of {video.folder}")
         if kept:
-            again = isinstance(error, BadInput)  # what refused this block would refuse it again
-            then = "would stop there again" if again else "continues from there"
+            then = "would stop there again" if isinstance(error, BadInput) else "continues from there"
             sys.stderr.write(f"sdvg: kept {' and '.join(kept)}; the same command {then}\n")
         raise

@@ -1,5 +1,6 @@
 """A run that fails at any one of its calls leaves nothing half, nothing behind, and loses no finished block."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,12 +78,11 @@ class World:
         The error is not kept: its traceback holds all that the run held.
         """
         self.fails(self.folder / f"held{number}", number, make_error())
-        after = footprint()
-        assert all(after[what] <= self.before[what] for what in after), (
-            self.stages[number - 1],
-            self.before,
-            after,
-        )
+        if (after := footprint())["threads"] > self.before["threads"]:
+            time.sleep(1)  # Linux lists a thread that was joined for a moment longer (4 of 20,000)
+            after = footprint()
+        told = (self.stages[number - 1], self.before, after)
+        assert all(after[what] <= self.before[what] for what in after), told
         assert self.run(self.folder / "next", Trap()) == self.fresh, self.stages[number - 1]
 
 

@@ -1,6 +1,5 @@
 """Runs beside one another, in threads of one process or in processes, know nothing of each other."""
 
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -24,7 +24,6 @@ from sdvg_core.pipeline.request import VideoRequest
 
 pytestmark = pytest.mark.heavy
 
-ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (
     REQUEST,
     replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(policy="relative")),
@@ -77,19 +76,16 @@ def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path):
 
 
 HOLDER = """
-import sys
-from pathlib import Path
+import sys, pathlib
 from sdvg_core.files.outputs import hold
-with hold(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
+with hold(pathlib.Path(sys.argv[1])):
+    print("held", flush=True) or input()
 """
 
 
 def test_what_a_process_holds_is_refused_to_another_until_it_dies(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "out")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
-        assert other.stdout
+    with Popen(command, stdin=PIPE, stdout=PIPE, cwd=Path(__file__).parents[2]) as other:
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(BadInput, match="another run is writing into"), hold(tmp_path / "out"):
             pass

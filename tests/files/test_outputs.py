@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -87,10 +88,6 @@ class Killed(BaseException):
     """Nothing that comes after it is done, as with SIGKILL."""
 
 
-def stop(*_: object, **__: object) -> None:
-    raise Killed
-
-
 class Stuck(OSError):
     """Nothing can be moved from then on, not even back."""
 
@@ -131,7 +128,7 @@ def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, m
 def test_a_run_that_is_killed_as_it_tidies_up_is_not_taken_for_somebody_elses(tmp_path, monkeypatch, call):
     left = iter([Path.unlink] * (call - 1))
     with monkeypatch.context() as planted:
-        planted.setattr(Path, "unlink", lambda path, **how: next(left, stop)(path, **how))
+        planted.setattr(Path, "unlink", lambda path, **how: next(left, Mock(side_effect=Killed))(path, **how))
         with pytest.raises(Killed):
             stopped_run(tmp_path, ZeroDivisionError)
     with staged_outputs(tmp_path, ASKED) as staging:
