@@ -21,7 +21,7 @@ SPRITE_WIDTH, SPRITE_QUALITY = 256, 70
 LONGEST_ROW = 65_000
 """Pixels of a block's cells side by side: a JPEG has at most 65535."""
 MOST_SPRITE_BYTES = 64 << 20
-"""Of pictures kept for one run; beyond, the oldest blocks' go."""
+"""Bytes of pictures kept for one run; beyond, the oldest blocks' go."""
 
 
 @dataclass(slots=True)

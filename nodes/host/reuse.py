@@ -2,7 +2,7 @@
 page needs to foretell a run.
 
 ComfyUI keeps a model's weights in an object, and names the set of its patches by a uuid that every change renews. So the
-object and the uuid identify the weights for as long as both live. Whatever else could change a result is named too, and
+object and the uuid identify the weights for as long as both live. Everything else that could change a result is named too, and
 anything unknown gets a name of its own, which nothing earlier has: in doubt a block is made again.
 """
 

@@ -23,7 +23,7 @@ from .presets import Preset
 from .schedule import lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
-"""Of which the cross-attention keys and values are kept; those of a control module come last."""
+"""Prompts whose cross-attention keys and values are kept; those of a control module come last."""
 REMEMBERED_TABLES = 4
 """Rotary tables. A context that is recomputed needs one for the window and one for the block; a context pass over a
 block that the model made takes the table of its denoising passes."""
@@ -165,7 +165,7 @@ def build_engine(
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
-    `drafter`, `target`: one of them may be None if no block will ask for it; what is no `Wan` is taken as it is.
+    `drafter`, `target`: one of them may be None if no block will ask for it; any other generator is taken as it is.
     `codec`, `judge`: see `Engine`.
     A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
     "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits

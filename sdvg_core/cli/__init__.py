@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
     short: tuple[str, ...] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; an option that there is not ends this before one that is missing does."""
+        """Parse; an unknown option is refused before a missing one."""
         words = sys.argv[1:] if args is None else list(args)
         # Behind a command's name, the options are that command's.
         own = takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words
@@ -94,7 +94,7 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
         lacking = f"this needs the package {error.name}, but {sys.executable} has none"
         code, said = 2, f"{lacking}; call it by python3 dev.py {instead}, or install sdvg[{extra}]"
     except BrokenPipeError:
-        # Whoever read has enough. Python would complain once more when it flushes at the end.
+        # The reader has enough. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
     except KeyboardInterrupt:

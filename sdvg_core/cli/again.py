@@ -28,7 +28,7 @@ MODEL = (
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 MACHINE = ("device", "overlap")
-"""How settings end that say where a video was made, not what it is."""
+"""Endings of settings that say where a video was made, not what it is."""
 
 
 def words_again(report: RunReport, models: Path) -> list[str]:

@@ -87,7 +87,7 @@ class Size(argparse.Action):
     """Takes a size, in words or such as 640x352, for width and height."""
 
     def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
-        """Set both. Argparse prints the error if it is none."""
+        """Set both. Argparse prints the error for anything else."""
         try:
             options.width, options.height = SIZES.get(value) or map(int, value.split("x"))
         except ValueError:
@@ -99,7 +99,7 @@ class Dtypes(argparse.Action):
     """Takes dtypes, of drafter and target or such as vae=bfloat16, for `dtype`, `vae_dtype` and so on."""
 
     def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
-        """Set them. Argparse prints the error if one is none."""
+        """Set them. Argparse prints the error for anything else."""
         for word in value:
             part, _, dtype = word.rpartition("=")
             if part not in ("", *PARTS) or dtype not in DTYPE_NAMES:
@@ -109,7 +109,7 @@ class Dtypes(argparse.Action):
 
 
 def folder_said(folder: Path) -> str:
-    """Return a folder's name, and that it is not there, if so."""
+    """Return a folder's name, with a remark if it is missing."""
     return f"{folder}" if folder == POCKET or folder.is_dir() else f"{folder} (no such folder)"
 
 
@@ -215,14 +215,14 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         type=file_path,
         metavar="FILE",
         help="a route that study --learn wrote: prompts that gain more from the target get more first blocks, on "
-        "the mean as many as --budget buys, or the preset or --forced-blocks says",
+        "average as many as --budget buys, or the preset or --forced-blocks says",
     )
     group.add_argument("--policy", metavar="POLICY", help=", ".join(ROUTER_POLICIES))
     group.add_argument(
         "--forced-blocks",
         type=int,
         metavar="M",
-        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
+        help="the target makes the clip's first M blocks under every policy; --policy first drafts all others",
     )
     group.add_argument(
         "--aggregation",

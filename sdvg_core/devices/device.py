@@ -22,7 +22,7 @@ from ..errors import BadInput, first_line
 from .execution import AUTO, DTYPE_NAMES
 
 DEVICE_TYPES = ("cpu", "cuda")
-"""Of devices that are known to run everything here; torch names a dozen more."""
+"""The types of devices that are known to run everything here; torch names a dozen more."""
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 """What a model can be run in."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -39,7 +39,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """Return one of `DTYPES` by its name. Raises `BadInput` if there is none such."""
+    """Return one of `DTYPES` by its name. Raises `BadInput` for any other name."""
     if name not in DTYPES:
         raise BadInput(f"there is no dtype {name!r:.60}; choose {', '.join(DTYPES)}")
     return DTYPES[name]
@@ -57,7 +57,7 @@ def pick_device(name: str, *, embedded: bool = False) -> str:
 
 
 def check_device(name: str) -> torch.device:
-    """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if there is none here."""
+    """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if the machine lacks it."""
     if name.partition(":")[0] not in DEVICE_TYPES:
         raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
     try:
@@ -68,7 +68,7 @@ def check_device(name: str) -> torch.device:
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object]:
-    """Make a CUDA device the current one: some kernels run there, whatever device their tensors are on."""
+    """Make a CUDA device the current one: some kernels run there, even if their tensors are on another."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""How a run is executed: whatever changes its speed, its memory or its rounding, and not what is asked for.
+"""How a run is executed: what changes its speed, its memory or its rounding, but not what is asked for.
 
 torch is imported only where it works, so that the command line can say at once what there is to choose from.
 """
@@ -24,7 +24,7 @@ Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 KvDtype = Literal["auto", "float8_e4m3fn"]
 """What keys and values are kept in; `auto` is the dtype of activations."""
 WeightDtype = Literal["default", "fp8_e4m3fn"]
-"""Of linear weights; the default is as stored. The names are ComfyUI's."""
+"""The dtype of linear weights; the default is as stored. The names are ComfyUI's."""
 VaeLayers = Literal["auto", "diffusers", "planes"]
 """How the VAE's layers are laid out: diffusers' own, or as 2-D ones; `auto` is the fastest.
 

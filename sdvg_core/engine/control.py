@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_STRENGTH = 10.0
 CHANNELS = 96
-"""Of a control's context: twice the 16 latent channels, and 64 of the mask."""
+"""Channels of a control's context: twice the 16 latent channels, and 64 of the mask."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -106,7 +106,7 @@ class Delivery:
             try:
                 frames, self._state = self._codec.decode(one.latents, self._state)
                 check_finite(frames, one.span, "decoded frames")
-                # Before either is given: whoever waits for one must not wait in vain if this fails.
+                # Before either is given: if this fails, nothing may wait for one in vain.
                 picture = frames[:, -1:].clone()
                 one.frames.set_result(frames)
                 one.picture.set_result(picture)

@@ -37,7 +37,7 @@ class Identities:
 
     @property
     def judging(self) -> str:
-        """Of whatever decodes the frames that are scored."""
+        """The key of the decoder whose frames are scored."""
         return self.judge or self.codec
 
 

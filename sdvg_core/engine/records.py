@@ -1,4 +1,4 @@
-"""The record of each block: the decision, its evidence, and what it cost. Counters only, no rates."""
+"""The record of each block: the decision, its scores, and what it cost. Counters only, no rates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BlockRecord:
     a draft that was not accepted was thrown away. `handover`: how many of the drafter's steps the target continued
     from. `decodes`: how often the block was decoded for its pixels.
     `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
-    `drift`: how far its colours are from those its scene began with (see there); None of those it is measured from.
+    `drift`: how far its colours are from those its scene began with, by `engine.drift`; None for that first block.
     """
 
     span: Span

@@ -103,7 +103,7 @@ class ReuseSession:
         found = []
         with suppress(CacheMiss):
             for emitted in loop(known, start):
-                # It will be decoded once more to be shown, and drafts that were not kept not even once.
+                # It will be decoded once more to be shown; dropped drafts are not decoded.
                 found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
                 self.used.append(self.store.take_used())
         return found
@@ -203,7 +203,7 @@ class _Recall:
 
     def encode(self, frames: Tensor) -> Tensor:
         """Raise `AssertionError`: models that only recall encode nothing."""
-        raise AssertionError("a rehearsal encodes nothing")
+        raise AssertionError("a dry run encodes nothing")
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return the scores that an earlier run gave these frames: a draft's, or the last one's of a block."""

@@ -37,7 +37,7 @@ LARGEST = 2**64
 class Reason(Enum):
     """Why the drafter or the target made a block. The value is the sentence that people read."""
 
-    FORCED = "the first blocks are the target's, whatever the policy"
+    FORCED = "the first blocks are the target's under every policy"
     REACHED = "the score reaches the threshold"
     FELL_SHORT = "the score is below the threshold"
     NOT_FINITE = "a frame's score is not a finite number"
@@ -60,7 +60,7 @@ BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_K
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether the draft is kept, and on what evidence.
+    """Whether the draft is kept, and by which scores.
 
     `score`: the aggregated score; `threshold`: what it was compared with; `reference`: the score of the last frame
     committed before, if the policy looks at it; `frame_scores`: one per pixel frame; `worst_frame`: the pixel frame
@@ -159,10 +159,10 @@ class RouterConfig:
     score and that of the last committed frame. `quantile`: 0 is the worst frame, 1 the best. `rate`: chance that
     `random` keeps a draft. `script`: for
     `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `forced_blocks`: how many of the clip's first blocks
-    the target makes, whatever the policy; `first` drafts all others. `bail_out`: after this many rejections in a
+    the target makes, under every policy; `first` drafts all others. `bail_out`: after this many rejections in a
     row, the target makes the rest; 0 never. `handover`: of a block that the target makes, the drafter makes this
     many denoising steps, and the target continues from there; 0 leaves it the whole block. `whole_blocks`: how
-    many of the clip's first blocks are never handed over. `directions`: what the user decides, whatever the
+    many of the clip's first blocks are never handed over. `directions`: what the user decides, under every
     policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
     steps a restyled clip stands in for, by block of the clip; where those are as many as `handover` or more,
     nothing is handed over. `part`: somebody else's router, which decides in the policy's place.
@@ -268,11 +268,11 @@ ROUTER_PRESETS: Mapping[str, RouterConfig] = {
 }
 """Routers by name: the paper's, and then from the fastest to the one closest to the target."""
 DEFAULT_PRESET = "balanced"
-"""Of new commands and new nodes; `RouterConfig()` is the paper's."""
+"""For new commands and new nodes; `RouterConfig()` is the paper's."""
 
 
 def router_preset(name: str) -> RouterConfig:
-    """Return a router by name. Raises `BadInput` if there is none of that name."""
+    """Return a router by name. Raises `BadInput` for an unknown name."""
     _one_of("router preset", name, tuple(ROUTER_PRESETS))
     return ROUTER_PRESETS[name]
 

@@ -72,7 +72,7 @@ class Store:
             self.bytes += size
 
     def has(self, keys: Iterable[str]) -> bool:
-        """Whether all these results are here. Looking is no use of them."""
+        """Whether all these results are here. Asking does not count as use."""
         with self._lock:
             return all(key in self._entries for key in keys)
 

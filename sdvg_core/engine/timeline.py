@@ -19,7 +19,7 @@ class Timeline:
     """A history with the decoder's state at its end: everything the next block depends on.
 
     `decode_state`: of the codec that decodes blocks for scores and preview. `shown`: the last pixel frame from that
-    codec, `b 1 c h w`; None if there is none. `delivery`: makes the video's pixels, if another codec does that.
+    codec, `b 1 c h w`, or None. `delivery`: makes the video's pixels, if another codec does that.
     """
 
     history: History = field(default_factory=History)

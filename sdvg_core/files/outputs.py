@@ -234,7 +234,7 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
 
 
 def lock_of(path: Path) -> FileLock:
-    """Return the lock that is a file `path`: held in a `with` block, and let go of by whoever dies."""
+    """Return the lock that is a file `path`: held in a `with` block, and let go of when its process dies."""
     return FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
 
 

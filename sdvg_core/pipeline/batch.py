@@ -79,12 +79,12 @@ class Batch:
 
     `output`: the folder to write into, if nothing there would be replaced, or if this very request left it
     unfinished; otherwise the next free one of `output-2`, `output-3` ... With `resume`, that one alone, its
-    finished videos taken as they are; with `overwrite` too, whatever is in it. `last`: the file that the caller
+    finished videos taken as they are; with `overwrite` too, with any files in it. `last`: the file that the caller
     adds, by its path from the folder, without which nothing is finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: each makes a video of each prompt; without
     any, the request's does. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
-    folder, as several always do. `command`: the words of the command line, for whoever finds it unfinished.
+    folder, as several always do. `command`: the words of the command line, to repeat an unfinished run.
     """
 
     files: ModelFiles

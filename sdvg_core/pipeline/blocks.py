@@ -39,7 +39,7 @@ class BlockFiles:
     """
 
     def __init__(self, folder: Path, identities: Identities) -> None:
-        """`identities`: of the models by their files, for whoever wants to re-use the blocks."""
+        """`identities`: of the models by their files, to check before blocks are re-used."""
         self._folder = folder
         self._made_by = _made_by(identities)
         self._there: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
@@ -108,7 +108,7 @@ def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
     digest = metadata.get(DIGEST)
     if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
         raise BadInput(f"{path.name} changed since it was written; make that video again")
-    # Nobody asks for what is no result of ours, and `engine.reuse` checks every shape. Copies, because the file may
+    # Foreign tensors are never asked for, and `engine.reuse` checks every shape. Copies, because the file may
     # be moved or replaced by this very run.
     some = [key for key in file if (shape := file.info[key].shape) and shape[0]]
     return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in some}

@@ -31,7 +31,7 @@ from .options import LoadOptions, ModelOptions
 class WanHeader:
     """What is known of a transformer before a weight is read, and how it will be run: the engine's `ModelShape`.
 
-    `weights`: what no other weights have. `notes`: what a user should know of its file. `control_blocks`: of its
+    `weights`: identifies the weights. `notes`: what a user should know of its file. `control_blocks`: of its
     control module, 0 in a run without a control. Of a file: what was `found` in it by the `choice` of its state
     dicts, its LoRAs, its control module. A host, which loads by itself, leaves these out.
     """
@@ -143,7 +143,7 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
     attention_for(found, options, device)
     file, beside = found.weights, ", ".join(found.unused[:3])
     taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
-    unused = f"{file.path.name} has tensors beside the transformer, which are not used: {beside}"
+    unused = f"Beside the transformer, {file.path.name} has tensors that are not used: {beside}."
     by_name = notes_by_name(file.path, found.config, stated=model.preset != AUTO)
     return WanHeader(
         config=found.config,

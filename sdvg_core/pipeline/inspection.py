@@ -60,7 +60,7 @@ class Inspection:
 
     `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
     number of tensors. `dictionary`: the one of `dictionaries` that was looked at, and that is taken unless another
-    is asked for. `model`, `licence`: of the known model with this file name, empty if there is none. `config`,
+    is asked for. `model`, `licence`: of the known model with this file name, empty if it is unknown. `config`,
     `preset`: None unless it would load. `reason`: why it would not load. `notes`: what else a reader must know.
     `values`: whether they were read, and what was found.
     """
@@ -211,7 +211,7 @@ def _inspect_taehv(file: WeightFile) -> dict[str, Any]:
     _, net = find_taehv(file)
     kind, why = recognised_kind(file.path)
     widths = ", ".join(map(str, net.widths))
-    unknown = f"The kind must be stated, for nothing here tells it: --tae-kind {' or '.join(TAE_KINDS)}."
+    unknown = f"The kind must be stated, because nothing here tells it: --tae-kind {' or '.join(TAE_KINDS)}."
     return {
         "size": f"widths {widths}; {'with its encoder' if net.encoder else 'the decoder alone'}",
         "notes": (f"It is taken for {kind} by its {why}." if kind else unknown,),

@@ -37,7 +37,7 @@ class GainModel:
 
     `mean`, `deviation`, `weights`: `(c,)`, of the prompts' mean embeddings. `bias`: the mean gain, target-only less
     anchor-only, in units of `metric`. `shape`: `(blocks,)`, the share of a gain that the first m blocks bring, from
-    0 for one block. `prices`: `(k, 2)`, further blocks on the mean, and at what price of each prompts take as many.
+    0 for one block. `prices`: `(k, 2)`, further blocks on average, and at what price of each prompts take as many.
     `measured`: own gains of the prompts of the study, by `prompt_hash`. `models`: fingerprints of their files, by
     role. `gain`: over as many first blocks for all, on prompts it had not seen; with the ends of its 95 % interval.
     """
@@ -74,7 +74,7 @@ class GainModel:
         return 1 + int((gain * brings - price * further).argmax())  # of equal ones the first
 
     def choose(self, gains: Sequence[float], mean: float, blocks: int, *, together: bool) -> list[int]:
-        """Return how many first blocks each prompt gets, `mean` on the mean.
+        """Return how many first blocks each prompt gets, `mean` on average.
 
         `together`: over these prompts, never more; else over prompts such as the study's, and each stands alone.
         """
@@ -86,7 +86,7 @@ class GainModel:
         return [self.blocks_for(gain, price, blocks) for gain in gains]
 
     def price_for(self, gains: Sequence[float], mean: float, blocks: int) -> float:
-        """Return the lowest price at which the prompts take at most `mean` blocks on the mean."""
+        """Return the lowest price at which the prompts take at most `mean` blocks on average."""
 
         def within(price: float) -> bool:
             return sum(self.blocks_for(gain, price, blocks) for gain in gains) <= mean * len(gains)
@@ -112,7 +112,7 @@ class GainModel:
             found.append(f"Whether {self.name} was learned with this {unknown} is not known.")
         if low <= 0:
             interval = f"{value:+.2f} [{low:+.2f}, {high:+.2f}] of {self.metric} on prompts it had not seen"
-            found.append(f"{self.name} is not recommended, for it may gain nothing: {interval}.")
+            found.append(f"{self.name} is not recommended, because it may gain nothing: {interval}.")
         if blocks != len(self.shape):
             found.append(f"{self.name} was learned on videos of {len(self.shape)} blocks; this one has {blocks}.")
         return tuple(found)

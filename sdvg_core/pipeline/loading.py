@@ -41,7 +41,7 @@ EVERYTHING = ModelSet()
 ROUNDED = "fp8_e4m3fn, as asked"
 """The quantisation of a target whose weights are rounded while they are read."""
 SHARE_TO_PLAN = 0.94
-"""Of the memory that is free: on an H100, videos took up to 5.5 % more than planned."""
+"""The planned share of free memory: on an H100, videos took up to 5.5 % more than planned."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

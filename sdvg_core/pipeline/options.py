@@ -70,7 +70,7 @@ class LoadOptions:
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
     the same one. `dtype`: of the transformers, None as stored. `tae_kind`: which latents a TAEHV takes, if its file
-    does not tell. `schedule`: for whichever model has none of its own; None for the presets'.
+    does not tell. `schedule`: for a model without one of its own; None for the presets'.
     `loras`: files, each perhaps with `:STRENGTH`, for the model that they fit. `weight_dtype`: of the target's
     linear weights. `vram`: how many GB of `device` a video may take, `auto` for what is free on a GPU; layers that
     have no room are copied over in every pass, which changes no bit. `all` makes no plan.

@@ -63,7 +63,7 @@ class VideoRequest:
     block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
     `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
     are made from, as strongly as `strength` says: `medium`, or `medium,7:0.6` for another one from block 7 on.
-    `colour_hold`: from 0, none, to 1; see there.
+    `colour_hold`: from 0, none, to 1; see `engine.drift`.
     `control`: the same that the blocks obey, as strongly as `control_strength` says; `control_mask`: white where
     they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
     """

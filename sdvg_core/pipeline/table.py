@@ -1,7 +1,7 @@
 """The table of many videos: what became of each, as `videos.csv` for people and `videos.jsonl` for programs.
 
 Everything in it but failures can be read off the videos' own reports. So a new call writes it anew, and both files
-are replaced at once after every video: whatever stops a call, they are those of before or of after.
+are replaced at once after every video: a call that is stopped leaves both old or both new.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One video. `prompt`: as text, or a hash. `route`: a letter for every block. `error`: why there is none."""
+    """One video. `prompt`: as text, or a hash. `route`: a letter for every block. `error`: why it was not made."""
 
     number: int
     folder: str

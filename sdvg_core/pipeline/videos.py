@@ -47,7 +47,7 @@ class StopRequest:
 
     @contextmanager
     def listen(self) -> Iterator[None]:
-        """Take the first Ctrl-C inside for the wish to stop after this block. The next one interrupts as ever."""
+        """Stop after this block at the first Ctrl-C inside. The next one interrupts as usual."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -182,7 +182,7 @@ class VideoMaker:
 def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
     """Load the models that are `needed`, and return what makes one video after the other with them.
 
-    `batch`: with all files, for a budget goes by models it may not use. `threads`: of the caller, for the rounding
+    `batch`: with all files: a budget goes by models it may not use. `threads`: of the caller, because the rounding
     of a CPU hangs on their number.
     """
     torch.set_num_threads(threads)
@@ -203,7 +203,7 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
 
 @contextmanager
 def _shown(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
-    """Show a bar on standard error while a video is made; whatever stops it, say what is kept of it."""
+    """Show a bar on standard error while a video is made; if it is stopped, say what is kept of it."""
     blocks = video.request.blocks
     try:
         with closing(RouteBar(blocks, steps=steps)) as bar:

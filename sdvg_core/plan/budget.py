@@ -44,9 +44,9 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> tuple[Ro
 
 
 def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Sequence[int]) -> tuple[float, int]:
-    """Return how many blocks the target may make of a video, on the mean, and how many steps are handed over.
+    """Return how many blocks the target may make of a video, on average, and how many steps are handed over.
 
-    `budget`: as in `spend`, on the mean over all videos. `stated`: for each of them, how many blocks the target
+    `budget`: as in `spend`, on average over all videos. `stated`: for each of them, how many blocks the target
     makes, if its prompt states it; 0 for those that share what is left. Raises `BadInput` if that is too little.
     """
     shares = _shares(request, router.whole_blocks)
@@ -104,5 +104,5 @@ def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_
     whole = max(whole - first, 0)
     handed = (by_target - first - whole) * seconds.by_target
     later = handed + whole * plain.by_target + (request.blocks - by_target) * seconds.unscored
-    # Every route's blocks are decoded for the video, whoever made them.
+    # On every route, all blocks are decoded for the video.
     return first * seconds.first + later + request.blocks * seconds.deliver

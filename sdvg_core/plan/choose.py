@@ -192,7 +192,7 @@ def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
 def block_seconds(
     request: PlanRequest, *, fp8: bool = False, copying: Mapping[str, float] | None = None
 ) -> BlockSeconds:
-    """Return the predicted seconds, whatever memory that takes.
+    """Return the predicted seconds, without regard to memory.
 
     `fp8`: as in `Plan`. `copying`: seconds of copying in every pass, by transformer.
     """

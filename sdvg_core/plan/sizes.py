@@ -80,8 +80,8 @@ def decode_working_bytes(decoder: DecoderName, base: int, pixels: int, itemsize:
     """Return the bytes of temporary buffers while a block is decoded."""
     if decoder == "tae":
         return _TAE_DECODE * pixels * itemsize
-    values, whatever = DECODE[layers]
-    return int((values * itemsize * base / PUBLISHED_BASE + whatever) * pixels)
+    values, fixed = DECODE[layers]
+    return int((values * itemsize * base / PUBLISHED_BASE + fixed) * pixels)
 
 
 def kv_frames(preset: Preset) -> int:
@@ -143,7 +143,7 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
         "target": wan_bytes(request.target, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter, itemsize),
         **decoders,
-        # The head is float32 whatever the towers are.
+        # The head is float32, also under towers of another dtype.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
     modules = {
