@@ -60,8 +60,8 @@ class StartNode(io.ComfyNode):
 
 def _check_one(video: bool, images: bool) -> None:
     if video == images:
-        found = "are both" if video else "is neither"
-        raise BadInput(f"SDVG Start takes images or a video, but there {found}; wire one of them")
+        found = "images and a video" if video else "no images and no video"
+        raise BadInput(f"SDVG Start has {found}; wire one of them")
 
 
 def _frames_of(video: Any) -> tuple[Any, str]:

@@ -191,7 +191,7 @@ def fill(
         made = spread(jobs, opened, [""] * min(workers, len(jobs)))
     for done, (job, refusal) in enumerate(made, 1):
         if refusal:
-            raise BadInput(f"{refusal}; all rows so far are kept: call again, perhaps with fewer --workers")
+            raise BadInput(f"{refusal}; all rows so far are kept: call again")
         left = math.ceil((time.monotonic() - began) / done * (len(jobs) - done))
         say(
             f"{done}/{len(jobs)}  {len(job.configurations)} rows of {job.prompt!r}, seed {job.seed}; "

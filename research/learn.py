@@ -168,7 +168,7 @@ def gained(route: GainModel, unseen: Array, curves: Array, bootstrap: Bootstrap)
 
 
 def price_table(route: GainModel, unseen: Sequence[float] | Array) -> Array:
-    """Return what price makes prompts such as these take so many further blocks on the mean, `(k, 2)`."""
+    """Return what price makes prompts such as these take so many further blocks on average, `(k, 2)`."""
     blocks = len(route.shape)
     further = np.linspace(0, blocks - 1, STEPS_PER_BLOCK * (blocks - 1) + 1)
     return np.array([[one, route.price_for([*unseen], 1 + one, blocks)] for one in further])

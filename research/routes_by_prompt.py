@@ -170,7 +170,7 @@ def better(choose: Choose, number: Array, cost: Array, look: float, bootstrap: B
 
 
 def threshold(choose: Choose, mean: float) -> float:
-    """Return the lowest price or threshold at which the videos take at most so many first blocks on the mean."""
+    """Return the lowest price or threshold at which the videos take at most so many first blocks on average."""
     low, high = -100.0, 100.0
     for _ in range(60):
         middle = (low + high) / 2

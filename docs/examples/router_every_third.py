@@ -1,4 +1,4 @@
-"""A router of your own: the large model makes every third block, whatever the drafts are like."""
+"""A router of your own: the large model makes every third block, and no draft is looked at."""
 
 from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 

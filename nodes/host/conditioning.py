@@ -20,7 +20,7 @@ WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
 
 VACE_NODE = "make them with WanVaceToVideo"
 ONE_CONTROL = "wire them into positive, for the whole video"
-START_IMAGE = "leave it out, and give the picture to SDVG Start as the first frame"
+START_IMAGE = "leave it out, or give it to SDVG Start as the first frame"
 ZERO = 1e-4
 
 TEXT_KEY = "sdvg_text"
@@ -201,7 +201,7 @@ def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:
         if extras.get(name) is not None:
             raise BadInput(f"the conditioning carries {what}; {WIRE}")
     if extras.get("start_percent", 0.0) > 0.0 or extras.get("end_percent", 1.0) < 1.0:
-        raise BadInput(f"the conditioning applies to only some denoising steps; {WIRE}")
+        raise BadInput(f"the conditioning is for only some denoising steps; {WIRE}")
     if embedding.ndim != 3 or embedding.shape[0] != 1:
         raise BadInput(f"the embedding is {_shape(embedding)}, not 1 x tokens x channels; {WIRE}")
     if embedding.shape[2] != text_channels:

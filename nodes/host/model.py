@@ -176,7 +176,7 @@ def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
     if found:
         raise BadInput(f"the {role} is {found}; {GIVE_T2V}")
     return tuple(
-        f"the {role} carries {what}, which has no effect on block-by-block sampling"
+        f"The {role} carries {what}, which has no effect on block-by-block sampling."
         for what in dict.fromkeys(_ineffective(patcher))
     )
 

@@ -65,9 +65,8 @@ def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
     kind = other_kind(names)
     if kind == LORA:
         return _unmerged(file, names)
-    few = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
-    what = f"holds {few}" if kind == UNKNOWN else f"another part, {kind}"
-    return BadInput(f"{file} is no Wan 2.1 transformer, but {what}; {GIVE_T2V}")
+    found = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "") if kind == UNKNOWN else kind
+    return BadInput(f"{file} is no Wan 2.1 transformer (found: {found}); {GIVE_T2V}")
 
 
 def check_no_additions(file: str, names: Iterable[str], every: Collection[str]) -> None:

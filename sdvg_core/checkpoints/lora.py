@@ -100,7 +100,7 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], wan_name: Callab
         raise BadInput(f"{path.name} holds no LoRA; give one for the drafter or the target")
     if foreign:
         some = f"{len(foreign)} tensors, such as {foreign[0]:.60}"
-        raise BadInput(f"{path.name} has {some}, which no plain LoRA has; convert it to one")
+        raise BadInput(f"{path.name} has {some}, which no plain LoRA has; convert it to lora_down and lora_up")
     changes = {name: tuple(part for part in parts if part) for name, parts in found.items()}
     fits = all(_fits(file, parts, shapes.get(name, ())) for name, parts in changes.items())
     return None if others or not fits else Lora(file, strength, changes)

@@ -122,8 +122,7 @@ def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
         raise BadInput(f"the scale {name} is {dtype_name(info.dtype)} and not float32; {BETTER_FILE}")
     rows = math.prod(scaled.shape[:1])  # a file may state a weight without axes
     if math.prod(info.shape) != 1 and info.shape not in ((rows,), (rows, 1)):
-        shape = f"the shape {info.shape} for {rows} rows"
-        raise BadInput(f"the scale {name} has {shape}, as in block-wise formats, which are not read; {BETTER_FILE}")
+        raise BadInput(f"the scale {name} is block-wise ({info.shape} for {rows} rows); {BETTER_FILE}")
 
 
 def _stated_formats(weights: WeightFile) -> dict[str, object]:

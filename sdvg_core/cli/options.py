@@ -50,7 +50,7 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 def router_config(options: argparse.Namespace) -> RouterConfig:
     """Return the router's settings: the preset's, overridden by the options."""
     if getattr(options, "policy", None) == "scripted" and options.script is None:
-        raise BadInput("the policy scripted needs a script, but there is none; add --script raaraaaaa")
+        raise BadInput("the policy scripted has no script; add --script raaraaaaa")
     named = {name: getattr(options, "router_seed" if name == "seed" else name, None) for name in ROUTER_OPTIONS}
     given = {name: value for name, value in named.items() if value is not None}
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):

@@ -14,7 +14,7 @@ from ..checkpoints.weights import WeightFile, count_layers, shape_of
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 
-ADVICE = "give Wan2.1_VAE.pth, wan_2.1_vae.safetensors or the vae folder of a Wan 2.1 diffusers repository"
+ADVICE = "give wan_2.1_vae.safetensors or Wan2.1_VAE.pth"
 _shape = partial(shape_of, dims=5, what="Wan 2.1 VAE", advice=ADVICE)
 
 # Mean and standard deviation of each latent channel, as published with Wan 2.1.

@@ -23,6 +23,7 @@ Result = TypeVar("Result")
 Stop = Callable[[], bool]
 # For each worker, a function that gives it a task; and the error of a task whose worker died.
 Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
+DIED = "a worker died (killed, or out of memory); use fewer workers"
 
 
 def spread(
@@ -44,7 +45,7 @@ def spread(
     Raises `BadInput` if a worker cannot load its models, or without Ray or its cluster.
     """
     left, under_way = deque(tasks), dict[Future[Any], tuple[Any, Task]]()
-    (early, wish), died = multiprocessing.Pipe(duplex=False), BadInput("a worker died (killed, or out of memory)")
+    (early, wish), died = multiprocessing.Pipe(duplex=False), BadInput(DIED)
     most = min(most or len(left), len(left))
     pool = _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, early)
     with pool as (free, death):

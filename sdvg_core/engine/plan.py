@@ -15,18 +15,18 @@ from ..errors import BadInput, MissingModel
 from .framewise import check_sub_blocks, first_timesteps
 from .protocols import Absent, Engine, ModelShape
 from .restyle import Strength, check_strengths
-from .router import ROUTER_DECIDES, ROUTER_PRESETS, SCRIPT_LETTERS, RouterConfig, decide_early
+from .router import LETTERS_IN_SHORT, ROUTER_DECIDES, ROUTER_PRESETS, SCRIPT_LETTERS, RouterConfig, decide_early
 from .types import Span, plan_spans, spans_of_clip
 
-LETTERS = {ROUTER_DECIDES: "the router decides", **SCRIPT_LETTERS}
+LETTERS = {ROUTER_DECIDES, *SCRIPT_LETTERS}
 MOST_TAKES = 1_000_000
 
 
 def check_directions(letters: str, blocks: int) -> None:
     """Raise `BadInput` unless there is one of `LETTERS` for every block of a run, or none at all."""
-    if not isinstance(letters, str) or set(letters) - set(LETTERS):
-        known = ", ".join(f"{letter}: {what}" for letter, what in LETTERS.items())
-        raise BadInput(f"the directions {letters!r:.60} have unknown letters; write one per block ({known})")
+    if not isinstance(letters, str) or set(letters) - LETTERS:
+        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
+        raise BadInput(f"unknown letters in the directions {letters!r:.60}; write per block {known}")
     if letters and len(letters) != blocks:
         found = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
         raise BadInput(f"{found}; add or remove some ({ROUTER_DECIDES}: the router decides), or leave them empty")

@@ -28,12 +28,8 @@ GONE = {"percentile": "a budget, which spends a share known beforehand, or rando
 """Policies of earlier versions, and what to choose instead."""
 
 RANDOM_SALT = 0x5D7
-SCRIPT_LETTERS = {
-    "a": "the draft is scored, then kept",
-    "r": "the draft is scored, then rejected",
-    "d": "the draft is kept without scoring it",
-    "t": "the target makes the block, with no draft",
-}
+SCRIPT_LETTERS = ("a", "r", "d", "t")
+LETTERS_IN_SHORT = "a (score, keep), r (score, reject), d (keep), t (target)"
 ROUTER_DECIDES = "."
 LARGEST = 2**64
 
@@ -41,7 +37,7 @@ LARGEST = 2**64
 class Reason(Enum):
     """Why the drafter or the target made a block. The value is the sentence that people read."""
 
-    FORCED = "the first blocks are the target's, whatever the policy"
+    FORCED = "the first blocks are the target's under every policy"
     REACHED = "the score reaches the threshold"
     FELL_SHORT = "the score is below the threshold"
     NOT_FINITE = "a frame's score is not a finite number"
@@ -240,8 +236,7 @@ class RouterConfig:
     def check_blocks(self, last_index: int) -> None:
         """Raise `BadInput` if the script does not reach the clip's last block."""
         if self.policy == "scripted" and len(self.script) <= last_index:
-            known = ", ".join(f"{letter}: {what}" for letter, what in SCRIPT_LETTERS.items())
-            raise BadInput(f"the script ends before block {last_index + 1}; write a letter per block ({known})")
+            raise BadInput(f"the script ends before block {last_index + 1}; write per block {LETTERS_IN_SHORT}")
 
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks")

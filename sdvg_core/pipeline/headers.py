@@ -143,7 +143,7 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
     attention_for(found, options, device)
     file, beside = found.weights, ", ".join(found.unused[:3])
     taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
-    unused = f"{file.path.name} has tensors beside the transformer, which are not used: {beside}"
+    unused = f"Beside the transformer, {file.path.name} has tensors that are not used: {beside}."
     by_name = notes_by_name(file.path, found.config, stated=model.preset != AUTO)
     return WanHeader(
         config=found.config,

@@ -211,7 +211,7 @@ def _inspect_taehv(file: WeightFile) -> dict[str, Any]:
     _, net = find_taehv(file)
     kind, why = recognised_kind(file.path)
     widths = ", ".join(map(str, net.widths))
-    unknown = f"The kind must be stated, for nothing here tells it: --tae-kind {' or '.join(TAE_KINDS)}."
+    unknown = f"The kind must be stated, because nothing here tells it: --tae-kind {' or '.join(TAE_KINDS)}."
     return {
         "size": f"widths {widths}; {'with its encoder' if net.encoder else 'the decoder alone'}",
         "notes": (f"It is taken for {kind} by its {why}." if kind else unknown,),

@@ -112,7 +112,7 @@ class GainModel:
             found.append(f"Whether {self.name} was learned with this {unknown} is not known.")
         if low <= 0:
             interval = f"{value:+.2f} [{low:+.2f}, {high:+.2f}] of {self.metric} on prompts it had not seen"
-            found.append(f"{self.name} is not recommended, for it may gain nothing: {interval}.")
+            found.append(f"{self.name} is not recommended, because it may gain nothing: {interval}.")
         if blocks != len(self.shape):
             found.append(f"{self.name} was learned on videos of {len(self.shape)} blocks; this one has {blocks}.")
         return tuple(found)

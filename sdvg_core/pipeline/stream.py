@@ -166,10 +166,7 @@ class Streamer:
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:
-                raise Busy(
-                    "these models make one video at a time, but another stream is open; read it to its end, close "
-                    "it, or load a second Streamer"
-                )
+                raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, gate_prompt, asked_to_end)
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_parts))

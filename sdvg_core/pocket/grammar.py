@@ -36,7 +36,7 @@ def parse(prompt: str) -> Scene:
         return scene
     other = nearest(prompt).text
     raise BadInput(
-        f"the prompt {prompt!r:.120} {problem}; the nearest one of the pocket world is {other!r}",
+        f"the prompt {prompt!r:.120} {problem}; try the nearest one, {other!r}",
         help=GRAMMAR,
     )
 
@@ -51,7 +51,7 @@ def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
     if strict or not problem:
         return parse(prompt), ""
     found = nearest(prompt)
-    return found, f"The prompt {problem}; shown is the nearest one of the pocket world: {found.text}."
+    return found, f"The prompt {problem}; the nearest prompt is shown: {found.text}."
 
 
 def nearest(prompt: str) -> Scene:

@@ -18,10 +18,7 @@ FAST_NOTE = (
     "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
     "Wan VAE would have shown."
 )
-JUDGE_NOTE = (
-    "Drafts were decoded for their scores by a judge of their own. A tau belongs to a decoder, so some blocks may "
-    "be decided differently than with the VAE alone; the video's pixels are the VAE's."
-)
+JUDGE_NOTE = "Scores are of the judge's pixels, for which another tau may fit; the video's are the VAE's."
 OF_RECOMPUTE = ("context_frames", "keep_first_frame")
 OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush", "context_memory")
 SAID_TOGETHER = {

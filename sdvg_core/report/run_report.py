@@ -96,7 +96,7 @@ class RunReport:
 
     def __post_init__(self) -> None:
         if not self.blocks:
-            raise BadInput("a report needs a block, but there is none; let the run make one first")
+            raise BadInput("the report has no block; let the run make one first")
         if not (math.isfinite(self.fps) and self.fps > 0):
             raise BadInput(f"fps is {self.fps}; give pixel frames per second, such as 16")
         if (self.target_only_seconds is None) != (self.target_only_source is None):

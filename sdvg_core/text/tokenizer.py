@@ -17,7 +17,7 @@ FILES = ("tokenizer.json", "spiece.model")
 FOLDERS = (".", "tokenizer", "../tokenizer", "google/umt5-xxl")
 # umt5-xxl's own are 4.5 and 16.8 MB.
 LARGEST = 64 * MEGABYTE
-ADVICE = "fetch spiece.model or tokenizer.json of google/umt5-xxl from the Hugging Face Hub"
+ADVICE = "fetch spiece.model or tokenizer.json of google/umt5-xxl from Hugging Face"
 
 log = logging.getLogger(__name__)
 

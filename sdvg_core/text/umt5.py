@@ -23,10 +23,7 @@ from .prompts import clean_prompt
 from .tokenizer import ADVICE as TOKENIZER_ADVICE
 from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from_bytes
 
-ADVICE = (
-    "give models_t5_umt5-xxl-enc-bf16.pth, umt5_xxl_fp16.safetensors, umt5_xxl_fp8_e4m3fn_scaled.safetensors "
-    "or a Wan 2.1 diffusers folder"
-)
+ADVICE = "give umt5_xxl_fp16.safetensors (doctor lists others)"
 _shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=ADVICE)
 # Wan 2.1's encoder. A file of its width that lost its last layers would otherwise load as a smaller one.
 XXL_WIDTH, XXL_LAYERS = 4096, 24

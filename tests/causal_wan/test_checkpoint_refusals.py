@@ -69,7 +69,7 @@ def without(*parts):
         (sized(in_dim=32), "32 input channels"),
         (sized(out_dim=48), "48"),
         ({"decoder.middle.0.residual.0.gamma": ONE}, "Wan 2.1 VAE"),
-        (dict.fromkeys("cadb", ONE), "holds a, b, c, ...;"),
+        (dict.fromkeys("cadb", ONE), "(found: a, b, c, ...);"),
         (
             without(".ffn.2."),
             "lacks blocks.0.ffn.2.weight, blocks.0.ffn.2.bias, blocks.1.ffn.2.weight and 1 more; use",

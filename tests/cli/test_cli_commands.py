@@ -50,7 +50,7 @@ def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_
     weights = load_file(files.target)
     save_file({**weights, "first_stage.weight": torch.ones(1)}, tmp_path / "more.safetensors")
     assert main([*asked, "--target", str(tmp_path / "more.safetensors")]) == 0
-    told = "more.safetensors has tensors beside the transformer, which are not used: first_stage.weight"
+    told = "Beside the transformer, more.safetensors has tensors that are not used: first_stage.weight."
     assert f"sdvg: {told}" in capsys.readouterr().err
     assert told in report(tmp_path / "out")["notes"]
     save_file({**weights, "blocks.0.ffn.0.lora_A.weight": torch.ones(1)}, tmp_path / "lora.safetensors")
@@ -95,7 +95,7 @@ def test_the_demo_takes_any_text_for_the_nearest_prompt_and_compares_target_only
     asked = ["demo", "--prompt", "a whale sings", "--output", str(tmp_path), "--overwrite"]
     assert main([*asked, "--blocks", "1", "--directions", "t"]) == 0
     told = capsys.readouterr()
-    assert "shown is the nearest one of the pocket world: a big" in told.err
+    assert "the nearest prompt is shown: a big" in told.err
     assert "1 block of 'a big" in told.out
     assert "as fast as" not in told.out
     assert names(tmp_path) == OUTPUTS

@@ -38,7 +38,7 @@ def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
     """With what the demo gives them, and what the real pair would take; from Python `make` does the same."""
     assert main([*POCKET, "--prompt", "a whale sings", "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
-    assert "shown is the nearest one of the pocket world: a big" in said.err
+    assert "the nearest prompt is shown: a big" in said.err
     assert re.search(r"Predicted for the real pair on an H100.* instead of \d+ s", said.out)
     assert said.out.count("as fast as target-only") <= 1
     settings = report(tmp_path / "out")["settings"]

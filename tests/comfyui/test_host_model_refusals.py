@@ -109,7 +109,7 @@ def test_patches_without_effect_are_named(tmp_path: Path) -> None:
     patcher.add_object_patch("model_sampling", object())
     notes = check_model(patcher, "target")
     assert len(notes) == 4
-    assert all(note.startswith("the target carries ") for note in notes)
+    assert all(note.startswith("The target carries ") for note in notes)
     for what in ("a replacement of its blocks", "a guidance function", "a wrapper around", "a sampling shift"):
         assert any(what in note for note in notes)
 

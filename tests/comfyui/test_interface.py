@@ -194,7 +194,7 @@ def test_the_strip_shows_the_sentence_of_a_refusal_until_a_run_is_made(page: dic
 def test_the_pocket_node_says_which_prompt_it_shows_instead_of_the_one_typed(page: dict[str, Any]) -> None:
     """Also when the page is loaded anew, and sets its nodes up twice."""
     [told] = page["shown"]
-    assert "shown is the nearest one of the pocket world: a big" in told
+    assert "the nearest prompt is shown: a big" in told
     assert page["reloaded"]["shown"] == page["reloaded"]["shownTwice"] == [told]
 
 

@@ -152,4 +152,4 @@ def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_s
     record = server.make(prompt).record()
     assert NEAREST_NOTE in record["notes"]
     assert nearest("two whales sing over the sea").text in json.dumps(record)
-    assert "shown is the nearest one of the pocket world" in (server.folder / "log").read_text(encoding="utf-8")
+    assert "the nearest prompt is shown" in (server.folder / "log").read_text(encoding="utf-8")

@@ -119,9 +119,9 @@ def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"start": {"images": None}}, "there is neither; wire one of them"),
-        ({"start": {"video": ["video", 0]}}, "there are both; wire one of them"),
-        ({SECOND: {"start_image": [SAMPLER, 0]}}, "there are two; give one of them"),
+        ({"start": {"images": None}}, "has no images and no video; wire one of them"),
+        ({"start": {"video": ["video", 0]}}, "has images and a video; wire one of them"),
+        ({SECOND: {"start_image": [SAMPLER, 0]}}, "the video has two starts; give "),
         (
             {
                 SECOND: {"blocks": 5},

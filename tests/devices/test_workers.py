@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from toy_workers import Toy
 
-from sdvg_core.devices.workers import spread
+from sdvg_core.devices.workers import DIED, spread
 from sdvg_core.errors import BadInput
 
 
@@ -36,7 +36,7 @@ def test_every_task_that_the_last_worker_leaves_is_named():
     """Catches: tasks that are left out of the answer, and a call that waits for them for ever."""
     done = list(spread(["say a", "die", "say b", "say c"], Toy, ["a"]))
     assert [task for task, _ in done] == ["say a", "die", "say b", "say c"]
-    assert [str(made) for _, made in done[1:]] == ["a worker died (killed, or out of memory)"] * 3
+    assert [str(made) for _, made in done[1:]] == [DIED] * 3
 
 
 def test_a_worker_that_cannot_load_its_models_ends_it_all_in_one_sentence():

@@ -164,7 +164,7 @@ def test_models_that_cannot_be_known_and_an_interval_with_0_are_said():
     route = a_route(gain=(0.1, -0.1, 0.3), models={"drafter": "a" * 64})
     assert route.notes({"drafter": None, "target": None}, 9) == (
         "Whether route.safetensors was learned with this drafter, target is not known.",
-        "route.safetensors is not recommended, for it may gain nothing: +0.10 [-0.10, +0.30] of reward_mean on "
+        "route.safetensors is not recommended, because it may gain nothing: +0.10 [-0.10, +0.30] of reward_mean on "
         "prompts it had not seen.",
     )
     assert a_route(models={"drafter": "a" * 64}).notes({"drafter": "a" * 64}, 9) == ()

@@ -266,7 +266,7 @@ def test_other_sizes_come_from_the_shapes(words, spiece, tmp_path):
 BIAS = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 WO = "encoder.block.1.layer.1.DenseReluDense.wo"
 SPOILED = {
-    "sample.safetensors is no UMT5; give models_t5": lambda w: {"blocks.0.self_attn.q.weight": torch.ones(2, 2)},
+    "sample.safetensors is no UMT5; give umt5_xxl": lambda w: {"blocks.0.self_attn.q.weight": torch.ones(2, 2)},
     "is a T5, with one position bias": lambda w: {
         n: t for n, t in w.items() if n == BIAS or "attention_bias" not in n
     },
@@ -308,7 +308,7 @@ def test_the_tokenizer_of_another_model_is_refused(tmp_path, words, rows):
 
 def test_a_missing_tokenizer_is_refused_with_where_to_get_it(tmp_path):
     save_file(own_weights(make_model()), tmp_path / "sample.safetensors")
-    with pytest.raises(BadInput, match="google/umt5-xxl from the Hugging Face Hub"):
+    with pytest.raises(BadInput, match="google/umt5-xxl from Hugging Face"):
         load_umt5(tmp_path / "sample.safetensors")
 
 
