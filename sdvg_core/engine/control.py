@@ -1,6 +1,6 @@
 """Control: clips of depth, scribbles, flow or kept regions that new blocks obey, each with a strength.
 
-A block sees the part of a control at its own frames alone. So drafting, commit and re-use go on as without one.
+A block sees a control only at its own frames, so drafting, commit and re-use work as without one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 MOST_STRENGTH = 10.0
 CHANNELS = 96
-"""Of a control's context: twice the 16 latent channels, and 64 of the mask."""
+"""Channels of a control's context: twice the 16 latent channels, and 64 of the mask."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Control:
-    """What a block is controlled by: `context`, as the control module takes it, `b 96 t h w`, and its strength.
+    """A block's control: `context`, as the control module takes it, `b 96 t h w`, and its strength.
 
-    Channels: the latents of what is kept, those of what is to be made, and for each pixel 8 x 8 of the mask.
+    Channels: the latents of what is kept, those of what is to be made, and 8 x 8 mask values per latent.
     """
 
     context: Tensor
@@ -35,7 +35,7 @@ class Control:
 class ControlClip(Control):
     """A control for a whole video, `b 96 t h w`. `start`: the latent frame of the history at which it begins.
 
-    Raises `BadInput` for a strength that is no number from 0 to 10.
+    Raises `BadInput` unless the strength is a number from 0 to 10.
     """
 
     start: int = 0

@@ -1,7 +1,7 @@
-"""The video's pixels: decoded from the committed latents, by the full VAE, whenever somebody needs them.
+"""The video's pixels: decoded from the committed latents, by the full VAE, when they are needed.
 
 With a judge (a fast decoder for drafts), the loop itself never calls the full VAE. A committed block is decoded
-when a model's context asks for a picture of it, or when somebody reads its frames. Latent frames are decoded in
+when a model's context asks for a picture of it, or when its frames are read. Latent frames are decoded in
 order and one by one, so the time of decoding changes no bit. A rejected draft never gets here.
 """
 
@@ -58,7 +58,7 @@ class DeliveredBlock:
         return whole[:, : self._most]
 
     def first_frame(self) -> DeliveredBlock:
-        """Return it without its pixel frames after the first."""
+        """Return it with only its first pixel frame."""
         return replace(self, _most=1)
 
 
@@ -71,7 +71,7 @@ def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LatentFrame:
-    """A committed latent frame `b c 1 h w`, and what will be decoded of it: its frames, and a copy of the last."""
+    """A committed latent frame `b c 1 h w`, and futures of its pixel frames and of a copy of the last one."""
 
     span: Span
     latents: Tensor
@@ -106,13 +106,13 @@ class Delivery:
             try:
                 frames, self._state = self._codec.decode(one.latents, self._state)
                 check_finite(frames, one.span, "decoded frames")
-                # Before either is given: whoever waits for one must not wait in vain if this fails.
+                # Copied before either future is set: if this fails, both must get the error.
                 picture = frames[:, -1:].clone()
                 one.frames.set_result(frames)
                 one.picture.set_result(picture)
                 return
             except BaseException as error:
-                # Later frames follow from this one, so none of them can be decoded any more.
+                # Later frames need the decoder's state after this one, so none of them can be decoded.
                 self._error = error
         one.frames.set_exception(self._error)
         one.picture.set_exception(self._error)

@@ -18,9 +18,9 @@ LEAST_DEVIATION = 1e-6
 
 
 def first_of_scene(history: History, condition: Condition) -> Tensor | None:
-    """Return the latents that the scene of the next block is measured from, if there are any: its first block's.
+    """Return the latents of the first block of the next block's scene, to measure drift from; None without one.
 
-    Not the clip's first: its first latent frame holds one pixel frame alone, so every later block is far from it.
+    The clip's first block does not count: its first latent frame holds only one pixel frame, so all others are far.
     """
     start = scene_of(history.blocks, condition).start
     return next((block.latents for block in history.blocks[start:] if block.span.start), None)
@@ -60,7 +60,7 @@ class ColourHold(WrappedGenerator):
         self.hold = hold
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block, as `inner` does, and pull it back. Steps to be continued stay as they are."""
+        """Generate the block with `inner`, and pull it back. Steps to hand over stay as they are."""
         made, first = self.inner.generate(call), first_of_scene(call.history, call.condition)
         if first is None or call.stop is not None:
             return made
@@ -71,6 +71,6 @@ class ColourHold(WrappedGenerator):
 
 
 def check_hold(hold: float) -> None:
-    """Raise `BadInput` unless it is a share."""
+    """Raise `BadInput` unless it is a number from 0 to 1."""
     if not isinstance(hold, int | float) or not 0 <= hold <= 1:
         raise BadInput(f"the colour hold is {hold!r:.60}; give 0 for none to 1")

@@ -28,7 +28,7 @@ class FramewiseAdapter(WrappedGenerator):
         super().__init__(inner)
         check_sub_blocks(inner.block_frames, inner.anchor_horizon, block_frames)
         self.block_frames, self.first_timesteps = block_frames, first_timesteps(inner, block_frames)
-        # A block and its sub-blocks: a committed draft keeps these, so that their keys and values stay known.
+        # A block and its sub-blocks: a committed draft keeps them, so their cached keys and values stay valid.
         self._newest: tuple[Block, ...] = ()
         self._known: tuple[tuple[Block, ...], ...] = ()
 
@@ -67,8 +67,8 @@ class FramewiseAdapter(WrappedGenerator):
 def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) -> None:
     """Raise `BadInput` unless a model with blocks of `own_frames` can make blocks of `block_frames` latent frames.
 
-    `anchor_horizon`: for how many latent frames its context may ask for pixels. Those of the sub-blocks of an
-    undecided block do not exist yet.
+    `anchor_horizon`: for how many latent frames its context may ask for pixels. The sub-blocks of an undecided
+    block have none yet.
     """
     if block_frames % own_frames:
         sizes = f"{own_frames} and {block_frames} latent frames"
@@ -86,7 +86,7 @@ def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
 
 
 def cut(span: Span, frames: int) -> tuple[Span, ...]:
-    """Return the sub-blocks of `frames` latent frames that a span consists of; what fills none comes first."""
+    """Return a span's sub-blocks of `frames` latent frames; frames that do not fill one come first."""
     odd, first = span.frames % frames, span.index * (span.frames // frames)
     lead = [Span(first, span.start, odd, span.take)] if odd else []
     starts = range(span.start + odd, span.stop, frames)

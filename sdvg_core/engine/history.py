@@ -72,7 +72,7 @@ class ScenePosition:
     """Where a block stands among prompts and cuts.
 
     `prompt`: the first latent frame under its prompt; 0 if no prompt came before. `cuts`: how many scenes ended
-    before it; `start`: the first block of its own, by its place in the history. `cut`: whether it begins the scene.
+    before it; `start`: the place in the history of its scene's first block. `cut`: whether it begins the scene.
     """
 
     prompt: int = 0

@@ -1,4 +1,4 @@
-"""Keys for what a run computes: a hash of everything the result follows from.
+"""Keys for what a run computes: a hash of everything the result depends on.
 
 Generating and scoring are pure functions. So equal keys mean equal bits, and a result may be used again wherever
 its key turns up: nothing is compared, and nothing is guessed.
@@ -37,12 +37,12 @@ class Identities:
 
     @property
     def judging(self) -> str:
-        """Of whatever decodes the frames that are scored."""
+        """The identity of the codec that decodes frames for scores."""
         return self.judge or self.codec
 
 
 class Keys:
-    """The keys of one run. It knows which of the run's tensors came from which call; others go by their content."""
+    """The keys of one run. It knows which of the run's tensors came from which call; others are hashed."""
 
     def __init__(self, identities: Identities, noise: KeyedNoise) -> None:
         self.identities = identities
@@ -60,10 +60,10 @@ class Keys:
             (b.span.start, b.span.frames, self.tensor(b.latents), self._condition(b.condition))
             for b in history.blocks
         ]
-        # To a model, a prompt that is given anew is another one, even if it says the same.
+        # A model treats a prompt that is given again as a new one, even if its text is the same.
         shown = [*(b.condition for b in history.blocks), condition]
         renewed = [before is not after for before, after in pairwise(shown)]
-        # A context may show pixels of the history, and these are the codec's.
+        # A context may use pixels of the history, which the codec decodes.
         parts = (model, self.identities.codec, committed)
         noise = (*self._noise, span.index, span.take)
         draft_steps = [self.tensor(clean) for clean in call.given]
@@ -89,7 +89,7 @@ class Keys:
         return _hash("last score", self.identities.scorer, self.identities.judging, list(committed), text)
 
     def pixels(self, latents: Sequence[Tensor]) -> str:
-        """Return the key of the last of some blocks' pixel frames, and of the decoder's state after them.
+        """Return the key of the last block's pixel frames, and of the decoder's state after them.
 
         `latents`: of all blocks from the start of the clip.
         """
@@ -115,7 +115,7 @@ class Keys:
 
 
 def hash_tensor(tensor: Tensor) -> str:
-    """Return a hash of a tensor's values, shape and dtype, wherever it lies."""
+    """Return a hash of a tensor's values, shape and dtype, the same on every device."""
     here = tensor.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{here.dtype} {tuple(here.shape)} ".encode())
     digest.update(here.view(-1).view(torch.uint8).numpy().data)

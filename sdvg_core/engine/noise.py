@@ -50,7 +50,7 @@ class KeyedNoise:
         return self.source.at(span) if self.source else Restyle()
 
     def control(self, span: Span) -> tuple[Control, ...]:
-        """Return what the block is controlled by; a control of strength 0 is none."""
+        """Return the block's controls, without those of strength 0."""
         return tuple(clip.at(span) for clip in self.controls if clip.strength)
 
     def shape(self, span: Span) -> tuple[int, ...]:

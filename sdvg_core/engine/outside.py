@@ -1,7 +1,7 @@
 """Parts that others write: what they must have, and checks on what they return.
 
-A part may have a text `key`, which differs wherever its results could. One without gets a new name in every run, so
-that nothing it made is used again.
+A part may have a text `key`, which must differ wherever its results could. A part without one gets a new name in
+every run, so its results are never re-used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .protocols import BlockCall
     from .types import Generated
 
-# Nothing here imports torch: the router takes its check from here.
+# Nothing here imports torch: the router imports this file, and the command line the router.
 MODEL = ("name", "block_frames", "latent_channels", "timesteps", "first_timesteps", "anchor_horizon", "generate")
 NEEDED = {
     "drafter": ("BlockGenerator", MODEL),
@@ -27,7 +27,7 @@ NEEDED = {
     "scorer": ("Scorer", ("score", "describe")),
     "router": ("Router", ("needs_scorer", "keep")),
 }
-"""By role: the protocol, and what it asks for."""
+"""By role: the protocol, and the attributes it asks for."""
 
 
 def check_part(role: str, part: Any) -> None:
@@ -60,7 +60,7 @@ def note_on(role: str, part: Any) -> str:
 
 
 class OutsidePart:
-    """A part from outside in its role. What it returns is checked; `BadInput` says what is wrong with it."""
+    """A part from outside in its role. Its results are checked; `BadInput` says what is wrong with them."""
 
     def __init__(self, role: str, inner: Any) -> None:
         check_part(role, inner)

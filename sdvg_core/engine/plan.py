@@ -1,7 +1,6 @@
 """Which blocks a run makes, who may make them, and whether its parts fit together; known before anything is loaded.
 
-People count the blocks of a run from 1, as the squares of its strip are numbered. A clip that the run continues
-does not count.
+Users count the blocks of a run from 1, like the squares of its strip. A clip that the run continues does not count.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class ModelSet:
 
 
 def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
-    """Return the models that the blocks at `spans` may ask for. Only what is certain beforehand rules one out."""
+    """Return the models that the blocks at `spans` may ask for; one that is still open may ask for all."""
     certain = [(span.index, decide_early(router, span.index, ())) for span in spans]
     open_ = any(decision is None for _, decision in certain)
     kept = any(decision and decision.accepted for _, decision in certain)
@@ -108,9 +107,9 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A run's blocks. `router`: with the user's directions. `clip`: the spans of what it continues.
+    """A run's blocks. `router`: with the user's directions. `clip`: the spans of the clip it continues.
 
-    `still`: how many latent frames show a start image; of its pixels, the video shows the first frame.
+    `still`: how many latent frames show a start image; the video shows only their first pixel frame.
     `strengths`: of the blocks, if they restyle a clip. `notes`: what a reader of the report must know.
     """
 
@@ -128,9 +127,9 @@ NOT_HANDED_OVER = "Where the clip stands in for all steps of a handover, the tar
 
 
 def without_target(router: RouterConfig) -> RouterConfig:
-    """Return the router for a run without a target, which forces the first block only where that was asked for.
+    """Return the router for a run without a target: the first block is forced only if the user asked for it.
 
-    A router that needs a target all the same is refused by `check_available`.
+    `check_available` refuses a router that still needs a target.
     """
     by_default = router.forced_blocks == RouterConfig().forced_blocks and router.policy != "first"
     return replace(router, forced_blocks=0) if by_default else router
@@ -154,10 +153,10 @@ def plan_blocks(
     `still`: how many of the clip's first frames show a start image. A picture becomes a whole block that shows it
     without motion: no model was trained to go on from fewer frames.
 
-    `block_frames`: latent frames per block of the models to be had, by role; the target's count, if it is needed.
-    `directions`, `takes`: as users write them. `strengths`: one for each block, if they restyle a clip. `scorer`:
-    whether there is one.
-    Raises `BadInput` if they are wrong, or if a model is missing that a block may ask for.
+    `block_frames`: latent frames per block of the available models, by role; the target's apply if it is needed.
+    `scorer`: whether one is available. `directions`, `takes`: as users write them. `strengths`: one for each block,
+    if they restyle a clip.
+    Raises `BadInput` if an argument is wrong, or if a model is missing that a block may ask for.
     """
 
     def plan(sizes: Mapping[str, int]) -> RunPlan:
@@ -237,7 +236,7 @@ def check_compatible(
 
 
 def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:
-    """Raise `BadInput` unless two models can leave out the steps that a plan's strengths say."""
+    """Raise `BadInput` unless two models can skip as many steps as a plan's strengths do."""
     check_strengths(plan.strengths, [drafter.timesteps, target.timesteps])
     if plan.spans[0].index == 0:
         check_strengths(plan.strengths[:1], [drafter.first_timesteps or drafter.timesteps, target.first_timesteps])
@@ -261,7 +260,7 @@ def check_steps_left(handover: int, steps: int) -> None:
 
 
 def most_handover(drafter: Sequence[float], target: Sequence[float]) -> int:
-    """Return half of the target's denoising steps; 0 where the drafter's timesteps are others."""
+    """Return half of the target's denoising steps; 0 if the drafter's timesteps differ."""
     return len(target) // 2 if tuple(drafter) == tuple(target) else 0
 
 

@@ -1,4 +1,4 @@
-"""The parts of a run, as protocols: noise, models, codec, scorer; and what a model is asked.
+"""The protocols of a run's parts (noise, models, codec, scorer), and the call that a model gets.
 
 Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
 """
@@ -27,12 +27,12 @@ class NoiseSource(Protocol):
         """Return what the block is made from besides noise."""
 
     def control(self, span: Span) -> tuple[Control, ...]:
-        """Return what the block is controlled by, in the order in which it is added."""
+        """Return the block's controls, in the order in which they are added."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockCall:
-    """What a model is asked for: the block at `span`, continuing `history`.
+    """A call to a model: it makes the block at `span`, continuing `history`.
 
     `given`: clean estimates of the first steps, from another model; denoising continues after them.
     `stop`: the step to stop before, so that another model can continue; None to make the whole block.
@@ -47,7 +47,7 @@ class BlockCall:
 
 
 class ModelShape(Protocol):
-    """What is known of a model before its weights are read."""
+    """What is known about a model before its weights are read."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class ModelShape(Protocol):
 
     @property
     def first_timesteps(self) -> tuple[float, ...]:
-        """The same for the clip's first block; empty if they are not one list for the whole block."""
+        """The same for the clip's first block; empty if its frames do not share one list."""
 
     @property
     def anchor_horizon(self) -> int:
@@ -82,7 +82,7 @@ class BlockGenerator(ModelShape, Protocol):
 
 
 class WrappedGenerator:
-    """A `BlockGenerator` in the shape of `inner`, but for `generate`, which a subclass has."""
+    """A `BlockGenerator` with the shape of `inner`; subclasses add `generate`."""
 
     def __init__(self, inner: BlockGenerator) -> None:
         self.inner, self.name = inner, inner.name
@@ -92,14 +92,14 @@ class WrappedGenerator:
 
 
 class Absent(WrappedGenerator):
-    """Stands for a model that no block asks for, in the shape of the one that is there."""
+    """Stands in for a model that no block asks for, with the shape of the other one."""
 
     def __init__(self, name: str, other: BlockGenerator) -> None:
         super().__init__(other)
         self.name, self.anchor_horizon = name, 0
 
     def generate(self, call: BlockCall) -> NoReturn:
-        """Raise `AssertionError`: `check_available` lets no run ask for it."""
+        """Raise `AssertionError`: `check_available` refuses every run that asks for it."""
         raise AssertionError(f"block {call.span.index} asked for the {self.name}, which is not there")
 
 
@@ -130,7 +130,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Router(Protocol):
-    """Decides who makes a block: a pure function of its arguments, asked again when a stopped run goes on."""
+    """Decides who makes a block: a pure function, called again when a stopped run is resumed."""
 
     @property
     def needs_scorer(self) -> bool:
@@ -139,13 +139,13 @@ class Router(Protocol):
     def keep(self, index: int, score: float | None) -> bool:
         """Return whether the draft of block `index` of the clip, from 0, is kept.
 
-        `score`: of its worst frame, in the scorer's units; None if drafts are not scored.
+        `score`: that of its worst frame, in the scorer's units; None if drafts are not scored.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
-    """The parts of a run, which never changes them.
+    """The parts of a run; they do not change during it.
 
     `codec`: makes the video's pixels, and those a context asks for. `judge`: decodes blocks for scores and preview;
     None if the codec does that too. `scorer`: None if no block will be scored.
@@ -159,7 +159,7 @@ class Engine:
 
     @property
     def judging(self) -> VideoCodec:
-        """What decodes blocks for scores and preview."""
+        """The codec that decodes blocks for scores and preview."""
         return self.judge or self.codec
 
     @property

@@ -1,4 +1,4 @@
-"""The record of each block: the decision, its evidence, and what it cost. Counters only, no rates."""
+"""The record of each block: the decision with its scores, and what the block cost. Counters only, no rates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BlockRecord:
     a draft that was not accepted was thrown away. `handover`: how many of the drafter's steps the target continued
     from. `decodes`: how often the block was decoded for its pixels.
     `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
-    `drift`: how far its colours are from those its scene began with (see there); None of those it is measured from.
+    `drift`: how far its colours are from those its scene began with (see `drift_of`); None for those blocks.
     """
 
     span: Span
@@ -69,7 +69,7 @@ class Stopwatch:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Charge the time inside to `name`."""
+        """Charge the time inside the `with` block to `name`."""
         began = self._clock()
         yield
         self.spent[name] = self.spent.get(name, 0.0) + self._clock() - began

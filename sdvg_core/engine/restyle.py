@@ -1,7 +1,7 @@
 """Restyling: a clip that new blocks are made from, as strongly as the user asks.
 
-Every block starts from the input's latents at the same place, with noise on them, in place of noise alone. A word
-leaves out steps of the schedule, whose estimates the input stands in for; a number lowers the noise of all steps.
+Every block starts from the input's latents at the same place, with noise added, not from noise alone. A word skips
+the first steps of the schedule: the input replaces their estimates. A number lowers the noise of all steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WORDS = {"strong": 1, "medium": 2, "light": 3}
-"""How many steps each leaves out: on four steps, 6, 17 and 37 % of the input are left under the noise."""
+"""How many steps each skips: on four steps, 6, 17 and 37 % of the input are left under the noise."""
 USUAL = "medium"
 LEAST_SHARE = 0.05
 
@@ -81,9 +81,9 @@ class InputClip:
 
 
 def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[float]]) -> None:
-    """Raise `BadInput` unless models with these timesteps can leave out the steps that the strengths say.
+    """Raise `BadInput` unless models with these timesteps can skip as many steps as the strengths do.
 
-    Where several do, they continue from the same noise level, so their schedules are equal up to there.
+    All models must continue from the same noise level, so their schedules must be equal up to there.
     """
     skip = max((strength.skip for strength in strengths), default=0)
     most = min(len(timesteps) for timesteps in schedules) - 1

@@ -1,8 +1,8 @@
-"""Using again what earlier runs made, wherever that is provably what this run would make.
+"""Re-use of what earlier runs made, wherever that is provably what this run would make.
 
-Before the first pass, the loop itself is run over the store alone: models that only recall, a codec without pixels.
-It decides as it always does, and ends at the first block that asks for something unknown. What it went through need
-not be made again. From there on the real models make what is unknown, and every result goes into the store.
+Before the first pass, a dry run: the same loop over the store alone, with models that only look results up and a
+codec without pixels. It decides as always, and ends at the first block with a cache miss. The blocks before that
+are not made again. From there on the real models make what is missing, and every result goes into the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .types import Block, Generated, Span
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reuse:
-    """A store, and what the parts of this run compute with. `pixels`: a store of decoded frames, or None."""
+    """A store, and the identities of the parts of this run. `pixels`: a store of decoded frames, or None."""
 
     store: Store
     identities: Identities
@@ -42,12 +42,12 @@ class ReuseSession:
         self.keys = Keys(reuse.identities, noise)
         self.noise, self._handover, self.pixels = noise, handover, reuse.pixels
         self.pixel_keys: list[str] = []
-        self.used: list[tuple[str, ...]] = []  # the keys of what each block of the run was made from
+        self.used: list[tuple[str, ...]] = []  # by block of the run, the keys of the results it was made from
 
     def replay(
         self, blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline, *, to_go_on: bool
     ) -> Iterator[ReplayedBlock]:
-        """Decode `blocks`, but for those whose pixels are kept. `to_go_on`: whether more blocks will be decoded."""
+        """Replay `blocks`, decoding those whose pixels are not kept. `to_go_on`: whether more follow."""
         if self.pixels is None:
             yield from replay(blocks, codec, start)
             return
@@ -103,7 +103,7 @@ class ReuseSession:
         found = []
         with suppress(CacheMiss):
             for emitted in loop(known, start):
-                # It will be decoded once more to be shown, and drafts that were not kept not even once.
+                # It will be decoded once, to be shown; dropped drafts are not decoded.
                 found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
                 self.used.append(self.store.take_used())
         return found
@@ -138,7 +138,7 @@ class CacheMiss(Exception):
 class _StoredBlocks(WrappedGenerator):
     """A model that looks into the store before it makes a block, and puts there what it made.
 
-    `recall_only`: it makes none, and needs no pixels of a history. `steps`: of how many the estimates are kept too.
+    `recall_only`: it never makes one, and needs no pixels. `steps`: how many steps' estimates are kept too.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class _StoredBlocks(WrappedGenerator):
             self.anchor_horizon = 0
 
     def generate(self, call: BlockCall) -> Generated:
-        """Return the block from the store, or make it. Raises `CacheMiss` where it may not."""
+        """Return the block from the store, or make it; with `recall_only`, raise `CacheMiss` instead."""
         span, stop = call.span, call.stop
         key = self._keys.block(self._identity, call)
         whole = self._found(key, span, self._steps + 1)
@@ -173,7 +173,7 @@ class _StoredBlocks(WrappedGenerator):
         return made
 
     def _found(self, key: str, span: Span, least: int) -> Result | None:
-        """Return a sound result of at least that many tensors."""
+        """Return a stored result of at least `least` tensors; None if there is none that is sound."""
         kept = self._store.get(key)
         if kept is None or len(kept) < least or not _fits(kept, self._noise.shape(span)):
             return None
@@ -183,8 +183,8 @@ class _StoredBlocks(WrappedGenerator):
 class _Recall:
     """A codec that only counts pixel frames, and a scorer that only returns what is in the store.
 
-    The state is the keys of what was decoded. Frames show nothing but the number of the call they came from, by
-    which `score` knows them again.
+    The state is the keys of what was decoded. A frame holds only the number of the `decode` call it came from, by
+    which `score` recognises it.
     """
 
     def __init__(self, real: VideoCodec, store: Store, keys: Keys) -> None:
@@ -195,15 +195,15 @@ class _Recall:
         self._shown: list[tuple[tuple[str, ...], str]] = []
 
     def decode(self, latents: Tensor, state: tuple[str, ...] | None = None) -> tuple[Tensor, tuple[str, ...]]:
-        """Return that many frames of one pixel."""
+        """Return as many frames as the real codec, each of one pixel."""
         before, key = state or (), self._keys.tensor(latents)
         frames = latents.shape[2] * self.temporal_stride - (0 if before else self.temporal_stride - 1)
         self._shown.append((before, key))
         return torch.full((1, frames, 1, 1, 1), float(len(self._shown) - 1)), (*before, key)
 
     def encode(self, frames: Tensor) -> Tensor:
-        """Raise `AssertionError`: models that only recall encode nothing."""
-        raise AssertionError("a rehearsal encodes nothing")
+        """Raise `AssertionError`: a dry run encodes nothing."""
+        raise AssertionError("a dry run encodes nothing")
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return the scores that an earlier run gave these frames: a draft's, or the last one's of a block."""
@@ -215,15 +215,15 @@ class _Recall:
         raise CacheMiss
 
     def describe(self) -> Mapping[str, Any]:
-        """Nothing is said of it: the report describes the real one."""
+        """Return nothing: the report describes the real scorer."""
         return {}
 
 
 def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
-    """Whether a result looks as it must; it may come from a file."""
+    """Whether a result has the right dtype and shape; it may come from a file."""
     return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether a tensor has no NaN and no infinity. Its sum tells, in a fiftieth of the time of a look at each."""
+    """Whether a tensor has no NaN and no infinity. A sum is 50 times faster than a check of each value."""
     return bool(torch.isfinite(tensor.sum()))

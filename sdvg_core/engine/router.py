@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .protocols import Router
 
-# Nothing here imports torch before it decides: the command line takes its words from here.
+# torch is imported only to decide: the command line imports this file for its words, and must start quickly.
 Aggregation = Literal["min", "mean", "quantile"]
 
 GONE = {"percentile": "a budget, which spends a share known beforehand, or random with a rate"}
@@ -64,7 +64,7 @@ BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_K
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether the draft is kept, and on what evidence.
+    """Whether the draft is kept, why, and by which scores.
 
     `score`: the aggregated score; `threshold`: what it was compared with; `reference`: the score of the last frame
     committed before, if the policy looks at it; `frame_scores`: one per pixel frame; `worst_frame`: the pixel frame
@@ -104,9 +104,9 @@ DIRECTED = {
 class Policy:
     """One way to decide who makes a block.
 
-    `early`: gives the decision on a block of the clip before any draft, by config and block; None if the draft's
-    score decides. `decide`: gives that decision, by config, block, score, and the score of the last frame committed
-    before (None unless it `compares`); without it nothing is scored. `settings`: what it reads of `RouterConfig`.
+    `early`: from config and block of the clip, the decision before any draft; None if the draft's score decides.
+    `decide`: from config, block, score, and the score of the last frame committed before (None unless it
+    `compares`), that decision; None if nothing is scored. `settings`: the fields of `RouterConfig` that it reads.
     """
 
     early: Callable[[RouterConfig, int], Decision | None]
@@ -161,15 +161,14 @@ class RouterConfig:
 
     `tau`: scorer units; `score >= tau` keeps the draft. For `relative`, the least difference between the draft's
     score and that of the last committed frame. `quantile`: 0 is the worst frame, 1 the best. `rate`: chance that
-    `random` keeps a draft. `script`: for
-    `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `forced_blocks`: how many of the clip's first blocks
-    the target makes, whatever the policy; `first` drafts all others. `bail_out`: after this many rejections in a
-    row, the target makes the rest; 0 never. `handover`: of a block that the target makes, the drafter makes this
-    many denoising steps, and the target continues from there; 0 leaves it the whole block. `whole_blocks`: how
-    many of the clip's first blocks are never handed over. `directions`: what the user decides, whatever the
-    policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
-    steps a restyled clip stands in for, by block of the clip; where those are as many as `handover` or more,
-    nothing is handed over. `part`: somebody else's router, which decides in the policy's place.
+    `random` keeps a draft. `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the clip.
+    `forced_blocks`: how many of the clip's first blocks the target makes under every policy; `first` drafts all
+    others. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
+    many denoising steps the drafter makes of a block of the target's, which then continues; 0 for none.
+    `whole_blocks`: how many of the clip's first blocks are never handed over. `directions`: the user's decisions,
+    under every policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
+    steps a restyled clip replaces, by block of the clip; if that is `handover` or more, nothing is handed over.
+    `part`: a router from outside, which decides in the policy's place.
     """
 
     policy: str = "reward"
@@ -234,7 +233,7 @@ class RouterConfig:
         return self.directions[index : index + 1] or ROUTER_DECIDES
 
     def handover_at(self, index: int) -> int:
-        """Return how many steps the drafter makes of block `index` of the clip, should the target make it."""
+        """Return how many steps the drafter makes of block `index` of the clip, if the target makes it."""
         begun = self.skipped[index] if index < len(self.skipped) else 0
         return 0 if index < self.whole_blocks or begun >= self.handover else self.handover
 
@@ -273,11 +272,11 @@ ROUTER_PRESETS: Mapping[str, RouterConfig] = {
 }
 """Routers by name: the paper's, and then from the fastest to the one closest to the target."""
 DEFAULT_PRESET = "balanced"
-"""Of new commands and new nodes; `RouterConfig()` is the paper's."""
+"""For new commands and new nodes; `RouterConfig()` is the paper's."""
 
 
 def router_preset(name: str) -> RouterConfig:
-    """Return a router by name. Raises `BadInput` if there is none of that name."""
+    """Return a router by name. Raises `BadInput` for an unknown name."""
     _one_of("router preset", name, tuple(ROUTER_PRESETS))
     return ROUTER_PRESETS[name]
 
@@ -313,7 +312,7 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
     in_a_row = 0
     for decision in past if config.bail_out else ():
         if decision.reason in BY_DIRECTION:
-            continue  # the user's word, which says nothing of the drafts
+            continue  # the user decided, which says nothing about the drafts
         in_a_row = in_a_row + 1 if decision.reason in REJECTED else 0
         if in_a_row == config.bail_out:
             return True

@@ -133,11 +133,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunEvent:
-    """A block of a video, made now or earlier, or once all are decided more of the video's pixels.
+    """A block of a video, made now or earlier; once all are decided, more of the video's pixels.
 
     `timeline`: ends with the newest block. `delivered`: blocks of the video, in order, whose pixels are due now.
-    `record`, `preview`: of the block, with its pixel frames `b f c h w` as they were judged; a block of the given
-    clip has no record. `left`: once all blocks are decided, how many are still to be decoded for the video.
+    `record`: of the block, None for those of the given clip. `preview`: its pixel frames `b f c h w` as they were
+    judged. `left`: once all blocks are decided, how many are still to be decoded for the video.
     """
 
     timeline: Timeline
@@ -209,7 +209,7 @@ def make_run(
 
 
 def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, Reuse | None]:
-    """Return the engine with models that hold their colours, and what tells their blocks from others."""
+    """Return the engine with models that hold their colours, and re-use under other identities."""
     check_hold(hold)
 
     def holding(model: BlockGenerator) -> BlockGenerator:

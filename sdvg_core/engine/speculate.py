@@ -37,9 +37,9 @@ class Candidate:
 class EmittedBlock:
     """A block of the video, how it was made, and the timeline that ends with it.
 
-    `preview`: its pixel frames `b f c h w` as they were judged. `delivered`: those of the video, which a judge's
-    decoder leaves to be decoded later. `draft`: what the drafter made of it, kept or not, perhaps only its first
-    steps; None if nothing was drafted.
+    `preview`: its pixel frames `b f c h w` as they were judged. `delivered`: those of the video, decoded
+    later if there is a judge. `draft`: the drafter's version, kept or not, perhaps only its first steps; None if
+    nothing was drafted.
     """
 
     block: Block
@@ -89,7 +89,7 @@ def speculate(
         draft = remake = winner = None
         decision, handover = decide_early(router, span.index, past), router.handover_at(span.index)
 
-        # 1. Draft. Of a block that is certain to be the target's, the drafter makes only the steps it hands over.
+        # 1. Draft. If the target is certain to make the block, the drafter makes only the steps it hands over.
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
             with watch.part("draft"):

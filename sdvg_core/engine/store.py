@@ -22,7 +22,7 @@ class _Entry:
 
 
 class Store:
-    """Keeps results on the CPU. Beyond `limit` bytes the oldest run's go first, and nothing of the newest run.
+    """Keeps results on the CPU. Beyond `limit` bytes the oldest run's are dropped first, the newest run's never.
 
     `forgotten`: how many results of earlier runs the newest one has pushed out; `refused`: how many of its own did
     not fit. Losing a result costs time and nothing else.
@@ -35,10 +35,10 @@ class Store:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._used: dict[str, None] = {}
         self._run = 0
-        self._lock = threading.Lock()  # a host's page asks what is kept from a second thread
+        self._lock = threading.Lock()  # a host's page asks from a second thread what is kept
 
     def begin_run(self, limit: float | None = None) -> None:
-        """Begin a run, perhaps with another limit. What is put in or taken out from here on is the newest run's."""
+        """Begin a run, perhaps with another limit. What is put in or taken out from now on counts as its own."""
         with self._lock:
             self.limit = self.limit if limit is None else limit
             self._run += 1
@@ -72,7 +72,7 @@ class Store:
             self.bytes += size
 
     def has(self, keys: Iterable[str]) -> bool:
-        """Whether all these results are here. Looking is no use of them."""
+        """Whether all these results are here. Asking does not count as use."""
         with self._lock:
             return all(key in self._entries for key in keys)
 
@@ -83,7 +83,7 @@ class Store:
             return used
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Keep these results no longer."""
+        """Drop these results."""
         with self._lock:
             for key in self._entries.keys() & set(keys):
                 self._drop(key)
@@ -111,7 +111,7 @@ class Store:
 
 
 class PixelStore:
-    """Keeps decoded blocks, and decoder states in the room they leave, on the CPU; the oldest go first.
+    """Keeps decoded blocks on the CPU, and decoder states in what memory they leave; the oldest go first.
 
     Frames that 16 bits hold exactly take half the memory.
     """
@@ -132,7 +132,7 @@ class PixelStore:
             self._states[key] = _moved(state, torch.device("cpu")), frames.device
 
     def shrink(self, limit: float, room: int = 0) -> None:
-        """Set the limit, and drop what is over it; of the states as many as leave `room` bytes."""
+        """Set the limit and drop what exceeds it; drop states until `room` bytes are free too."""
         self.limit = limit
         while self._frames and _bytes(self._frames.values()) > limit:
             self._frames.popitem(last=False)
@@ -141,7 +141,7 @@ class PixelStore:
             self._states.popitem(last=False)
 
     def first_to_decode(self, keys: Sequence[str], *, to_go_on: bool) -> int:
-        """Return which of some blocks is the first that must be decoded, from 0; their count if none must.
+        """Return the place, from 0, of the first block that must be decoded; their count if none must.
 
         `to_go_on`: whether the block after them will be decoded, which needs the decoder's state at their end.
         """

@@ -19,7 +19,7 @@ class Timeline:
     """A history with the decoder's state at its end: everything the next block depends on.
 
     `decode_state`: of the codec that decodes blocks for scores and preview. `shown`: the last pixel frame from that
-    codec, `b 1 c h w`; None if there is none. `delivery`: makes the video's pixels, if another codec does that.
+    codec, `b 1 c h w`; None before any block. `delivery`: makes the video's pixels, if another codec does that.
     """
 
     history: History = field(default_factory=History)
@@ -44,9 +44,9 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedBlock:
-    """A block that existed already: `preview` as `EmittedBlock` has it, and the timeline that ends with it.
+    """An existing block: `preview` as in `EmittedBlock`, and the timeline that ends with it.
 
-    `decoded`: whether it was decoded for that, or its pixels were kept.
+    `decoded`: whether it was decoded for this; if not, its pixels had been kept.
     """
 
     timeline: Timeline
@@ -88,9 +88,9 @@ def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool)
 
 
 class OwnDrafts:
-    """The drafter's history of its own drafts, made only as far as the next draft needs it.
+    """The drafter's history of its own drafts, which are made when the next draft needs them.
 
-    It depends on no decision. `generate`: with the drafter. `pixels`: whether its context asks for decoded ones.
+    It depends on no decision. `generate`: calls the drafter. `pixels`: whether its context asks for pixels.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class OwnDrafts:
         self._newest: tuple[Span, Tensor] | None = None
 
     def draft(self, span: Span, stop: int | None = None) -> Generated:
-        """Generate the draft at `span`, and first every earlier draft that was skipped or left unfinished.
+        """Generate the draft at `span`, after every earlier draft that was skipped or left unfinished.
 
-        The work on those counts as work on this one. `stop`: the step to stop before.
+        Their work counts as this one's. `stop`: the step to stop before.
         """
         caught_up = Work()
         for earlier in self._spans:

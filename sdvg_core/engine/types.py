@@ -20,7 +20,7 @@ MOST_BLOCKS = 100_000
 DrafterContext = Literal["committed", "own"]
 """Which blocks the drafter continues: those of the video, or its own drafts."""
 Picture: TypeAlias = "Tensor | Callable[[], Tensor]"
-"""A pixel frame, `b 1 c h w` in [0, 1], or how to get it once it is decoded."""
+"""A pixel frame, `b 1 c h w` in [0, 1], or a function that returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Condition:
     `embedding`: `(1, text_tokens, text_channels)`, zero after the prompt's end; all tokens are attended.
     `text`: the prompt as the user wrote it.
     `gate_text`: the prompt the scorer reads; ImageReward sees only its first 35 tokens.
-    `cut`: whether the first block under it, unless it is the clip's first, begins a new scene.
+    `cut`: whether its first block begins a new scene, unless that is the clip's first.
     """
 
     embedding: Tensor
@@ -104,8 +104,8 @@ def plan_spans(
 ) -> tuple[Span, ...]:
     """Return the spans of `blocks` new blocks after `start` existing latent frames.
 
-    `takes`: the take of each block that is not to have its first, by the block's place among the new ones, from 0.
-    `still`: how many of the existing frames show a start image, and are before block 0.
+    `takes`: the take of each block that has another than take 1, by its place among the new blocks, from 0.
+    `still`: how many of the existing frames show a start image; they come before block 0.
 
     Blocks are numbered from the start of the clip. So a clip made in two runs has the same numbers, and with them
     the same noise, as one made in a single run.
@@ -122,9 +122,9 @@ def check_blocks(blocks: int) -> None:
 
 
 def spans_of_clip(frames: int, block_frames: int, still: int = 0) -> tuple[Span, ...]:
-    """Return the spans of an existing clip. Frames that fill no block come first.
+    """Return the spans of an existing clip. Frames that do not fill a block come first.
 
-    `still`: how many of its first frames show a start image, which is no block.
+    `still`: how many of its first frames show a start image; they belong to no block.
     """
     odd = still + (frames - still) % block_frames
     lead = (Span(0, 0, odd),) if odd else ()
@@ -133,7 +133,7 @@ def spans_of_clip(frames: int, block_frames: int, still: int = 0) -> tuple[Span,
 
 
 def check_finite(values: Tensor, span: Span, what: str) -> None:
-    """Raise `BadInput` if a block's values hold a NaN or an infinity. People count blocks from 1."""
+    """Raise `BadInput` if a block's values hold a NaN or an infinity. Its message counts blocks from 1."""
     if not bool(values.isfinite().all()):
         found = f"block {span.index + 1} has NaN or infinity in its {what}"
         raise BadInput(f"{found}; check that model's file, or try bfloat16 or float32")
