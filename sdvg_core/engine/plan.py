@@ -76,7 +76,7 @@ class ModelSet:
 
 
 def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
-    """Return the models that the blocks at `spans` may ask for; one that is still open may ask for all."""
+    """Return the models that the blocks at `spans` may ask for; an undecided block may ask for all."""
     certain = [(span.index, decide_early(router, span.index, ())) for span in spans]
     open_ = any(decision is None for _, decision in certain)
     kept = any(decision and decision.accepted for _, decision in certain)

@@ -1,4 +1,4 @@
-"""Many videos of one call: what they share, which are there already, and every check that needs no weights."""
+"""Many videos of one call: what they share, which exist already, and every check that needs no weights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Video:
     """One of the videos to make: what it should be, its folder, its prompts, and its identity.
 
     `notes`: on its route, for its report. `unfinished`: whether a stopped run left blocks of it. `exists`: whether
-    it is already finished. `short`: whether it is, but with fewer blocks, because it was stopped as asked.
+    it is already finished. `short`: whether it is finished with fewer blocks, because it was stopped as asked.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Video:
 
     @property
     def begun(self) -> bool:
-        """Whether there is anything of it."""
+        """Whether any of it exists."""
         return self.exists or self.short or self.unfinished
 
 
@@ -78,13 +78,13 @@ class Batch:
     """The videos of one call: a prompt each, and what they share. It holds values only, so processes can send it.
 
     `output`: the folder to write into, if nothing there would be replaced, or if this very request left it
-    unfinished; otherwise the next free one of `output-2`, `output-3` ... With `resume`, that one alone, its
-    finished videos taken as they are; with `overwrite` too, whatever is in it. `last`: the file that the caller
-    adds, by its path from the folder, without which nothing is finished.
+    unfinished; otherwise the next free one of `output-2`, `output-3` ... With `resume`, only `output`, and its
+    finished videos are kept; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
+    the caller adds, by its path from the folder; without it nothing counts as finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
-    whether report and table have hashes in place of prompts. `seeds`: each makes a video of each prompt; without
-    any, the request's does. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
-    folder, as several always do. `command`: the words of the command line, for whoever finds it unfinished.
+    whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
+    the request's seed. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
+    folder, as several always do. `command`: the words of the command line, to show how to finish the video.
     """
 
     files: ModelFiles
@@ -106,11 +106,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchPlan:
-    """Videos that can be made, as far as the models' headers tell. `batch`: with only the files that are needed.
+    """Videos that can be made, by the models' headers. `batch`: with only the files that are needed.
 
     `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
-    `resolved`: what the request of `batch` comes to, which is that of the video that asks for most of them.
-    `embeddings`: of prompts that were read already, to choose their routes.
+    `resolved`: the request of `batch`, which is that of the video that needs the most models.
+    `embeddings`: of prompts that were encoded already, to choose their routes.
     """
 
     folder: Path
@@ -137,7 +137,7 @@ class BatchPlan:
 def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     """Check everything that needs no weights, and hold the folder that the videos go into until they are made.
 
-    What a user should know is said on standard error. Raises `BadInput` for any unusable input.
+    Notes for the user go to standard error. Raises `BadInput` for any unusable input.
     """
     request, prompts = batch.request, batch.prompts
     if batch.gate_prompt is not None:
@@ -187,7 +187,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
 
 @contextmanager
 def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, tuple[Video, ...], list[str]]]:
-    """Hold the folder in which something of the videos is left, or else the first that has room for them.
+    """Hold the folder that has some of these videos already, or else the first that can take them.
 
     Yields it with its videos, and with lines that say why.
     """
@@ -243,7 +243,7 @@ def _taken(folder: Path, *more: str) -> str | None:
 
 def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
     identities = identify_parts(planned.batch.files, planned.batch.load, planned.headers.models)
-    # Of many videos, an earlier call that was stopped has not begun the last ones.
+    # An earlier call that was stopped has no folders for the last of its videos.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
         check_reusable(folder, identities, planned.needed)
@@ -262,14 +262,14 @@ def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:
 
 
 def folder_in(reuse: Path, video: Video, *, numbered: bool) -> Path:
-    """Return the folder of the earlier video to re-use: of many, the one with the same number."""
+    """Return the folder of the earlier video to re-use: if there are many, the one with the same number."""
     return reuse / video.folder.name if numbered else reuse
 
 
 def look_up(video: Video, last: str | None) -> Video:
     """Find what exists of a video. Raises `BadInput` if something else is in its place.
 
-    `last`: a file without which nothing is finished.
+    `last`: a file without which nothing counts as finished.
     """
     folder, unfinished = video.folder, _left_of(video)
     for old in folder.glob(OLD_UNFINISHED):
@@ -286,7 +286,7 @@ def look_up(video: Video, last: str | None) -> Video:
     if taken is None:
         return replace(video, unfinished=unfinished)
     ours = _request_of(folder / LATENTS) == digest_of(video.identity)
-    # A run that was killed as it moved its files has put those of an earlier one aside.
+    # A run that was killed while moving its files had put an earlier run's aside.
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
     finished = ours and not unfinished
@@ -296,13 +296,13 @@ def look_up(video: Video, last: str | None) -> Video:
 
 
 def _left_of(video: Video) -> bool:
-    """Whether a stopped run of this very request left blocks. Raises `BadInput` if what lies there is not ours."""
+    """Whether a stopped run of this very request left blocks. Raises `BadInput` if the files there are not ours."""
     check_unfinished(video.folder)
     return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder)["request"] == video.identity
 
 
 def _command(left: Mapping[str, Any]) -> str:
-    """Return a line with the command that goes on with a run. Its words are quoted: the file may be anyone's."""
+    """Return a line with the command that finishes a run. Its words are quoted: the file may be anyone's."""
     words = left.get("command")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         return ""
@@ -311,7 +311,7 @@ def _command(left: Mapping[str, Any]) -> str:
 
 
 def _request_of(latents: Path) -> object:
-    """Return the hash of the request that a video was made by; None if that cannot be read."""
+    """Return the hash of the request for which a video was made; None if that cannot be read."""
     try:
         return load_latents(latents).metadata.get("request")
     except (BadInput, OSError):

@@ -1,7 +1,7 @@
 """The blocks of a video, one file each: what the models returned for it, by key, for any later run to take.
 
 They hold latents and scores, and no prompt: the keys are hashes. A hash inside each file tells whether it is as it
-was written, because a block that changed on the disk would be used without a word.
+was written: a block that changed on the disk would be used unnoticed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BlockFiles:
     """
 
     def __init__(self, folder: Path, identities: Identities) -> None:
-        """`identities`: of the models by their files, for whoever wants to re-use the blocks."""
+        """`identities`: of the models by their files, which each block names for later re-use."""
         self._folder = folder
         self._made_by = _made_by(identities)
         self._there: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
@@ -60,7 +60,7 @@ class BlockFiles:
                 store.put(key, result)
 
     def add(self, number: int, record: BlockRecord, results: Mapping[str, Result]) -> BlockRecord:
-        """Write a block, whole or not at all; return its record, of when it was made if it is there already."""
+        """Write a block, whole or not at all; return its record, the older one if it exists already."""
         name = f"{number:06d}.safetensors"
         before, there = self._there.pop(name, (record, {}))
         if results and results.keys() <= there.keys():
@@ -73,7 +73,7 @@ class BlockFiles:
 
 
 def block_files(folder: Path) -> list[Path]:
-    """Return the files of blocks in `folder`: of a finished video, also an earlier version's, or a stopped one."""
+    """Return the files of blocks in `folder`: of a finished video (an earlier version's too) or a stopped one."""
     old = [folder / OLD_BLOCKS] if (folder / OLD_BLOCKS).is_file() else []
     return [*old, *sorted((folder / BLOCKS).glob("*.safetensors")), *unfinished_blocks(folder)]
 
@@ -94,7 +94,7 @@ def _made_by(identities: Identities) -> dict[str, str]:
 
 
 def _hashes(path: Path) -> dict[str, str]:
-    """Return the values in a file's metadata that are text; none if it is damaged."""
+    """Return the text values in a file's metadata; empty if it is damaged."""
     try:
         return {name: value for name, value in read_metadata(open_weights(path)).items() if isinstance(value, str)}
     except BadInput:
@@ -108,8 +108,8 @@ def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
     digest = metadata.get(DIGEST)
     if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
         raise BadInput(f"{path.name} changed since it was written; make that video again")
-    # Nobody asks for what is no result of ours, and `engine.reuse` checks every shape. Copies, because the file may
-    # be moved or replaced by this very run.
+    # Foreign tensors are harmless: no key asks for them, and `engine.reuse` checks every shape. Copies, because
+    # this very run may move or replace the file.
     some = [key for key in file if (shape := file.info[key].shape) and shape[0]]
     return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in some}
 
@@ -129,5 +129,5 @@ def write_block(path: Path, results: Mapping[str, Result], metadata: Mapping[str
 
 
 def _sealed(content: bytes) -> bytes:
-    """Return a file's content with the hash of itself, taken without it."""
+    """Return a file's content with its digest, a hash of the content as it was unsealed."""
     return content.replace(UNSEALED.encode(), hashlib.sha256(content).hexdigest().encode(), 1)

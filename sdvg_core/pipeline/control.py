@@ -1,7 +1,7 @@
-"""A control as pixels: what a control module takes of it, and the regions that come back unchanged.
+"""A control as pixels: the input of a control module, and the regions that come back unchanged.
 
-The mask of latent frame 0 is that of pixel frame 0, of latent frame i that of pixel frame 4i - 1, however long the
-clip. White is made, black is kept.
+Latent frame 0 has the mask of pixel frame 0, latent frame i that of pixel frame 4i - 1, for clips of any length.
+White is made, black is kept.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class ControlFootage:
         return replace(self, lead=lead, new=new), f"Control {self.footage.note}{edge}"
 
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
-        """Return what the models take of it, for so many latent frames from the beginning of the history."""
+        """Return it as the models take it, for `latent_frames` from the beginning of the history."""
         frames = 1 + codec.temporal_stride * (latent_frames - 1)
-        # Before the video's first frame, that frame.
+        # Before the video's first frame, that frame is repeated.
         pixels, mask = self.footage.fill(frames, first=-self.lead) - GREY, self._made(frames, -self.lead)
-        # Each stream is encoded as a clip of its own: their encoder's memories are two.
+        # Each stream is encoded as a clip of its own: the encoder keeps a memory along a clip.
         streams = [codec.encode(GREY + pixels * part).cpu().float() for part in (1 - mask, mask)]
         stride, rows, columns = codec.spatial_stride, *mask.shape[3:]
         chosen = mask[0, [0, *range(codec.temporal_stride - 1, frames, codec.temporal_stride)], 0]

@@ -31,9 +31,9 @@ from .options import LoadOptions, ModelOptions
 class WanHeader:
     """What is known of a transformer before a weight is read, and how it will be run: the engine's `ModelShape`.
 
-    `weights`: what no other weights have. `notes`: what a user should know of its file. `control_blocks`: of its
-    control module, 0 in a run without a control. Of a file: what was `found` in it by the `choice` of its state
-    dicts, its LoRAs, its control module. A host, which loads by itself, leaves these out.
+    `weights`: identifies the weights. `notes`: what a user should know of its file. `control_blocks`: of its
+    control module, 0 in a run without a control. Of a file: what was `found` in it with this `choice` of state
+    dict, its LoRAs, its control module. A host, which loads by itself, leaves these out.
     """
 
     config: WanConfig
@@ -77,7 +77,7 @@ class WanHeader:
 class Headers:
     """What is known of a run's models before a weight is read, on the command line or in a host.
 
-    `models`: by role, of those there are, the target first. `judge`: None if the VAE decodes drafts too.
+    `models`: the available ones by role, the target first. `judge`: None if the VAE decodes drafts too.
     """
 
     models: Mapping[str, WanHeader]
@@ -111,7 +111,7 @@ class Headers:
         return replace(self, models=models, judge=judge, scorer=scorer)
 
     def shape(self, role: str) -> WanHeader:
-        """Return what the engine needs to know of a model; one that is not there is like the other."""
+        """Return what the engine needs to know of a model; the other model's shape if it is missing."""
         return replace(self.models.get(role, next(iter(self.models.values()))), name=role)
 
 

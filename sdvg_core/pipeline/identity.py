@@ -27,10 +27,10 @@ LATER, UNSET = (
     ("colour hold", "relative", "flush", "keep first frame", "context memory", "router part"),
     ("None", "0.0"),
 )
-"""Settings that came later: they say nothing until they are chosen, so an earlier video is still the same."""
+"""Settings added later: they are left out until they are chosen, so earlier videos keep their identity."""
 
-# A larger file would take seconds. Of it so many pieces are hashed, evenly spread; different training changes every
-# one of them. What else changes a transformer or a scorer is seen once it is loaded (`checkpoints.weights`).
+# A larger file would take seconds, so only evenly spread pieces of it are hashed: other training changes every one
+# of them. Other changes to a transformer or a scorer are found once it is loaded (`checkpoints.weights`).
 WHOLE, AT_ONCE = 1 << 29, 1 << 22
 PIECES, PIECE_BYTES = 64, 1 << 16
 
@@ -51,7 +51,7 @@ def identify(
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
     if request.control:
         begin |= {name: getattr(request, name) for name in ("control", "control_mask")}
-    else:  # then they say nothing, as LATER
+    else:  # then these are left out, like LATER
         asked = {name: value for name, value in asked.items() if not name.startswith("control")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
@@ -163,7 +163,7 @@ def _of_file(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _of_contents(path: Path, size: int, *written: int) -> str:
-    """Return the hash of a file as it was `written`, taken once."""
+    """Return the hash of a file; it is taken again only if the file was `written` since."""
     piece, step = (AT_ONCE, AT_ONCE) if size <= WHOLE else (PIECE_BYTES, size // PIECES)
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:

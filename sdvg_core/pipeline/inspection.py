@@ -59,8 +59,8 @@ class Inspection:
     """What was found in one file.
 
     `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
-    number of tensors. `dictionary`: the one of `dictionaries` that was looked at, and that is taken unless another
-    is asked for. `model`, `licence`: of the known model with this file name, empty if there is none. `config`,
+    number of tensors. `dictionary`: the one of `dictionaries` that was inspected, and that is taken by default.
+    `model`, `licence`: of the known model with this file name, empty if it is unknown. `config`,
     `preset`: None unless it would load. `reason`: why it would not load. `notes`: what else a reader must know.
     `values`: whether they were read, and what was found.
     """
@@ -238,7 +238,7 @@ def _inspect_reward(file: WeightFile) -> dict[str, Any]:
     return {"unused": tuple(name for name in file if name not in used)}
 
 
-# For each other part, the check its loader makes before it reads a weight, and what more can be said of it.
+# For each other part, the check its loader makes before it reads a weight, and what else it finds out.
 OTHER_PARTS: Mapping[str, Callable[[WeightFile], dict[str, Any]]] = {
     VAE: _inspect_vae,
     TAEHV: _inspect_taehv,

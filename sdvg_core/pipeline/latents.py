@@ -59,7 +59,7 @@ def load_latents(path: Path) -> LatentsFile:
 
 
 def still_in(values: Mapping[str, Any]) -> int:
-    """Return how many of a clip's first latent frames show a start image, by what was saved with it."""
+    """Return how many of a clip's first latent frames show a start image, by the metadata saved with it."""
     still = values.get(STILL, 0)
     if not isinstance(still, int) or still < 0:
         raise BadInput(f"{STILL} is {still!r:.40}, no count of latent frames; make the clip again")

@@ -1,4 +1,4 @@
-"""How many first blocks the target makes of each of many videos: by its prompt, by a budget, or as was learned.
+"""How many first blocks the target makes in each of many videos: stated by its prompt, by a budget, or learned.
 
 A learned route gives more blocks to the prompts that gain more from the target. What a prompt gains is predicted by
 a ridge regression on its text embedding, which `study --learn` fits; docs/study.md has the formulas.
@@ -37,9 +37,9 @@ class GainModel:
 
     `mean`, `deviation`, `weights`: `(c,)`, of the prompts' mean embeddings. `bias`: the mean gain, target-only less
     anchor-only, in units of `metric`. `shape`: `(blocks,)`, the share of a gain that the first m blocks bring, from
-    0 for one block. `prices`: `(k, 2)`, further blocks on the mean, and at what price of each prompts take as many.
-    `measured`: own gains of the prompts of the study, by `prompt_hash`. `models`: fingerprints of their files, by
-    role. `gain`: over as many first blocks for all, on prompts it had not seen; with the ends of its 95 % interval.
+    0 for one block. `prices`: `(k, 2)`, further blocks on average, and the price of each at which prompts take that
+    many. `measured`: gains of the study's prompts, by `prompt_hash`. `models`: fingerprints of files, by role.
+    `gain`: over the same number of blocks for all, on unseen prompts; with the ends of its 95 % interval.
     """
 
     name: str
@@ -67,16 +67,16 @@ class GainModel:
     def blocks_for(self, gain: float, price: float, blocks: int) -> int:
         """Return the smallest m with the largest G' s(m) - p (m - 1), for a video of `blocks` blocks.
 
-        For another length than the study's, m counts as the same share of the video.
+        If the video's length is not the study's, m counts as the same share of the video.
         """
         further = np.linspace(0, len(self.shape) - 1, blocks)
         brings = np.interp(further, np.arange(len(self.shape)), self.shape)
-        return 1 + int((gain * brings - price * further).argmax())  # of equal ones the first
+        return 1 + int((gain * brings - price * further).argmax())  # the first of equal ones
 
     def choose(self, gains: Sequence[float], mean: float, blocks: int, *, together: bool) -> list[int]:
-        """Return how many first blocks each prompt gets, `mean` on the mean.
+        """Return how many first blocks each prompt gets, `mean` on average.
 
-        `together`: over these prompts, never more; else over prompts such as the study's, and each stands alone.
+        `together`: at most that over these prompts; else over prompts like the study's, each prompt by itself.
         """
         if together:
             price = self.price_for(gains, mean, blocks)
@@ -86,7 +86,7 @@ class GainModel:
         return [self.blocks_for(gain, price, blocks) for gain in gains]
 
     def price_for(self, gains: Sequence[float], mean: float, blocks: int) -> float:
-        """Return the lowest price at which the prompts take at most `mean` blocks on the mean."""
+        """Return the lowest price at which the prompts take at most `mean` blocks on average."""
 
         def within(price: float) -> bool:
             return sum(self.blocks_for(gain, price, blocks) for gain in gains) <= mean * len(gains)
@@ -132,7 +132,7 @@ def pooled(embedding: Tensor) -> Array:
 
 
 def open_learned(path: Path) -> GainModel:
-    """Read what `study --learn` wrote, or anybody else: raises `BadInput` unless every value is sound."""
+    """Read a learned route, which anybody may have written: raises `BadInput` unless every value is sound."""
     if path.suffix not in SAFETENSORS:
         raise BadInput(f"{path.name} is no learned route; {ADVICE}, which ends in {SAFETENSORS[0]}")
     file = open_weights(path)
@@ -175,8 +175,8 @@ def route_prompts(
 ) -> list[tuple[VideoRequest, str]]:
     """Return the request of each prompt's video, and a note on its route, perhaps empty.
 
-    A budget is spent over all of them: those that state their first blocks take them, the others share the rest.
-    `stated`: by prompt, how many; 0 for none. `resolved`: what the request of all comes to. `gains`: of the prompts
+    All share one budget: prompts that state their first blocks get them, the others share the rest.
+    `stated`: by prompt, how many; 0 for none. `resolved`: the request of all, resolved. `gains`: of the prompts
     that state none, if the route is learned. Raises `BadInput` for more first blocks than a video has.
     """
     request = resolved.request

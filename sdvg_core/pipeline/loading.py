@@ -1,4 +1,4 @@
-"""From files that were checked to the parts of a run."""
+"""Load the parts of a run from files that were checked."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ EVERYTHING = ModelSet()
 ROUNDED = "fp8_e4m3fn, as asked"
 """The quantisation of a target whose weights are rounded while they are read."""
 SHARE_TO_PLAN = 0.94
-"""Of the memory that is free: on an H100, videos took up to 5.5 % more than planned."""
+"""The share of free memory to plan with: on an H100, videos took up to 5.5 % more than planned."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
-    """The models of a run in memory, or in place of one what stands in for it.
+    """The models of a run in memory; the caller's own may replace some.
 
-    `judge`: what decodes drafts, None for the codec. `parts`: what the report says of them. `device`: of the
-    transformers; `side`: of text encoder, VAE and scorer. `by_files`: what the results depend on, as far as the
-    files tell. `plan`: of the memory, if there was one.
+    `judge`: decodes drafts; None if the codec does. `parts`: what the report says of them. `device`: of the
+    transformers; `side`: of text encoder, VAE and scorer. `by_files`: what the results depend on, by the files
+    alone. `plan`: of the memory, if it was planned.
     """
 
     drafter: Wan | BlockGenerator | None
@@ -117,9 +117,9 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 
 
 def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Tensor]:
-    """Load the text encoder; return what makes an embedding `(1, 512, c)` of a text, on the transformers' device.
+    """Load the text encoder; return a function from a text to its embedding `(1, 512, c)`, on `options.device`.
 
-    It raises `BadInput` if the encoder returns NaN or infinity.
+    That function raises `BadInput` if the encoder returns NaN or infinity.
     """
     vram = free_vram(options.side, options.vram) if options.side == check_device(options.device) else None
     encoder = load_umt5(
@@ -152,7 +152,7 @@ def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> flo
 
 
 def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
-    """Return the plan of a video's memory; None if there is to be none. Raises `BadInput` if it does not fit."""
+    """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit."""
     options, device = options.settled(), check_device(options.device)
     vram = free_vram(device, options.vram)
     if vram is None or headers.one_model:
@@ -182,7 +182,7 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
 def load_models(
     files: ModelFiles, options: LoadOptions, headers: Headers, resolved: ResolvedRequest | None = None
 ) -> Models:
-    """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one.
+    """Load the VAE, the transformers in `headers`, and the scorer if `files` has one.
 
     `resolved`: the video to plan the memory for; without one everything stays on its device.
     """
@@ -260,9 +260,9 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
 def _load_wan(
     header: WanHeader, options: LoadOptions, device: torch.device, shared: Wan | None, streamed: int, *, fp8: bool
 ) -> Wan:
-    """Load a transformer. `shared`: the same file, already loaded for the other role. `streamed`: layers.
+    """Load a transformer. `shared`: the same file, already loaded for the other role.
 
-    `fp8`: whether its linear layers' weights are rounded.
+    `streamed`: how many layers are copied over in every pass. `fp8`: whether linear layers' weights are rounded.
     """
     found = header.found
     assert found is not None, "a host loads by itself"
@@ -277,7 +277,7 @@ def _load_wan(
         choice=header.choice,
         loras=header.loras,
         fp8=fp8,
-        # Evenly spread, so that each is copied during as much work as there is.
+        # Evenly spread, so that as much work as possible lies between two copies.
         streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
     )
     check_finite_weights(wan.tree, found.weights.path.name)

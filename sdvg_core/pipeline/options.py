@@ -42,16 +42,16 @@ class ModelOptions:
     weights: Weights = AUTO
 
     def named(self, file: Path) -> Preset | None:
-        """Return the preset that was stated, or that the file's name tells; None if neither is so."""
+        """Return the preset that is stated, or else the one of the file's name; None if there is neither."""
         return preset_by_name(file) if self.preset == AUTO else get_preset(self.preset)
 
     def choice(self, file: Path) -> Choice:
-        """Which state dict of a file to take. A size suggests a preset, but says nothing of state dicts."""
+        """Which state dict of a file to take. A size suggests a preset, but no state dict."""
         named = self.named(file)
         return Choice(self.weights, named.weights if named else AUTO)
 
     def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
-        """Return the preset for a checkpoint. `schedule`: for both models; this one's own goes before it.
+        """Return the preset for a checkpoint. `schedule`: for both models; this one's own comes first.
 
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """
@@ -70,10 +70,10 @@ class LoadOptions:
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
     the same one. `dtype`: of the transformers, None as stored. `tae_kind`: which latents a TAEHV takes, if its file
-    does not tell. `schedule`: for whichever model has none of its own; None for the presets'.
+    does not tell. `schedule`: for models without one of their own; None for the presets'.
     `loras`: files, each perhaps with `:STRENGTH`, for the model that they fit. `weight_dtype`: of the target's
     linear weights. `vram`: how many GB of `device` a video may take, `auto` for what is free on a GPU; layers that
-    have no room are copied over in every pass, which changes no bit. `all` makes no plan.
+    do not fit are copied over in every pass, which changes no bit. `all` makes no plan.
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)
@@ -98,5 +98,5 @@ class LoadOptions:
         return check_device(self.device if self.side_device is None else self.side_device)
 
     def settled(self) -> LoadOptions:
-        """Return it with the layers named that the VAE gets."""
+        """Return the options with `auto` layers replaced by those the VAE gets."""
         return replace(self, execution=self.execution.settled)

@@ -45,8 +45,8 @@ def render(
 ) -> RunReport:
     """Make one video; write video, latents, report, picture and blocks into `staging`; return the report.
 
-    Each block is on the disk once it is committed. Blocks that are there already are not made again, nor those of
-    the videos in the folders `reuse`. `digest`: of the request, which marks the latents. `bar`: shows it. `stop`:
+    Each block is on the disk once it is committed. Blocks that exist there, or in the folders `reuse`, are not made
+    again. `digest`: of the request, which marks the latents. `bar`: shows it. `stop`:
     asked after every block whether to end there. `private`: whether the report has a hash in place of each prompt;
     the picture has none.
     """
@@ -57,7 +57,7 @@ def render(
     engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
     reusing, clock = Reuse(store=store, identities=loaded.identities), device_clock(loaded.device, loaded.side)
     run, request = resolved.run(engine, conditions, reusing, clock), resolved.request
-    # Blocks from before this very run was interrupted keep the seconds they took.
+    # If this very run was interrupted, the blocks it had made keep the seconds they took.
     records: list[BlockRecord] = []
     resumed = 0
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None

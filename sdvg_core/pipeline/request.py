@@ -1,4 +1,4 @@
-"""What one video should be, and what that comes to with given models. Nothing here needs weights."""
+"""A request for one video, and how models resolve it. Nothing here needs weights."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class VideoRequest:
     block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
     `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
     are made from, as strongly as `strength` says: `medium`, or `medium,7:0.6` for another one from block 7 on.
-    `colour_hold`: from 0, none, to 1; see there.
-    `control`: the same that the blocks obey, as strongly as `control_strength` says; `control_mask`: white where
+    `colour_hold`: from 0 (none) to 1; see `ColourHold`.
+    `control`: such a clip that the blocks obey, as strongly as `control_strength` says; `control_mask`: white where
     they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
     """
 
@@ -109,7 +109,7 @@ class VideoRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResolvedRequest:
-    """A video that its models can make: what it should be, its size in pixels, its blocks, and what it follows.
+    """A video that its models can make: its request, its size in pixels, its blocks, and its start.
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]; `footage`:
     the clip to continue or restyle, as pixels. `control`: what the blocks obey, as pixels; `controls`: the same as
@@ -130,7 +130,7 @@ class ResolvedRequest:
     def given(self, codec: VideoCodec) -> tuple[Tensor | None, Tensor | None]:
         """Return the latents before the first new block, `b c t h w`, and the clip's own pixels, `1 f c h w`.
 
-        Either may be None. A picture fills a whole block; a shorter clip does with its first frame held.
+        Either may be None. A picture fills a whole block, and so does a shorter clip, whose first frame is held.
         """
         if self.clip is not None and self.clip.shape[2] == self.plan.spans[0].start:
             return self.clip, None
@@ -191,7 +191,7 @@ def resolve_request(
 ) -> ResolvedRequest:
     """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
 
-    `clip`: normalised latents `b c t h w` of the clip to continue; one frame is taken for a picture. `still`: how
+    `clip`: normalised latents `b c t h w` of the clip to continue; one frame counts as a picture. `still`: how
     many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
     width and a height; `read_footage`: the video to continue or, with `restyle`, to make anew. `read_control`,
     `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
@@ -279,12 +279,12 @@ def resolve_request(
 
 
 def _frames(latent_frames: int, stride: int) -> int:
-    """Return the pixel frames of a clip of so many latent frames."""
+    """Return the pixel frames of a clip of `latent_frames`."""
     return 1 + stride * (latent_frames - 1) if latent_frames else 0
 
 
 def _check_length(controls: Sequence[ControlClip], plan: RunPlan, stride: int, frames: int) -> None:
-    """Raise `BadInput` for a control as latents that is shorter than the video, which has so many `frames`."""
+    """Raise `BadInput` if a control given as latents is shorter than the video of `frames` pixel frames."""
     for one in controls:
         there = one.context.shape[2]
         if there + one.start < plan.spans[-1].stop:
@@ -297,7 +297,7 @@ ALONE = {"drafter": "always-target", "target": "always-draft with no forced bloc
 
 
 def _check_controlled(headers: Headers, every: Headers) -> None:
-    """Raise `BadInput` unless every model of the route has a control module. `every`: the models there are."""
+    """Raise `BadInput` unless every model of the route has a control module. `every`: all available models."""
     for role, model in headers.models.items():
         if not model.control_blocks:
             way = f"choose {ALONE[role]}" if len(every.models) > 1 else "leave the control out"
@@ -305,7 +305,7 @@ def _check_controlled(headers: Headers, every: Headers) -> None:
 
 
 def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: bool) -> str:
-    """Return a strength with those that lines of the prompt state: `medium,7:0.6`."""
+    """Return the `usual` strength and those that prompt lines state, as in `medium,7:0.6`."""
     if strengths and not restyles:
         start = strengths[0][0] + 1
         raise BadInput(f"the prompt has a strength from block {start} on, but no clip is restyled; add a clip")
@@ -313,7 +313,7 @@ def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: b
 
 
 def blocks_in(frames: int) -> int:
-    """Return how many blocks of three latent frames are nearest to a clip of so many pixel frames."""
+    """Return how many blocks of three latent frames come closest to a clip of `frames` pixel frames."""
     return max(1, round((frames + 3) / 12))
 
 
@@ -363,7 +363,7 @@ def _within_budget(
 
 
 def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
-    """Return what to predict a run's costs with; a model that is not there is like the other."""
+    """Return what to predict a run's costs with; a missing model counts as the other one."""
     drafter, target = headers.shape("drafter"), headers.shape("target")
     return PlanRequest(
         width=width,
@@ -411,5 +411,5 @@ def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
     frames = spans[-1].stop
     latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
     mp4 = int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
-    # The latents as one file; of each block the target's, the draft, and the estimates that a repair begins with.
+    # The latents as one file; for each block the target's, the draft, and the estimates that are handed over.
     return (3 + resolved.plan.router.handover) * latents + mp4

@@ -39,7 +39,7 @@ class Busy(RuntimeError):
 
 
 class _EndOfStream(Exception):
-    """Ends the block in the making, because its stream was closed."""
+    """Ends the current block, because its stream was closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +60,7 @@ class StreamBlock:
 
 
 class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
-    """The blocks of one video. `next` makes one, in whichever thread calls it; `close` may come from another."""
+    """The blocks of one video. `next` makes one, in the thread that calls it; `close` may come from another."""
 
     def __init__(
         self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Streamer:
 
         `keep_text_encoder`: otherwise it is loaded for every new prompt and freed again. `drafter`, `target`,
         `scorer`, `router`, `codec`: your own in place of a file's, or of every request's policy. `files`
-        names a transformer all the same, whose shapes count.
+        must name a transformer all the same, for its shapes.
         """
         given = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
         own: dict[str, Any] = {role: part for role, part in given.items() if part is not None}
@@ -151,7 +151,7 @@ class Streamer:
         return (*dict.fromkeys(of_files), *self._loaded.notes, *self._own_notes)
 
     def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
-        """Return the blocks of a video, of which none is made yet.
+        """Return the stream of a video's blocks; none is made yet.
 
         `gate_prompt`: what the scorer reads instead of the prompt.
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
@@ -173,7 +173,7 @@ class Streamer:
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, gate_prompt, asked_to_end)
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_parts))
-            # A weak reference, so that a stream which nobody holds any more is not waited for.
+            # A weak reference, so that nobody waits for a stream that was dropped.
             self._newest = weakref.ref(stream)
         return stream
 
@@ -189,7 +189,7 @@ class Streamer:
                 raise _EndOfStream
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
-        # Anew for every video, and freed with it: it holds the keys and values.
+        # Built for every video and freed with it, because it holds the keys and values.
         engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
         clock, of = device_clock(self._loaded.device, self._loaded.side), resolved.request.blocks
         run = resolved.run(engine, conditions, None, clock)

@@ -1,7 +1,7 @@
 """The table of many videos: what became of each, as `videos.csv` for people and `videos.jsonl` for programs.
 
-Everything in it but failures can be read off the videos' own reports. So a new call writes it anew, and both files
-are replaced at once after every video: whatever stops a call, they are those of before or of after.
+All but failures comes from the videos' own reports, so a new call writes it anew. Both files are replaced at once
+after every video: if a call is stopped, both are old or both are new.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One video. `prompt`: as text, or a hash. `route`: a letter for every block. `error`: why there is none."""
+    """One video. `prompt`: as text, or a hash. `route`: a letter for every block. `error`: why it was not made."""
 
     number: int
     folder: str
@@ -42,7 +42,7 @@ class VideoTable:
     """Keeps the table of a call up to date, in its output folder."""
 
     def __init__(self, planned: BatchPlan) -> None:
-        """Write it, for planned videos."""
+        """Write the table of planned videos."""
         self._folder, self._blocks = planned.folder, planned.batch.request.blocks
         shown: Callable[[str], str] = hide_prompt if planned.batch.private else str
         self._rows = {

@@ -1,6 +1,6 @@
 """Videos with models that are loaded once: each in its own folder, and resumable.
 
-Several devices make many of them: each video whole on one worker, bit for bit what a single process makes.
+With several devices, one worker makes a whole video, bit for bit as a single process makes it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from .request import ResolvedRequest, resolve_files
 from .table import Row, VideoTable
 
 Task = tuple[Video, bytes]
-"""A video, and the embeddings of its prompts; tensors would be sent as handles to memory."""
+"""A video, and the embeddings of its prompts as bytes: tensors would be sent as handles to memory."""
 
 
 class StopRequest:
-    """Whether to end after the block in the making. The first Ctrl-C asks for that, the second stops at once."""
+    """Whether to end after the current block. The first Ctrl-C asks for that, the second stops at once."""
 
     def __init__(self) -> None:
         self.asked = False
 
     @contextmanager
     def listen(self) -> Iterator[None]:
-        """Take the first Ctrl-C inside for the wish to stop after this block. The next one interrupts as ever."""
+        """Inside, the first Ctrl-C asks to stop after the current block; the next one interrupts as usual."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -73,9 +73,8 @@ def make_videos(
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make the videos of a batch; return each folder and report.
 
-    Only models are loaded that a block may ask for. `stopping`: hears whether to end after the block in the making,
-    and not to begin another video. `say`: hears what is being loaded, which may take minutes. Next to numbered
-    folders there is a table.
+    Only models that a block may ask for are loaded. `stopping`: whether to end after the current block and begin no
+    other video. `say`: called with what is being loaded, which may take minutes. Numbered folders get a table.
     """
     with plan_videos(batch) as planned:
         batch, files = planned.batch, planned.batch.files
@@ -109,9 +108,9 @@ def make_many(
 ) -> tuple[Path, tuple[Row, ...]]:
     """Make the videos of a batch in numbered folders; return their table's folder, and its rows.
 
-    `devices`, `ray`, `most`: of the workers, see `spread`. The others go on if a video is refused. There is a line
-    on standard error for every video. `stopping`: hears whether to begin no other video and to end those under way
-    after a block. Raises `BadInput` for any unusable input, or if a worker cannot load the models.
+    `devices`, `ray`, `most`: of the workers, see `spread`. If a video is refused, the others go on. Every video
+    gets a line on standard error. `stopping`: whether to begin no other video and to end those under way after a
+    block. Raises `BadInput` for any unusable input, or if a worker cannot load the models.
     """
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch) as planned, stopping.listen():
@@ -129,15 +128,15 @@ def make_many(
 
 
 class VideoMaker:
-    """Loaded models, and what they are to make."""
+    """Loaded models, and the batch they make."""
 
     def __init__(self, batch: Batch, headers: Headers, resolved: ResolvedRequest) -> None:
-        """Load the models. `resolved`: what the request of `batch` comes to."""
+        """Load the models. `resolved`: the request of `batch`."""
         self._batch, self._headers, self._resolved = batch, headers, resolved
         self._loaded = load_models(batch.files, batch.load, headers, resolved)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
-        """Return what a video of the batch comes to. Nothing is read again for one with the route of the batch."""
+        """Resolve a video's request. If its route is the batch's, nothing is read again."""
         found = self._resolved
         if video.request.router != self._batch.request.router:
             found = resolve_files(video.request, self._headers)
@@ -155,7 +154,7 @@ class VideoMaker:
         `stop`: asked after every block whether to end there.
         """
         batch = self._batch
-        # A run that was killed as it moved its files has its blocks in place, and no report.
+        # A run that was killed while moving its files has its blocks in place, but no report.
         half = (video.folder / BLOCKS).is_dir() and not (video.folder / REPORT).exists()
         reuse = [video.folder] if video.short or half else []
         if batch.reuse:
@@ -180,10 +179,10 @@ class VideoMaker:
 
 
 def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
-    """Load the models that are `needed`, and return what makes one video after the other with them.
+    """Load the models that are `needed`, and return a function that makes one video with them.
 
-    `batch`: with all files, for a budget goes by models it may not use. `threads`: of the caller, for the rounding
-    of a CPU hangs on their number.
+    `batch`: with all files, because a budget depends on models it may not use. `threads`: the caller's, because a
+    CPU's rounding depends on their number.
     """
     torch.set_num_threads(threads)
     batch = replace(batch, load=replace(batch.load, device=device))
@@ -203,7 +202,7 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
 
 @contextmanager
 def _shown(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
-    """Show a bar on standard error while a video is made; whatever stops it, say what is kept of it."""
+    """Show a bar on standard error while a video is made; if an error stops it, say what is kept."""
     blocks = video.request.blocks
     try:
         with closing(RouteBar(blocks, steps=steps)) as bar:
