@@ -57,7 +57,7 @@ class QualityRouter(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, device, reward_file=None, policy=None, scorer=NOT_WIRED) -> bool:
-        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file or a policy of old.
+        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file or an earlier version's policy.
 
         ComfyUI leaves the choices named here for us to check, before anything runs. It passes None for what comes
         over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.

@@ -1,4 +1,4 @@
-"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`, and find the text that it was made of."""
+"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`, and find the text that it was made from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXT_KEY = "sdvg_text"
 NOTE_KEY = "sdvg_note"
 """The same for a note on that text."""
 EMBEDDING_KEY = "sdvg_embedding"
-"""The same for the embedding of that text, for other nodes may change the one and pass on the other."""
+"""The same for the embedding of that text, because other nodes may change the embedding and keep the text."""
 LATER_KEY, STRENGTHS_KEY = "sdvg_later", "sdvg_strengths"
 """The same for the prompts of later blocks, and for the strengths, that its lines state."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
@@ -65,7 +65,7 @@ def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[li
 
 
 def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
-    """Return the CONDITIONING of the first prompt, which carries those of the lines after it, as `encode` makes them."""
+    """Return the CONDITIONING of the first prompt, as `encode` makes it; it carries those of later lines."""
     (_, first), *later = lines.entries
     entries = tuple(PromptEntry(at, encode(text), "", at in lines.cuts) for at, text in later)
     carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths}
@@ -82,10 +82,10 @@ def _extra(conditioning: Sequence[Any], key: str, default: Any = ()) -> Any:
 
 
 def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
-    """Return all prompts with the texts that count, and notes: those carried, and on each text that does not count.
+    """Return all prompts with the texts that are used, and notes: those carried, and one on each unused text.
 
-    A text that the conditioning carries counts before a typed one: it is what the video shows, unless another node
-    changed the conditioning since. One may carry later prompts. Raises `BadInput` if two begin at one block.
+    A text that the conditioning carries comes before a typed one: it is what the video shows, unless another node
+    changed the conditioning since. A conditioning may carry later prompts. Raises `BadInput` if two begin at one block.
     """
     entries = [inner for one in prompts for inner in (one, *_extra(one.conditioning, LATER_KEY))]
     entries.sort(key=lambda entry: entry.index)
@@ -101,9 +101,9 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
 
 
 def _settled(entry: PromptEntry) -> tuple[str, str]:
-    """Return the text that counts for an entry, and a note, which is often empty.
+    """Return the text that is used for an entry, and a note, which is often empty.
 
-    Without the words: notes go into files that people pass on.
+    The note does not quote the text: notes go into files that people pass on.
     """
     carried, typed = carried_text(entry.conditioning), entry.text
     from_here = f"From block {entry.index + 1} on, the conditioning"
@@ -118,7 +118,7 @@ def _settled(entry: PromptEntry) -> tuple[str, str]:
 
 
 def unshown(prompts: Sequence[PromptEntry], last: int) -> tuple[str, ...]:
-    """Say which prompts start after block `last`, counted from 0, with which the video ends."""
+    """Say which prompts start after block `last`, the video's last one, counted from 0."""
     return tuple(
         f"The prompt from block {entry.index + 1} on is not shown: the video ends with block {last + 1}."
         for entry in prompts
@@ -149,7 +149,7 @@ def has_control(conditioning: Sequence[Any]) -> bool:
 def read_controls(
     conditioning: Sequence[Any], normalised: Callable[[Tensor], Tensor], rows: int, columns: int
 ) -> tuple[ControlClip, ...]:
-    """Return the controls in a CONDITIONING, one for each WanVaceToVideo before it. `normalised`: the model's own.
+    """Return the controls in a CONDITIONING, one for each WanVaceToVideo before it. `normalised`: normalises latents as the model does.
 
     Raises `BadInput` for another size than `rows` x `columns` of latents, and for a reference image.
     """
@@ -165,7 +165,7 @@ def read_controls(
             found, wanted = (f"{8 * w}x{8 * h}" for h, w in (frames.shape[3:], (rows, columns)))
             raise BadInput(f"the control is {found} and the video {wanted}; set that size in WanVaceToVideo")
         kept, made = (normalised(half.float()) for half in frames.split(16, dim=1))
-        # A reference stands before the clip: of its frame nothing is made, and that half is zero, not even grey.
+        # A reference comes before the clip: nothing is made in its frame, so that half is zero, not even grey.
         if bool((made[:, :, 0].abs() < ZERO).all()):
             raise BadInput(f"the control has a reference image, which blocks hardly obey; {START_IMAGE}")
         clips.append(ControlClip(torch.cat((kept, made, mask.to(kept)), dim=1).cpu(), float(strength)))
@@ -173,7 +173,7 @@ def read_controls(
 
 
 def _was_changed(conditioning: Sequence[Any]) -> bool:
-    """Whether a conditioning that carries its text has another embedding, as Conditioning Concat and its kin make it."""
+    """Whether a conditioning's embedding is not that of the text it carries, as after Conditioning Concat."""
     embedding, extras = conditioning[0]
     encoded = extras.get(EMBEDDING_KEY)
     if not (torch.is_tensor(encoded) and torch.is_tensor(embedding)):

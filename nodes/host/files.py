@@ -1,6 +1,6 @@
 """Load a checkpoint file as a MODEL: with ComfyUI's own loader if it takes the file; otherwise we unwrap it first.
 
-And a control module from a file: ComfyUI itself loads only whole VACE checkpoints.
+Control modules are loaded from files too: ComfyUI itself loads only whole VACE checkpoints.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .model import attach_origin, compute_dtype, config_of, origin_of
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
 CARD_GB = 2**30
-"""What cards are sold by. The planner counts 1e9 bytes, which leaves the difference to driver and fragmentation."""
+"""The unit that cards are sold by. The planner counts 1e9 bytes: the difference is left to driver and fragmentation."""
 
 # Widget value -> model options, as ComfyUI's own loader has them.
 WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
@@ -113,14 +113,14 @@ def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
     return {name: found.weights[name] for name in found.weights}
 
 
-# --- what `auto` is as the dtype of the weights
+# --- the dtype of the weights that `auto` stands for
 
 
 def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) -> tuple[str, str]:
     """Return the weight dtype for a checkpoint on ComfyUI's device, and a sentence on it if there was a choice.
 
-    `preset`: None if it is not known yet. The planner never shrinks a drafter, and only a GPU's memory is short. All of
-    the card counts, not what is free, so that a machine makes the same video every time.
+    `preset`: None if it is not known yet. The planner never shrinks a drafter, and only a GPU's memory is short. The
+    whole card counts, not what is free, so that a machine makes the same video every time.
     """
     device = mm.get_torch_device()
     if role != "target" or device.type != "cuda" or found.quantisation.label != NONE:
@@ -146,7 +146,7 @@ OPERATIONS = comfy.ops.disable_weight_init
 
 
 class ControlModel(torch.nn.Module):
-    """The control blocks alone, where a VACE MODEL has them; without memory until they are filled."""
+    """The control blocks alone, under the names of a VACE MODEL; they take no memory until they are filled."""
 
     manual_cast_dtype = None
 

@@ -40,11 +40,11 @@ class KeptBlocks:
 class Job:
     """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype.
 
-    `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
-    None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
-    `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
-    `request`: what its widgets say, without router and start. `kept`: blocks of an earlier run that are given; the
-    request is then of those after them.
+    `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: decodes drafts;
+    None if the VAE does. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
+    `reuse_bytes`: of host memory for results that later runs may use. `notes`: on inputs that have no effect.
+    `request`: what its widgets say, without router and start. `kept`: blocks given by an earlier run; the
+    request is then for those after them.
     `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
     control. `prompt_id`, `signature`: of the prompt in API form, for the page.
     """
@@ -164,9 +164,9 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
 
 
 def cropped(images: Tensor, width: int, height: int) -> Tensor:
-    """Return the middle of images `f h w c`, as much as has the shape of `width` x `height`."""
+    """Return the middle of images `f h w c`, cropped to the aspect ratio of `width` x `height`."""
     rows, columns = images.shape[1:3]
-    # Half of what is too much, rounded as ComfyUI's Upscale Image rounds it.
+    # Half of what is cut off, rounded as ComfyUI's Upscale Image rounds it.
     left = max(0, round((columns - columns * ((width / height) / (columns / rows))) / 2))
     top = max(0, round((rows - rows * ((columns / rows) / (width / height))) / 2))
     return images[:, top : rows - top, left : columns - left]

@@ -62,7 +62,7 @@ def find_kept(text: str) -> KeptBlocks | None:
 
 
 def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: int | None) -> None:
-    """Raise `BadInput` unless a run of so many blocks and pixels can begin with them."""
+    """Raise `BadInput` unless a run of this length and size can begin with them."""
     if blocks is not None and kept.blocks >= blocks:
         raise BadInput(f"all {blocks} blocks are kept, so there is nothing to make; raise the length or keep fewer")
     if width is not None and height is not None and (width, height) != (kept.width, kept.height):
@@ -71,7 +71,7 @@ def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: 
 
 
 def with_kept(job: Job, text: str) -> Job:
-    """Return the job of the blocks after those that are kept, which are written to the disk for other days."""
+    """Return the job for the blocks after the kept ones, and write the kept ones to the disk for later sessions."""
     kept = find_kept(text)
     if kept is None:
         return job

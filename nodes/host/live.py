@@ -1,4 +1,4 @@
-"""The runs that the page can ask about: what each has made so far, small pictures of it, and the wish to stop it."""
+"""The runs that the page can ask about: what each has made so far, small pictures of it, and whether to stop it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 MOST_RUNS, MOST_EARLIER, MOST_TAKES, MOST_BEGUN = 16, 4, 32, 256
-"""The newest run of each node, those before, takes to compare, and how runs began: their blocks may still be kept."""
+"""How many are remembered: newest runs (one per node), earlier ones, takes to compare, and runs' first events."""
 SPRITE_WIDTH, SPRITE_QUALITY = 256, 70
-"""A cell of a sprite in pixels, and its JPEG quality: of a photograph about 9 KB a frame and 110 KB a block."""
+"""A cell of a sprite in pixels, and its JPEG quality: about 9 KB a frame and 110 KB a block for photographs."""
 LONGEST_ROW = 65_000
 """Pixels of a block's cells side by side: a JPEG has at most 65535."""
 MOST_SPRITE_BYTES = 64 << 20
-"""Of pictures kept for one run; beyond, the oldest blocks' go."""
+"""Bytes of pictures kept for one run; beyond, the oldest blocks' are dropped."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class LiveRun:
 
 
 def small(frames: Tensor) -> Tensor:
-    """Return frames `f c h w` at most `SPRITE_WIDTH` pixels wide, narrower if they are very many."""
+    """Return frames `f c h w` at most `SPRITE_WIDTH` pixels wide, narrower if there are very many."""
     scale = min(SPRITE_WIDTH, LONGEST_ROW // frames.shape[0], frames.shape[3]) / frames.shape[3]
     size = (max(1, round(frames.shape[2] * scale)), max(1, round(frames.shape[3] * scale)))
     return F.interpolate(frames.float(), size=size, mode="area").clamp(0, 1)
@@ -72,7 +72,7 @@ def jpeg(frames: Tensor) -> bytes:
 
 
 class LiveRuns:
-    """The newest runs, oldest first: of every node one, some before these, and those that make takes."""
+    """The newest runs, oldest first: one of every node, some earlier ones, and those that make takes."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
@@ -102,14 +102,14 @@ class LiveRuns:
         return found.sprites.get(number) if found else None
 
     def stop(self, node: str) -> bool:
-        """Ask the run of a node to end after the block in the making. False if none is going on."""
+        """Ask the run of a node to end after the current block. Return False if it has no run under way."""
         going_on = [run for run in self.now() if run.begin["node"] == node and run.done is None]
         for run in going_on:
             run.stop_asked = True
         return bool(going_on)
 
     def now(self) -> list[LiveRun]:
-        """Return the runs; another may begin on its own thread while the page's question is answered."""
+        """Return a copy: another run may begin on its own thread while the page's question is answered."""
         return [*self._takes, *self._earlier, *self._runs.values()]
 
 

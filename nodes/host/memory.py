@@ -105,7 +105,7 @@ class Memory:
         )
 
     def found(self) -> tuple[str, ...]:
-        """Return, once a run is made on a GPU, what of its models lay there, and its peak next to the plan."""
+        """Return how much of a finished run's models lay on the GPU, and its peak next to the plan."""
         device = self.devices[0]
         if device.type != "cuda":
             return ()
@@ -140,8 +140,8 @@ def memory_of(job: Job) -> Memory:
 def resident(memory: Memory) -> Iterator[None]:
     """Load all models at once, and hold them until the work inside ends.
 
-    Every patcher is notified that its model is about to run, and that it has finished, however that ends: both run
-    callbacks that other packs attach to a MODEL.
+    Every patcher is notified before its model runs, and after, even if that fails: both run callbacks that other
+    packs attach to a MODEL.
     """
     if memory.devices[0].type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.devices[0])
@@ -158,8 +158,8 @@ def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, 
     """Load all models of a run, with one request per device.
 
     In separate requests, ComfyUI would move one model out to load the next. In one request, the last model gets its
-    place first; what the first ones have no room for is copied over on use. So the target comes first, and last the
-    scorer, of which ComfyUI can copy no part.
+    place first; parts of the first ones that do not fit are copied over on use. So the target comes first, and the
+    scorer last, because ComfyUI can only load it whole.
     `room`: the bytes to keep free of weights, per device.
     """
     for device in dict.fromkeys(patcher.load_device for patcher in patchers):

@@ -103,7 +103,7 @@ ORIGIN, CONTROL = "sdvg_origin", "sdvg_control"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """Where a MODEL came from, as our loaders know it; of one of another loader, nothing is known.
+    """Where a MODEL came from, as our loaders know it; nothing is known if another loader loaded it.
 
     `preset`: None to guess it when the MODEL is used. `state_dict`: the one that was taken from its file, if that has
     several. `notes`: on that choice, and on the file's name.
@@ -236,5 +236,5 @@ def _filled(value: Any) -> bool:
     """Whether nested dicts and lists hold anything."""
     if isinstance(value, Mapping):
         return any(_filled(part) for part in value.values())
-    # A tensor has no single truth.
+    # A tensor of several values has no truth value.
     return bool(value) if isinstance(value, MAY_BE_EMPTY) else True

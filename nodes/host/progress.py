@@ -91,7 +91,7 @@ class NodeProgress:
         self._preview(picture)
         self.show(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
         event = block_event(record, self._done, self._blocks)
-        if self._done >= self.live.begin["until"]:  # of a take to be compared, that block alone is shown
+        if self._done >= self.live.begin["until"]:  # for a take to compare, only that block is shown
             event["sprite"] = self.live.add_sprite(self._done, frames)
         self._add(event)
 
@@ -129,7 +129,7 @@ class NodeProgress:
         show_on(self._node_id, text)
 
     def _preview(self, picture: Image.Image) -> None:
-        """Show a picture where the page shows a job's, in its queue and app mode, but not on the node: its strip has it."""
+        """Show a picture in the page's queue and app mode, but not on the node, whose strip has it."""
         names = ("node_id", "display_node_id", "parent_node_id", "real_node_id")
         place = {**dict.fromkeys(names, f"{self._node_id}.film"), "prompt_id": self.live.begin.get("prompt")}
         # None: in the video's own size.
@@ -148,7 +148,7 @@ def show_on(node_id: str | None, text: str) -> None:
 
 
 def notify(node_id: str | None, text: str) -> None:
-    """Log a text and show it on a node; if it is empty, take an earlier one away."""
+    """Log a text and show it on a node; if it is empty, remove an earlier one."""
     if text:
         logger.info("SDVG: %s", text)
     if text or node_id in _notified:
@@ -179,19 +179,19 @@ def end_of(report: RunReport, of: int) -> dict[str, Any]:
     ended = {"blocks": blocks, "of": of, "stopped": blocks < of, "seconds": report.seconds.total}
     if any(settings[role] and settings[role]["file"] not in NAMES.values() for role in ("drafter", "target")):
         return {**ended, "speed_up": speedup_known(report)}
-    # Of the embedded set, the seconds that the published pair is predicted to take by this route, and by target-only;
-    # None of target-only, and of a restyled clip, whose steps left out are not predicted.
+    # For the embedded set: the seconds predicted for the published pair, by this route and by target-only. None for
+    # target-only, and for a restyled clip, whose skipped steps are not predicted.
     mixed = report.tally.accepted + report.tally.scored > 0 and not settings.get("restyle")
     return {**ended, "published": route_seconds(report.blocks, PlanRequest(rates=H100)) if mixed else None}
 
 
 def whose(live: LiveRun) -> dict[str, Any]:
-    """Return what every event of a run begins with."""
+    """Return the fields with which every event of a run begins."""
     return {name: live.begin.get(name) for name in ("run", "node", "workflow", "prompt", "until")}
 
 
 def output_of(live: LiveRun) -> dict[str, Any]:
-    """Return a run for the history, and for a result that comes from the cache: its events, and its two ends."""
+    """Return a run for the history, and for a cached result: its events, and the fields of its first and last one."""
     return {"sdvg_route": live.events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
 
 

@@ -1,9 +1,9 @@
-"""What later runs may use again: one store for all samplers, what the results of ComfyUI's models depend on, and what the
-page needs to foretell a run.
+"""What later runs may re-use: one store for all samplers, the identities of ComfyUI's models, and what the page needs to
+forecast a run.
 
 ComfyUI keeps a model's weights in an object, and names the set of its patches by a uuid that every change renews. So the
-object and the uuid identify the weights for as long as both live. Whatever else could change a result is named too, and
-anything unknown gets a name of its own, which nothing earlier has: in doubt a block is made again.
+object and the uuid identify the weights for as long as both live. Everything else that could change a result is named too, and
+anything unknown gets a new name: in doubt a block is made again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def identify(job: Job) -> Identities:
 
 
 def token(value: Any) -> str:
-    """Return a name for an object that no other object has had or will have. One that cannot be named is always new."""
+    """Return a name for an object that no other object has had or will have. One that cannot be remembered gets a new name each time."""
     if isinstance(value, PLAIN):
         return repr(value)
     try:
@@ -84,7 +84,7 @@ def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
 
 def _of_module(module: Any, patcher: ModelPatcher, device: torch.device, *settings: Any) -> str:
     """Return what the results of a module depend on: its weights, its patches, and how and where it runs."""
-    # All else that an artist's nodes set on a MODEL.
+    # Everything else that an artist's nodes set on a MODEL.
     options = [_named(getattr(patcher, name)) for name in SET_BY_NODES]
     return repr((token(module), str(patcher.patches_uuid), options, *settings, arithmetic_on(device)))
 
@@ -106,7 +106,7 @@ def begin_reuse(job: Job) -> Reuse | None:
 
 
 def store_notes() -> tuple[str, ...]:
-    """Say what the newest run pushed out of the store, and what of its own found no room there."""
+    """Say what the newest run pushed out of the store, and which of its own results did not fit."""
     limit = f"{_STORE.limit / GIGABYTE:g} GB"
     notes = []
     if _STORE.forgotten:
@@ -121,8 +121,8 @@ def store_notes() -> tuple[str, ...]:
     return tuple(notes) if _STORE.limit else ()
 
 
-# --- the signature of all that a sampler's video depends on, made of the prompt in API form, of the node and everything
-# upstream of it, without running anything. Node ids do not count, so the same settings have the same in every workflow.
+# --- the signature of all that a sampler's video depends on: a hash of the node and everything upstream of it in the API
+# prompt. Nothing is run. Node ids do not count, so the same settings have the same signature in every workflow.
 
 SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
 PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
@@ -160,7 +160,7 @@ class _Graph:
         self._prompt, self._hashes = prompt, dict[str, str]()
 
     def value(self, value: Any) -> Any:
-        """Return an input: what leads there, or its value as ComfyUI's validation leaves it."""
+        """Return an input: the hash and output of the node wired to it, or its value as ComfyUI's validation leaves it."""
         if isinstance(value, list):
             return [self.node(value[0]), value[1]]
         return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -206,14 +206,14 @@ def _hash(value: Any) -> str:
 
 
 def ended(run: LiveRun, patchers: Iterable[Any], pixel_keys: Iterable[str]) -> None:
-    """Remember what a run left in the store for the next one; nothing if not all of it found room."""
+    """Remember what a run left in the store for the next one; nothing if not all of it fitted."""
     run.pixel_keys = tuple(pixel_keys)
     run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
     run.keys = () if _STORE.refused else tuple(_STORE.newest)
 
 
 def blocks_to_decode(keys: Sequence[str]) -> list[int]:
-    """Return, for the first 0, 1, 2 ... of some blocks, how many of them a run that goes on from there decodes again."""
+    """For n = 0, 1, 2 ..., return how many of the first n blocks a run that continues after them decodes again."""
     kept = (keys[:count] for count in range(len(keys) + 1))
     return [len(few) - _PIXELS.first_to_decode(few, to_go_on=len(few) < len(keys)) for few in kept]
 
@@ -222,9 +222,8 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
     """Return what the page compares. Nothing is run or changed.
 
     `asked`: by node, the signature of each sampler of an API prompt, with the runs that were made of the same rest.
-    `loading`: by run, the seconds until its models are loaded again, of those whose blocks can still be used again.
-    `decoding`: of these, by how many blocks (those of a continued clip too) are left as they are, how many of them
-    are decoded again.
+    `loading`: by run whose blocks can still be re-used, the seconds until its models are loaded again. `decoding`: by
+    such a run and how many blocks (those of a continued clip too) stay as they are, how many of them are decoded again.
     """
     asked = {node: signature(prompt, node) for node in prompt} if isinstance(prompt, dict) else {}
     loaded = {id(entry.model.model) for entry in mm.current_loaded_models if entry.model is not None}

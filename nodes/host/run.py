@@ -57,7 +57,7 @@ from .vae import ComfyCodec, check_decoders, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
-LONG_BYTES = GB  # of the video's frames: from here on the node says what they take
+LONG_BYTES = GB  # of the video's frames: from this size on, the node says what they take
 
 
 def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
@@ -146,7 +146,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 
 def resolve(job: Job) -> ResolvedRequest:
-    """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
+    """Resolve a job's request. Raises `BadInput` for a video that its models cannot make."""
     headers, usual = job.headers, job.start.strength if job.start and job.restyles else USUAL
     strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
     request = replace(job.request, router=job.router.config, budget=job.router.budget, strength=strength)
@@ -180,7 +180,7 @@ def resolve(job: Job) -> ResolvedRequest:
 
 
 def _most_steps(presets: Collection[Preset]) -> int:
-    """Return the denoising steps of one of the run's blocks by all models, each perhaps making several of its own."""
+    """Return the most denoising steps of a block by all models; a model may make it as several of its own blocks."""
     frames = max(preset.block_frames for preset in presets)
     return sum(frames // one.block_frames * max(len(one.steps), len(one.first_steps)) for one in presets)
 

@@ -61,7 +61,7 @@ def is_tae(vae: VAE) -> bool:
 
 
 def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
-    """Return the kind of a TAEHV: its own if it carries one, as those of ours do, else what is stated; None for another."""
+    """Return the kind of a TAEHV: its own if it carries one, as ours do, else `stated`; None for another VAE."""
     return getattr(vae, "tae_kind", stated) if is_tae(vae) else None
 
 
@@ -159,7 +159,7 @@ class ComfyCodec:
 
 
 def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
-    """Decode one latent frame into pieces of pixels `b c f h w`, and bring the cache forward.
+    """Decode one latent frame into pieces of pixels `b c f h w`, and update the cache.
 
     ComfyUI decodes a single frame only at the start of a clip, and its layers keep frames of the newest call only. The
     layers before the first temporal upsampling see one frame per call, so we add the frame before it to their cache.
@@ -180,13 +180,13 @@ def _current(device: torch.device) -> Any:
 class HostJudge(VAE):
     """A TAEHV's decoder as ComfyUI's VAE: the sampler, VAE Decode and Select VAE Device take it.
 
-    ComfyUI's own class for one has the published widths and no other. This one carries its kind.
-    `first_stage_model`: our network, which has no `decode`; so nothing of the base class that runs it is used.
+    ComfyUI's own class for a TAEHV takes only the published widths. This one carries its kind.
+    `first_stage_model`: our network, which has no `decode`, so no base method that runs it is used.
     """
 
     def __init__(self, path: str | Path) -> None:
         """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
-        # The base class's own would look for a class of ComfyUI's that fits the weights.
+        # The base class's `__init__` is not called: it would look for a class of ComfyUI's that fits the weights.
         codec = load_taehv(path)
         net, self.tae_kind = codec.net, codec.kind
         self.first_stage_model = net.to(mm.vae_offload_device())
