@@ -60,7 +60,7 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
             raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {UPDATE}")
         if unknown:
             logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
-        # Nothing where an optional widget's value should be counts as not given, so that its default does.
+        # An empty value of an optional widget counts as not given, so that its default is used.
         widgets = {one.id for one in schema.inputs if one.optional and isinstance(one, io.WidgetInput)}
         # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
         names = [name for name in inputs if name in known and "." not in name]
@@ -130,7 +130,7 @@ def _member(value: Any, name: str, kind: type) -> Any:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers to compare; a part that is no number counts as 0."""
+    """Return a version as numbers to compare; a part that is not a number counts as 0."""
     parts = version[:LONGEST_VERSION].split(".")
     return tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in parts)
 

@@ -99,7 +99,7 @@ class DrafterLoader(io.ComfyNode):
     def execute(
         cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE, new_prompt=KEEP
     ) -> io.NodeOutput:
-        """Load the model, with its preset and the weights that were asked for."""
+        """Load the model, with its preset and the chosen weights."""
         check_option(preset, "preset", (AUTO, *PRESETS))
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has a switch of its own

@@ -32,7 +32,7 @@ class Prompt(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, clip, text) -> io.NodeOutput:
-        """Encode each prompt as CLIP Text Encode does. Raises `BadInput` if it is no text, unless it is empty."""
+        """Encode each prompt as CLIP Text Encode does. Raises `BadInput` if it is not text, unless it is empty."""
 
         def encoded(one: str) -> list[list[Any]]:
             return with_text(clip.encode_from_tokens_scheduled(clip.tokenize(one)), one)

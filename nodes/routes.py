@@ -1,4 +1,4 @@
-"""What the page asks our nodes' server side: the runs so far, pictures of their blocks, and to stop one."""
+"""What the page requests from our server side: the runs so far, pictures of their blocks, and to stop one."""
 
 from __future__ import annotations
 

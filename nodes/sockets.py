@@ -74,7 +74,7 @@ class RouterValue:
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """Have a refusal name the preset that is chosen, and its own widget, in place of what they stand for."""
+        """Let refusals name the chosen preset and its own widget, not what they stand for."""
         try:
             yield
         except BadInput as error:
@@ -86,7 +86,7 @@ class RouterValue:
 
 
 def router_of(value: Any) -> RouterValue:
-    """Return what came over a wire as a value. Another pack's router has its `scorer`, if it needs one, as an attribute."""
+    """Return a wire's value as a `RouterValue`. Another pack's router has its `scorer`, if it needs one, as an attribute."""
     if isinstance(value, RouterValue):
         return value
     config = RouterConfig(part=value)
@@ -95,7 +95,7 @@ def router_of(value: Any) -> RouterValue:
 
 
 def scorer_of(value: Any) -> Any:
-    """Return what came over a wire as a scorer; one of another pack's is checked as it is used."""
+    """Return a wire's value as a scorer; another pack's is checked as it is used."""
     return value if value is None or isinstance(value, HostScorer) else OutsidePart("scorer", value)
 
 

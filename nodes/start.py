@@ -65,7 +65,7 @@ def _check_one(video: bool, images: bool) -> None:
 
 
 def _frames_of(video: Any) -> tuple[Any, str]:
-    """Return the frames of a VIDEO as 16 a second, and by what they were taken: its time stamps, if it has them."""
+    """Return the frames of a VIDEO as 16 a second, and in words how they were chosen: by its time stamps, if it has them."""
     parts = video.get_components()
     images, rate = parts.images, Fraction(parts.frame_rate)
     times, taken = [number / rate for number in range(len(images))], f"{float(rate):.4g} a second"

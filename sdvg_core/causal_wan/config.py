@@ -105,7 +105,7 @@ def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
 
 
 def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor of a VACE module with so many blocks, for a model of this size."""
+    """Return the shape of every tensor of a VACE module with `blocks` blocks, for a model of this size."""
     dim = config.dim
     shapes: dict[str, tuple[int, ...]] = {
         "vace_patch_embedding.weight": (dim, CHANNELS, *config.patch_size),
@@ -121,5 +121,5 @@ def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]
 WAN_1_3B = WanConfig(dim=1536, ffn_dim=8960, num_layers=30, num_heads=12)
 WAN_14B = WanConfig(dim=5120, ffn_dim=13824, num_layers=40, num_heads=40)
 CONTROL_BLOCKS: Mapping[str, int] = {"1.3B": 15, "14B": 8}
-"""Of the published control modules, by the size of their model."""
+"""How many blocks the published control modules have, by the size of their model."""
 PUBLISHED: Mapping[str, WanConfig] = {"1.3B": WAN_1_3B, "14B": WAN_14B}

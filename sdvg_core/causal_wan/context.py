@@ -85,7 +85,7 @@ class BlockContext:
 
 
 class ContextPolicy(Protocol):
-    """Brings a model's keys and values in line with a history."""
+    """Brings a model's keys and values up to date with a history."""
 
     @property
     def anchor_horizon(self) -> int:

@@ -41,7 +41,7 @@ def has_control(file: WeightFile) -> bool:
 def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
     """Return the tensors of a control module under Wan names, its model's width, and its number of blocks.
 
-    Raises `BadInput` if there is none.
+    Raises `BadInput` if the file has none.
     """
     style = _style(file)
     if style is None:

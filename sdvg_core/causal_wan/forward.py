@@ -46,7 +46,7 @@ def _text_kv(block: Any, text: Tensor, heads: tuple[int, int]) -> tuple[Tensor, 
 
 
 def _with(block: Any, work: Callable[..., Result], *inputs: Any) -> Result:
-    """Return what `work` makes with a block, of ours within its hooks; a host's brings its weights by itself."""
+    """Return what `work` makes with a block: ours runs within its hooks, a host's brings its weights by itself."""
     found: Result = block(work, *inputs) if isinstance(block, WanBlock) else work(block, *inputs)
     return found
 
@@ -174,7 +174,7 @@ class Pass:
     """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, the operations.
 
     `key_ropes`: which tokens of the keys it reads get which rotary table; none if the cache holds rotated keys.
-    `control`: what a block obeys; None in a context pass, so that the cache holds what it holds without one.
+    `control`: what a block obeys; None in a context pass, so that the cache holds the same as without a control.
     """
 
     text: TextKV
@@ -195,7 +195,7 @@ class _OwnTokens:
         self._kv = k, v
 
     def read(self, layer: int, visible: object) -> tuple[Tensor, Tensor]:
-        """Return them, and keep them no longer than they are needed."""
+        """Return them, and keep them no longer."""
         k, v = self._kv
         del self._kv
         return k, v
@@ -217,7 +217,7 @@ class ControlBranch:
         ]
 
     def begin(self, h: Tensor, e6: Tensor, here: Pass) -> Callable[[int, Tensor], Tensor]:
-        """Return what adds the hints to the tokens after a layer, for a pass that starts from `h` (`b t s d`)."""
+        """Return a function that adds the hints to a layer's tokens; the pass starts from `h` (`b t s d`)."""
         first = self._blocks[0]
         states = [_with(first, _first, tokens, h) for tokens, _ in self._controls]
         here = replace(here, cache=_OwnTokens(), text=self._text, key_ropes=())

@@ -23,7 +23,7 @@ from .presets import Preset
 from .schedule import lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
-"""Of which the cross-attention keys and values are kept; those of a control module come last."""
+"""Prompts whose cross-attention keys and values are kept; those of a control module come last."""
 REMEMBERED_TABLES = 4
 """Rotary tables. A context that is recomputed needs one for the window and one for the block; a context pass over a
 block that the model made takes the table of its denoising passes."""
@@ -107,7 +107,7 @@ class CausalWanGenerator:
         """Generate the block, by the formulas of Self-Forcing."""
         span, condition, noise = call.span, call.condition, call.noise
         with current_device(self._model.device):
-            # By its number in the clip: a clip that is continued has its first block behind it.
+            # By its number in the clip: a continued clip has its first block already.
             model, restyle = self._model, noise.restyle(span)
             schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
             x = noise.draw(span, 0).to(model.device)  # b c t h w
@@ -117,8 +117,8 @@ class CausalWanGenerator:
             prepared = self._context.prepare(model, call.history, span, condition, (x.shape[-2], x.shape[-1]))
             context_seconds = self._clock() - began
 
-            # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised. The clip
-            # that is restyled stands for the estimate before the first step that is made.
+            # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised. A clip
+            # to restyle replaces the estimate before the first step that is made.
             here = model.pass_at(prepared.place, prepared.cache, condition, x)
             if controls := noise.control(span):
                 here = replace(here, control=self._branch(controls, here.text))
@@ -165,7 +165,7 @@ def build_engine(
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
-    `drafter`, `target`: one of them may be None if no block will ask for it; what is no `Wan` is taken as it is.
+    `drafter`, `target`: None for one that no block will ask for; a model that is not a `Wan` is used as it is.
     `codec`, `judge`: see `Engine`.
     A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
     "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits

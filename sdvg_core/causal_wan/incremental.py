@@ -34,9 +34,9 @@ class Incremental:
     one context pass with its own condition, in order. A block's keys and values depend on those before it, so none
     may be skipped, however long ago it left the window.
 
-    If the newest blocks turn out to be others, only those are passed again, provided that nothing in their windows
+    If the newest blocks turn out to differ, only those are passed again, provided that nothing in their windows
     was overwritten in the meantime. Once the window is full, every block generated after them has done that.
-    `undo`: of how many of the newest blocks to copy what they overwrite. A copy takes one block's share.
+    `undo`: for how many of the newest blocks to copy what they overwrite. A copy takes one block's share.
 
     `relative`: keep keys unrotated, and count positions from the window's first frame, as Infinity-RoPE does. Until
     a frame leaves the window, that changes nothing; from then on, positions stop growing.
@@ -84,7 +84,7 @@ class Incremental:
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> BlockContext:
-        """Pass the blocks committed since the last call, or all of them if the history is another one."""
+        """Pass the blocks committed since the last call, or all of them if the history is a different one."""
         if self.window < self.sink + span.frames:
             wanted = f"the sink and one block ({self.sink} + {span.frames})"
             raise BadInput(f"a window of {self.window} latent frames has no room for {wanted}; widen the window")
@@ -112,7 +112,7 @@ class Incremental:
         self._lost, self._overwritten = stop + 1, ()
         scene = scene_of(self._blocks[:-1], self._blocks[-1].condition)
         place = self._place(Span(0, first, stop - first), replace(scene, cut=False))
-        self._cache = None  # of no use unless the pass succeeds
+        self._cache = None  # useless unless the pass succeeds
         model.write_context(History(self._blocks).latents(first, stop), condition, cache, place)
         self._cache, self._seen_under = cache, condition
         return 1

@@ -18,7 +18,7 @@ POLICIES = ("recompute", "incremental")
 MEMORIES = ("window", "deep-sink", "memrope")
 """What stays in the window: the sink; the first four sevenths of it; or the sink and two means of what left it."""
 MOST_FRAMES = 1 << 20
-"""Latent frames; at a million, a block takes longer than a life."""
+"""Latent frames; at a million, a block takes longer than a lifetime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Preset:
     or sees only the sink and the newest two frames of what came before, `flush`. `context_memory`: what stays in
     the window of a long clip, see `MEMORIES`; all but `window` count positions so.
     Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
-    is meant, `ema` or `raw`; `auto` if nobody states it.
+    is meant, `ema` or `raw`; `auto` if it is not stated.
     Raises `BadInput` for values that contradict each other.
     """
 
@@ -75,7 +75,7 @@ class Preset:
 
     @property
     def identity(self) -> str:
-        """What the bits of a block depend on of this, as text."""
+        """The settings that a block's bits depend on, as text."""
         recompute = self.policy == "recompute"
         context = self.context_frames if recompute else (self.window, self.sink, self.recache)
         # A setting that came later is named only where it is chosen, so that older blocks are found again.
@@ -115,7 +115,7 @@ FRAMEWISE = Preset(
     name="causal-forcing-framewise", block_frames=1, policy="incremental", relative=True, weights="ema"
 )
 
-# Which published file each is for, and under which licence that is: checkpoints/known_models.py.
+# checkpoints/known_models.py has the published files they are for, and the licences.
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (

@@ -1,4 +1,4 @@
-"""What a checkpoint is that is no causal Wan 2.1 text-to-video transformer, and the error that says so."""
+"""What a checkpoint holds if not a causal Wan 2.1 text-to-video transformer, and the error that says so."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check_channels(file: str, config: WanConfig) -> None:
 def check_layers(file: str, config: WanConfig, stated: bool) -> None:
     """Refuse a published size with another number of blocks, unless the file states it: it lost its last ones.
 
-    A block more or fewer leaves no other trace, and the model would make a worse video without a word.
+    A block more or fewer leaves no other trace, and the model would make a worse video unnoticed.
     """
     for published in PUBLISHED.values():
         same = (config.dim, config.ffn_dim) == (published.dim, published.ffn_dim)

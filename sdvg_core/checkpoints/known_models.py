@@ -20,11 +20,11 @@ READ = "2026-11-22"
 class KnownModel:
     """A published checkpoint of a causal Wan 2.1.
 
-    `files`: its names on a disk, the first as published; with the folder where the bare name is not the only one.
-    `preset`: the name of the preset it is run with, which also states the state dict. `repository`, `path`: where
-    it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
+    `files`: its names on a disk, the first as published; with the folder if other models have that name too.
+    `preset`: the name of the preset it is run with, which also states the state dict. `repository`, `path`: its
+    place on the Hugging Face Hub. `licence`: as stated there, read on `read`.
     `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
-    `warning`: what anybody who runs it must know.
+    `warning`: what its users must know.
     """
 
     name: str

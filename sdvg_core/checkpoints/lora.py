@@ -56,7 +56,7 @@ class Lora:
 
 
 def split_strength(text: str) -> tuple[Path, float]:
-    """Read `FILE` or `FILE:STRENGTH`. Raises `BadInput` for a strength that is no number."""
+    """Read `FILE` or `FILE:STRENGTH`. Raises `BadInput` if the strength is not a number."""
     name, colon, number = text.rpartition(":")
     try:
         strength = float(number) if colon else 1.0
@@ -70,7 +70,7 @@ def split_strength(text: str) -> tuple[Path, float]:
 def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], wan_name: Callable[[str], str]) -> Lora | None:
     """Return a LoRA for a model with weights of these `shapes`, or None if it is for another one.
 
-    `text`: `FILE` or `FILE:STRENGTH`. `wan_name`: the model's own name of a layer that diffusers calls otherwise.
+    `text`: `FILE` or `FILE:STRENGTH`. `wan_name`: from diffusers' name of a layer to the model's own.
     Raises `BadInput` if the file holds no LoRA, or something else too.
     """
     path, strength = split_strength(text)

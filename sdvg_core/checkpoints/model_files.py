@@ -123,7 +123,7 @@ CONTROL_FILES = tuple(
     )
     for role, size, whole, gigabytes in (("drafter", "1_3B", "1.3B", 1.47), ("target", "14B", "14B", 6.1))
 )
-"""Of a run with a control: the modules for its models."""
+"""The control modules for the models of a run with a control."""
 
 
 def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:

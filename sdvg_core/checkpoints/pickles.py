@@ -29,7 +29,7 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
 
     `choice`: of those in a training checkpoint; without any, the name is empty. With the zipped format the tensors
     stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than tensors, holds no named tensors,
-    or not those that were chosen.
+    or not the chosen ones.
     """
     if torch.__version__ < OLDEST_TORCH:
         raise BadInput(f"torch {torch.__version__} cannot read a pickle safely; update it, or {SAFE_COPY}")

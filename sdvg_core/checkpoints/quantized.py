@@ -63,10 +63,10 @@ def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Ten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantisation:
-    """What of a file is fp8.
+    """Which tensors of a file are fp8.
 
     `label`: in words, "none" if nothing is. `scales`: name of a weight -> name of its scale. `side`: names of the
-    tensors that describe the quantisation and are no weights.
+    tensors that describe the quantisation and are not weights.
     """
 
     label: str

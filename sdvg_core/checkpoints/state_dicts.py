@@ -69,7 +69,7 @@ def shown(name: str) -> str:
 
 
 def note_on(file: str, taken: str, there: Collection[str], choice: Choice) -> str | None:
-    """Return what a user must know of a choice that was left to us; None if there was no choice."""
+    """Return a note on a choice that was made automatically; None if there was no choice."""
     if choice.weights != AUTO or taken not in STATE_DICTS.values():
         return None
     stated = STATE_DICTS.get(choice.likely)

@@ -147,7 +147,7 @@ def _check_header(path: Path) -> None:
         raise unreadable("safetensors", path.name, error) from error
     if length > LONGEST_HEADER:
         raise BadInput(f"{path.name} states a header of {length:,} bytes, over {LONGEST_HEADER:,}; fetch it again")
-    # Before anything reads it in earnest: a hundred thousand tensors take most of a second.
+    # Before anything parses it: a hundred thousand tensors take most of a second.
     _check_count(path, header.count(b'"data_offsets"'))
 
 
@@ -333,8 +333,8 @@ def first_not_finite(weights: Mapping[str, Tensor], *, fp8: bool = False) -> str
 def weight_digest(model: nn.Module) -> str:
     """Return a hash of all weights of a loaded model, on any device.
 
-    Of a tensor it takes 1024 sums over its bits, each of every 1024th number. That notices any change but one that
-    is made up for, and costs one pass over memory; a cryptographic hash of 28 GB would take half a minute.
+    It takes 1024 sums over the bits of a tensor, each of every 1024th number. That notices any change but one that
+    another cancels, and costs one pass over memory; a cryptographic hash of 28 GB would take half a minute.
     """
     digest = hashlib.sha256()
     for name, weight in model.state_dict().items():
@@ -355,7 +355,7 @@ def _bit_sums(weight: Tensor, columns: int = 1024) -> tuple[Tensor, Tensor]:
 
 BEGINNING = 4096
 PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IGNORECASE)
-# A checkpoint never begins so: a safetensors file with its header's length, a pickle with its protocol.
+# A checkpoint never begins like that: a safetensors file with its header's length, a pickle with its protocol.
 ERROR = re.compile(
     rb"(\xef\xbb\xbf)?\s*\{\s*\"(error|errors|message|detail)\"\s*:\s*\"?(?P<text>[^\"{}\[\]]{0,80})"
 )
@@ -380,7 +380,7 @@ def check_download(path: Path) -> None:
 
 
 def what_came_instead(beginning: bytes) -> str | None:
-    """Return what a file is that a server or git gave in place of another, and what to do; None for any other file.
+    """Return what a server or git gave in place of a checkpoint, and what to do; None for any other file.
 
     `beginning`: its first `BEGINNING` bytes.
     """

@@ -20,11 +20,11 @@ FIRST = ("demo", "generate", "report", "plan", "inspect", "doctor")
 HELPERS = {"again", "options", "shared"}
 NAMES = {one.name for one in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
-"""The commands, in the order of the help: every file here that is no helper of the others."""
+"""The commands, in the order of the help: every file here that is not a helper of the others."""
 
 OUT_OF_MEMORY, INTERRUPTED, NOBODY_READS = 1, 130, 141
 OF_TORCH = "OutOfMemoryError"
-"""torch's own error, of a GPU; by its name, as torch is not imported here."""
+"""torch's own error for a GPU; by its name, because torch is not imported here."""
 # What torch says when the host has none left.
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
 
@@ -38,9 +38,9 @@ class Parser(argparse.ArgumentParser):
     short: tuple[str, ...] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; an option that there is not ends this before one that is missing does."""
+        """Parse; an unknown option is refused before a missing one."""
         words = sys.argv[1:] if args is None else list(args)
-        # Behind a command's name, the options are that command's.
+        # After a command's name, the options are that command's.
         own = takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words
         self._check_names(own)
         self.short = () if "--help-all" in words else self.short
@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
 
     def format_help(self) -> str:
-        """Return the help: of a command with many options, those of its `SHORT` list and its examples."""
+        """Return the help: for a command with many options, those of its `SHORT` list and its examples."""
         if not self.short:
             return super().format_help()
         some = argparse.ArgumentParser(self.prog, f"{self.prog} [options]", self.description, self.epilog)
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     options = make_parser().parse_args(arguments)
     options.words = tuple(sys.argv[1:] if arguments is None else arguments)
-    # What does the work takes seconds to import, so --help must not.
+    # The modules that do the work take seconds to import, so --help must not import them.
     return guarded(lambda: int(import_module(f".{options.command}", __name__).run(options)))
 
 
@@ -94,7 +94,7 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
         lacking = f"this needs the package {error.name}, but {sys.executable} has none"
         code, said = 2, f"{lacking}; call it by python3 dev.py {instead}, or install sdvg[{extra}]"
     except BrokenPipeError:
-        # Whoever read has enough. Python would complain once more when it flushes at the end.
+        # The reader has closed the pipe. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
     except KeyboardInterrupt:

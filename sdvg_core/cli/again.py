@@ -28,7 +28,7 @@ MODEL = (
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 MACHINE = ("device", "overlap")
-"""How settings end that say where a video was made, not what it is."""
+"""Endings of settings that say where a video was made, not what it is."""
 
 
 def words_again(report: RunReport, models: Path) -> list[str]:
@@ -102,7 +102,7 @@ def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:
 
 
 def _settings_of(report: RunReport) -> dict[str, str]:
-    """Return what a video was made by, as text by name."""
+    """Return the settings that a video was made with, as text by name."""
     prompts = [block.prompt if is_hidden(block.prompt) else hide_prompt(block.prompt) for block in report.blocks]
     parts = {**report.settings, "prompts": prompts, "version of": report.versions}
     values = {name: part if isinstance(part, Mapping) else {"": part} for name, part in parts.items()}

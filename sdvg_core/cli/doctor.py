@@ -152,7 +152,7 @@ def _model_line(model: dict[str, Any]) -> str:
         get = f"get {model['wanted']} ({_size(model['gigabytes'])}) into {model['folder']}/ from {model['source']}"
         return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"
     if model.get("would_load", True):
-        # What is left out is the same for every transformer.
+        # The rest is the same for every transformer.
         said = [model.get("dictionary"), f"preset {model['preset']}" if model.get("preset") else ""]
         said += [note for note in model.get("notes", []) if note != INDISTINGUISHABLE]
         return " ".join((f"found {model['path']}", *(f"({text.rstrip('.')})" for text in said if text)))

@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the videos that were asked for."""
+    """Make the requested videos."""
     from ..devices.device import settled_threads
     from ..files.outputs import REPORT
     from ..report.run_report import read_report
@@ -126,9 +126,9 @@ def run(options: argparse.Namespace) -> int:
         options.report /= REPORT
     report, at = read_report(options.report) if options.report else None, options.report
     before = words_again(report, options.models) if report else []
-    # Also of a report in which one of the embedded models does not stand, because no block asked for it.
+    # Also for a report that lacks one of the embedded models, because no block asked for it.
     before = [*EMBEDDED, *before] if options.models == POCKET or f"--models={POCKET}" in before else before
-    # As if they had been given first, so that what was given goes before them.
+    # Placed first, so that options on the command line override them.
     words = options.words
     options = options.parser.parse_args([*before, *words[1:]])
     options.words, options.seed, options.report = words, options.seeds[0], at
@@ -163,7 +163,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
     reports = make_videos(batch, stopping=stopping, say=say)
     for folder, report in reports:
-        predicted = embedded and not request.restyle  # steps that are left out are not predicted
+        predicted = embedded and not request.restyle  # skipped steps are not predicted
         pair = f"\n{with_the_real_pair(report)}" if predicted else ""
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}{pair}\nWritten to {folder}")
         if again and len(reports) == 1:
@@ -232,7 +232,7 @@ def _batch(
 
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
-    """Print what became of many videos, what is missing and why. `folder`: of their table."""
+    """Print what was made of many videos, what is missing, and why. `folder`: of their table."""
     from ..files.outputs import CSV
     from ..pipeline.table import FAILED, FINISHED
     from ..report.summary import count

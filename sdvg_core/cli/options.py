@@ -28,7 +28,7 @@ ROUTER_OPTIONS = (
     *("forced_blocks", "bail_out", "handover"),
 )
 OF_A_GATE = ("gate_prompt", "judge_vae")
-"""More options that say something of a gate, and so ask for one."""
+"""Further options that only a gate needs, so they choose one."""
 SPENT = ("policy", "forced_blocks", "handover")
 """What a budget chooses."""
 
@@ -48,7 +48,7 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
-    """Return the router's settings: the preset's, and those that were given."""
+    """Return the router's settings: the preset's, overridden by the options."""
     if getattr(options, "policy", None) == "scripted" and options.script is None:
         raise BadInput("the policy scripted needs a script, but there is none; add --script raaraaaaa")
     named = {name: getattr(options, "router_seed" if name == "seed" else name, None) for name in ROUTER_OPTIONS}
@@ -78,7 +78,7 @@ def load_options(options: argparse.Namespace, *, embedded: bool = False) -> Load
 
 
 def _given(options: argparse.Namespace, config: type[VideoRequest | LoadOptions | Execution]) -> dict[str, Any]:
-    """Return what a command's options say of the fields of a config."""
+    """Return the fields of a config that a command's options set."""
     return {field.name: getattr(options, field.name) for field in fields(config) if hasattr(options, field.name)}
 
 
@@ -109,7 +109,7 @@ EVERY_RUN = ("vae", "text_encoder")
 def model_files(options: argparse.Namespace, request: VideoRequest | None = None) -> ModelFiles:
     """Return the files of a run. `request`: the video; None if every model is needed.
 
-    Raises `BadInput` that names what no run can do without and where to get it. `naming_source` tells of the rest.
+    Raises `BadInput` that names what every run needs, and where to get it; `naming_source` names the rest.
     """
     found = found_models(options.models)
     paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
@@ -132,7 +132,7 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
 
 @contextmanager
 def naming_source(models: Path) -> Iterator[None]:
-    """Say of a missing model where to get it. `models`: the folder that it was looked for in."""
+    """Add to a missing model's error where to get it. `models`: the folder where it was expected."""
     try:
         yield
     except MissingModel as error:

@@ -61,11 +61,11 @@ SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
     "keep-first-frame": YES_NO,
     "context-memory": MEMORIES,
 }
-"""What of a model's own can be set, and to what."""
+"""The settings of a single model, and their types."""
 
 
 def setting(text: str) -> tuple[str, object]:
-    """Return a model's setting, by name and value. Argparse prints the error if there is no such one."""
+    """Return a model's setting, by name and value. Argparse prints the error for an unknown one."""
     name, _, value = text.partition("=")
     kind = SETTINGS.get(name)
     if kind is None or not value:
@@ -78,7 +78,7 @@ def setting(text: str) -> tuple[str, object]:
 
 
 PARTS = ("vae", "text", "reward")
-"""Beside drafter and target, what has a dtype of its own."""
+"""The parts besides drafter and target that have a dtype of their own."""
 SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
 """What the models were trained at, and a square of as many pixels."""
 
@@ -87,7 +87,7 @@ class Size(argparse.Action):
     """Takes a size, in words or such as 640x352, for width and height."""
 
     def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
-        """Set both. Argparse prints the error if it is none."""
+        """Set both. Argparse prints the error if it is not a size."""
         try:
             options.width, options.height = SIZES.get(value) or map(int, value.split("x"))
         except ValueError:
@@ -99,7 +99,7 @@ class Dtypes(argparse.Action):
     """Takes dtypes, of drafter and target or such as vae=bfloat16, for `dtype`, `vae_dtype` and so on."""
 
     def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
-        """Set them. Argparse prints the error if one is none."""
+        """Set them. Argparse prints the error if one is not a dtype."""
         for word in value:
             part, _, dtype = word.rpartition("=")
             if part not in ("", *PARTS) or dtype not in DTYPE_NAMES:
@@ -109,7 +109,7 @@ class Dtypes(argparse.Action):
 
 
 def show_folder(folder: Path) -> str:
-    """Return a folder's name, and that it is not there, if so."""
+    """Return a folder's name, with a remark if it does not exist."""
     return f"{folder}" if folder == POCKET or folder.is_dir() else f"{folder} (no such folder)"
 
 
@@ -169,7 +169,7 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
 
 
 def add_size(group: argparse._ArgumentGroup) -> None:
-    """Declare the size, in words or pixels; not given, it is what the models or the clip have."""
+    """Declare the size, in words or pixels; by default it is that of the models or the clip."""
     group.add_argument("--size", action=Size, help=f"{', '.join(SIZES)}, or such as 640x352, multiples of 16")
     for side in ("--width", "--height"):  # --size names both
         group.add_argument(side, type=int, help=argparse.SUPPRESS)
@@ -215,14 +215,14 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         type=file_path,
         metavar="FILE",
         help="a route that study --learn wrote: prompts that gain more from the target get more first blocks, on "
-        "the mean as many as --budget buys, or the preset or --forced-blocks says",
+        "average as many as --budget buys, or the preset or --forced-blocks says",
     )
     group.add_argument("--policy", metavar="POLICY", help=", ".join(ROUTER_POLICIES))
     group.add_argument(
         "--forced-blocks",
         type=int,
         metavar="M",
-        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
+        help="the target makes the clip's first M blocks under every policy; --policy first drafts all others",
     )
     group.add_argument(
         "--aggregation",
@@ -275,7 +275,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="VACE modules for --control, for drafter or target, whichever they fit; alone or in whole checkpoints",
     )
-    # What refuses a TAEHV whose file's name does not say its kind names this.
+    # Named by the refusal of a TAEHV whose file's name does not say its kind.
     group.add_argument("--tae-kind", choices=get_args(StatedKind), default=AUTO, help=argparse.SUPPRESS)
     group.add_argument("--tokenizer", type=file_path, help="for the text encoder, if its file has none")
     for role in ("drafter", "target"):

@@ -98,7 +98,7 @@ def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
     return replace(file, info=info, read=read)
 
 
-# The two kinds have the same tensors, which tell nothing, nor does the dtype, as anybody may convert a file.
+# Tensors do not tell the two kinds apart, nor does the dtype, because anybody may convert a file.
 # `taew2_1` takes normalised latents, `lighttaew2_1` what the Wan VAE's own decoder takes: each channel times its
 # standard deviation, plus its mean.
 
@@ -113,7 +113,7 @@ _NAMED = re.compile(r"(light[-_.]?)?tae[-_.]?w[-_.]?2[-_.]1(?![0-9])", re.IGNORE
 def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
     """Return the kind of the TAEHV at `path`, as stated or as its digest or its name tells.
 
-    Raises `BadInput` if nobody says it, or if what is stated contradicts digest or name.
+    Raises `BadInput` if none of them tells it, or if `stated` contradicts digest or name.
     """
     if stated not in (AUTO, *TAE_KINDS):
         raise BadInput(f"there is no tae_kind {stated!r}; choose {AUTO}, {' or '.join(TAE_KINDS)}")

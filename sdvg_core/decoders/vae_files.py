@@ -84,7 +84,7 @@ def load_vae(
     layers: VaeLayers = "diffusers",
     compiler: Backend | None = None,
 ) -> VideoCodec:
-    """Load a Wan 2.1 VAE or a TAEHV, whichever the file holds.
+    """Load the Wan 2.1 VAE or the TAEHV in a file.
 
     `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; `planes` means
     channels last for a TAEHV. `compiler`: see `WanCodec` and `TaehvCodec`.

@@ -1,7 +1,7 @@
 """Where a run computes: devices, dtypes, threads and clocks, and what reports and cache keys say about them.
 
-What is taken without being told may not hang on what the machine is doing at the moment: bits differ between
-devices and between numbers of threads, and a resumed run must find those it began with.
+Defaults must not depend on what the machine is doing at the moment: bits differ between devices and between numbers
+of threads, and a resumed run must find those it began with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import BadInput, first_line
 from .execution import AUTO, DTYPE_NAMES
 
 DEVICE_TYPES = ("cpu", "cuda")
-"""Of devices that are known to run everything here; torch names a dozen more."""
+"""Types of devices that are known to run everything here; torch has a dozen more."""
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 """What a model can be run in."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -39,14 +39,14 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def parse_dtype(name: str) -> torch.dtype:
-    """Return one of `DTYPES` by its name. Raises `BadInput` if there is none such."""
+    """Return one of `DTYPES` by its name. Raises `BadInput` for an unknown one."""
     if name not in DTYPES:
         raise BadInput(f"there is no dtype {name!r:.60}; choose {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 def pick_device(name: str, *, embedded: bool = False) -> str:
-    """Return the device that was named; of `auto`, CUDA if there is a GPU, else the CPU.
+    """Return the device named; for `auto`, CUDA if there is a GPU, else the CPU.
 
     `embedded`: the models are the embedded set, whose `auto` is the CPU: one core is enough for them, and their
     videos are then the same with a GPU and without.
@@ -57,7 +57,7 @@ def pick_device(name: str, *, embedded: bool = False) -> str:
 
 
 def check_device(name: str) -> torch.device:
-    """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if there is none here."""
+    """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if it does not exist here."""
     if name.partition(":")[0] not in DEVICE_TYPES:
         raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
     try:
@@ -68,7 +68,7 @@ def check_device(name: str) -> torch.device:
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object]:
-    """Make a CUDA device the current one: some kernels run there, whatever device their tensors are on."""
+    """Make a CUDA device the current one: some kernels run there, not on their tensors' device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -114,7 +114,7 @@ def cpu_quota() -> int:
     try:
         quota, period = QUOTA.read_text(encoding="ascii").split()
         return everything if quota == "max" else max(1, -(-int(quota) // int(period)))
-    except (OSError, ValueError):  # no Linux, or another version of control groups
+    except (OSError, ValueError):  # not Linux, or another version of control groups
         return everything
 
 
@@ -150,7 +150,7 @@ def package_version(package: str) -> str | None:
 
 
 def processor() -> str:
-    """Return the processor's name, as far as the system knows it."""
+    """Return the processor's name, if the system knows it."""
     return platform.processor() or platform.machine()
 
 

@@ -1,6 +1,6 @@
-"""How a run is executed: whatever changes its speed, its memory or its rounding, and not what is asked for.
+"""How a run is executed: settings that change its speed, its memory or its rounding, but not the request.
 
-torch is imported only where it works, so that the command line can say at once what there is to choose from.
+torch is imported only where it is used, so that the command line can list the choices at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 KvDtype = Literal["auto", "float8_e4m3fn"]
 """What keys and values are kept in; `auto` is the dtype of activations."""
 WeightDtype = Literal["default", "fp8_e4m3fn"]
-"""Of linear weights; the default is as stored. The names are ComfyUI's."""
+"""The dtype of linear weights; the default is as stored. The names are ComfyUI's."""
 VaeLayers = Literal["auto", "diffusers", "planes"]
 """How the VAE's layers are laid out: diffusers' own, or as 2-D ones; `auto` is the fastest.
 
@@ -68,7 +68,7 @@ class Execution:
 
     @property
     def settled(self) -> Execution:
-        """This, with the layers named that the VAE gets. Layers are equal only to rounding."""
+        """This, with `auto` layers replaced by those the VAE gets. Layers are equal only to rounding."""
         return replace(self, vae_layers=settled_layers(self.vae_layers))
 
     @property
@@ -78,7 +78,7 @@ class Execution:
 
 
 def settled_layers(asked: VaeLayers) -> VaeLayers:
-    """Return the layers asked for; of `auto`, the fastest."""
+    """Return the requested layers; for `auto`, the fastest."""
     return "planes" if asked == AUTO else asked
 
 

@@ -21,7 +21,7 @@ from ..errors import BadInput, first_line
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Stop = Callable[[], bool]
-# For each worker a function that gives it a task; and what a task raises whose worker died.
+# For each worker, a function that gives it a task; and the error of a task whose worker died.
 Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
 
 
@@ -77,7 +77,7 @@ class Seat:
         self._worker: Callable[[Any, Stop], Any] | None = None
 
     def do(self, task: Any) -> tuple[bool, Any]:
-        """Return whether the worker is open, and what it makes of a task, or why not: Ray would wrap the error."""
+        """Return whether the worker is open, and its result for a task, or the refusal: Ray would wrap an error."""
         try:
             self._worker = self._worker or self._open()
             return True, self._worker(task, self._stop)

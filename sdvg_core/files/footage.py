@@ -97,7 +97,7 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
         for frame, times in _held(path):
             hd = frame.colorspace == BT709 or (frame.colorspace == UNSTATED and frame.height >= HD_ROWS)
             matrix = "ITU709" if hd else "ITU601"
-            # With no target, PyAV before 17 takes the matrix of old television whatever the source.
+            # Without a destination, PyAV before 17 takes the matrix of old television for every source.
             picture = frame.reformat(format="rgb24", src_colorspace=matrix, dst_colorspace="DEFAULT").to_image()
             upright = picture.rotate(frame.rotation, expand=True)
             fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)

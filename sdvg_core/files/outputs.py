@@ -34,7 +34,7 @@ BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
 OLD_BLOCKS = "blocks.safetensors"
 """What an earlier version wrote in place of the folder of blocks."""
 CSV, LINES = "videos.csv", "videos.jsonl"
-"""What lies next to numbered videos."""
+"""The tables next to numbered videos."""
 
 UNFINISHED, WRITING, OLD_UNFINISHED = ".unfinished", ".writing-", ".unfinished-*/journal"
 """The hidden folder of a video, those of other files, and what an earlier version had for videos."""
@@ -109,7 +109,7 @@ class Staging:
 def staged_outputs(folder: Path, request: Mapping[str, Any] | None = None) -> Iterator[Staging]:
     """Stage files for `folder`, which is made if need be; they move there at the end of the `with` block.
 
-    `request`: of a video, for whose folder the caller has a `hold`; what a stopped run of another one left there is
+    `request`: of a video, for whose folder the caller has a `hold`; a stopped run's files of another request are
     removed. If any exception leaves the block, interrupts included, no trace of the files stays, nor of a folder
     that was made for them, unless a block was committed. Files of an earlier run stay unchanged.
     Raises `BadInput` if the folder cannot be written to, or if the disk is full.
@@ -171,7 +171,7 @@ def _is(kind: Callable[[int], bool], path: Path) -> bool:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Keep every other call out of `folder`, which is made if need be, inside the `with` block.
+    """Inside the `with` block, keep every other call out of `folder`, which is made if need be.
 
     Raises `BadInput` if the folder cannot be written to, or if another call holds it.
     """
@@ -188,7 +188,7 @@ def hold(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # The folder may be gone, or its disk full: a file that nobody holds is in nobody's way.
+        # The folder may be gone, or its disk full: a lock that nobody holds does no harm.
         with suppress(OSError), lock_of(folder / SHORT_LOCK):
             (folder / HELD).unlink(missing_ok=True)
             held.release()
@@ -234,7 +234,7 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
 
 
 def lock_of(path: Path) -> FileLock:
-    """Return the lock that is a file `path`: held in a `with` block, and let go of by whoever dies."""
+    """Return the lock that is a file `path`: held in a `with` block, and released when its process dies."""
     return FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
 
 

@@ -31,7 +31,7 @@ PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "M
 SLOWEST, FASTEST = 0.001, 1000.0
 """Pixel frames per second; players and the file format itself end near there."""
 LONGEST_SIDE = 16384
-"""Of a picture that x264 takes."""
+"""Pixels along the longest side of a picture that x264 takes."""
 
 
 def check_rate(fps: float) -> None:

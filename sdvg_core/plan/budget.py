@@ -21,11 +21,11 @@ from .request import PlanRequest
 
 
 def spend(budget: float, router: RouterConfig, request: PlanRequest) -> tuple[RouterConfig, str]:
-    """Return the router that makes most of a budget, the run's first blocks by the target, and a note that says so.
+    """Return the router that uses most of a budget for first blocks by the target, and a note that says so.
 
     `budget`: a share of target-only's predicted seconds. `router`: keeps its other settings. `request`: the run.
-    Of the routes from the cheapest to target-only, the last one within the budget is chosen: one more block by the
-    target each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
+    The last route within the budget is chosen, from the cheapest to target-only: one more block by the target
+    each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
     A budget below the cheapest route takes that one, and the note says so.
     """
     check_budget(budget)
@@ -44,9 +44,9 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> tuple[Ro
 
 
 def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Sequence[int]) -> tuple[float, int]:
-    """Return how many blocks the target may make of a video, on the mean, and how many steps are handed over.
+    """Return how many blocks the target may make of a video, on average, and how many steps are handed over.
 
-    `budget`: as in `spend`, on the mean over all videos. `stated`: for each of them, how many blocks the target
+    `budget`: as in `spend`, on average over all videos. `stated`: for each of them, how many blocks the target
     makes, if its prompt states it; 0 for those that share what is left. Raises `BadInput` if that is too little.
     """
     shares = _shares(request, router.whole_blocks)
@@ -57,7 +57,7 @@ def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Se
     if any(stated) and left < min(cost.values()):
         raise BadInput("the first blocks that prompts state take more than the budget; raise it, or state fewer")
     mean = float(np.interp(left, [*cost.values()], [*cost]))
-    # All blocks the target's: what is left buys steps of its own.
+    # If the target makes all blocks, what is left buys steps of its own.
     every = [steps for (of, steps), share in shares.items() if of == mean == request.blocks and share <= left]
     return mean, min(every, default=handover_of(request))
 
@@ -98,11 +98,11 @@ def _shares(request: PlanRequest, whole_blocks: int) -> dict[tuple[int, int], fl
 def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_target: int, whole: int) -> float:
     """Return the seconds of a video whose first `by_target` blocks are the target's.
 
-    `plain`: of blocks of which nothing is handed over, as of the first `whole` blocks.
+    `plain`: of blocks without a handover, such as the first `whole` ones.
     """
     first = 1 if by_target and not request.given_blocks else 0
     whole = max(whole - first, 0)
     handed = (by_target - first - whole) * seconds.by_target
     later = handed + whole * plain.by_target + (request.blocks - by_target) * seconds.unscored
-    # Every route's blocks are decoded for the video, whoever made them.
+    # All blocks are decoded for the video, on every route.
     return first * seconds.first + later + request.blocks * seconds.deliver

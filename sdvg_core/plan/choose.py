@@ -47,10 +47,10 @@ class BlockSeconds:
 class Plan:
     """How to lay out a run on a device with `vram` GB (1e9 bytes), and what to expect.
 
-    `fp8`: whether the target's linear weights are. `parts`: the parts on the device in every step (draft, decode,
-    score, target), in bytes; `beside`: those on the second device, if there is one. `streamed`: how many layers of
-    a transformer are copied over in every pass. Of a run that does not fit, it is the smallest way, and `would_fit`
-    the largest size of about that shape that does fit, in pixels.
+    `fp8`: whether it makes the target's linear weights fp8. `parts`: the parts on the device in every step (draft,
+    decode, score, target), in bytes; `beside`: those on the second device, if there is one. `streamed`: how many
+    layers of a transformer are copied over in every pass. If the run does not fit, this is the smallest layout, and
+    `would_fit` the largest size of about that shape that fits, in pixels.
     """
 
     vram: float
@@ -192,7 +192,7 @@ def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
 def block_seconds(
     request: PlanRequest, *, fp8: bool = False, copying: Mapping[str, float] | None = None
 ) -> BlockSeconds:
-    """Return the predicted seconds, whatever memory that takes.
+    """Return the predicted seconds, without a limit on memory.
 
     `fp8`: as in `Plan`. `copying`: seconds of copying in every pass, by transformer.
     """
@@ -233,7 +233,7 @@ def _counts(router: RouterConfig, given_blocks: int, blocks: int) -> Counter[str
 
 
 def _kind(router: RouterConfig, index: int) -> str:
-    """Return what happens to block `index`, as far as that is certain beforehand."""
+    """Return what happens to block `index`, if that is certain beforehand."""
     certain = decide_early(router, index, ())
     if certain is None:
         return "scored"

@@ -117,7 +117,7 @@ class PlanRequest:
 
     @property
     def skipped(self) -> int:
-        """Denoising steps that a clip to restyle stands in for."""
+        """Denoising steps that a clip to restyle replaces."""
         return self.strength.skip if self.strength else 0
 
     @property

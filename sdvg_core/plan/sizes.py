@@ -80,8 +80,8 @@ def decode_working_bytes(decoder: DecoderName, base: int, pixels: int, itemsize:
     """Return the bytes of temporary buffers while a block is decoded."""
     if decoder == "tae":
         return _TAE_DECODE * pixels * itemsize
-    values, whatever = DECODE[layers]
-    return int((values * itemsize * base / PUBLISHED_BASE + whatever) * pixels)
+    values, constant = DECODE[layers]
+    return int((values * itemsize * base / PUBLISHED_BASE + constant) * pixels)
 
 
 def kv_frames(preset: Preset) -> int:
@@ -143,7 +143,7 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
         "target": wan_bytes(request.target, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter, itemsize),
         **decoders,
-        # The head is float32 whatever the towers are.
+        # The head is float32 beside towers of any dtype.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
     modules = {
@@ -308,6 +308,6 @@ def streamed_layers(
 
 
 def streaming(parts: Parts, sizes: Sizes, layers: Mapping[str, int]) -> Parts:
-    """Return the steps with so many layers of each transformer off the device, but for those in flight."""
+    """Return the steps with `layers` of each transformer off the device, except those in flight."""
     off = {role: max(count - LAYERS_IN_FLIGHT, 0) * sizes.layers[role] for role, count in layers.items()}
     return {step: {name: size - off.get(name, 0) for name, size in found.items()} for step, found in parts.items()}

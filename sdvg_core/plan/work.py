@@ -32,7 +32,7 @@ def pass_operations(config: WanConfig, frames: int, seen: int, tokens: int) -> f
 
 
 def control_operations(config: WanConfig, blocks: int, frames: int, tokens: int) -> float:
-    """Return the operations of a control branch of so many blocks in one pass; its tokens see their own frames."""
+    """Return the operations of a control branch of `blocks` blocks in one pass; its tokens see their own frames."""
     if not blocks:
         return 0.0
     of_blocks = pass_operations(replace(config, num_layers=blocks), frames, frames, tokens)

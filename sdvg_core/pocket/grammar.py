@@ -44,7 +44,7 @@ def parse(prompt: str) -> Scene:
 def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
     """Return the scene to show for any text, and if it is not the text's own, a sentence that says so.
 
-    `strict`: refuse such a text instead, as `parse` does. Raises `BadInput` for what is no text.
+    `strict`: refuse such a text instead, as `parse` does. Raises `BadInput` for anything but text.
     """
     check_prompt(prompt)
     _, problem = _read(prompt)

@@ -42,7 +42,7 @@ class ReportedScorer(Scorer, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How one transformer was run. None where its host does not know.
+    """How one transformer was run. None where its host does not know it.
 
     `file`: its name without folders. `attention`: the kernel's name. `bytes`: of its weights. `loras_and_patches`:
     how many weights are changed. `loras`: by name and strength. `state_dict`: of a training checkpoint, the one

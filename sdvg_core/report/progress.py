@@ -65,7 +65,7 @@ class RouteBar:
         self._bar.refresh()
 
     def _format(self, line: str) -> str:
-        # Of a long run, the newest blocks and the next ones.
+        # In a long run, the newest blocks and the next ones.
         first = max(0, min(len(self._letters) - WIDEST_STRIP * 3 // 4, self._blocks - WIDEST_STRIP))
         strip = self._letters.ljust(self._blocks, ".")[first : first + WIDEST_STRIP]
         left = "{remaining} left  " if self._passes_of_blocks else ""

@@ -25,7 +25,7 @@ UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 NAMES = {"frames": "latent_frames"}
 LATER = ("take", "handover", "reference", "reused", "delivery_seconds", "drift")
-"""What reports of earlier versions lack; a field's default stands for it."""
+"""Fields that reports of earlier versions lack; their defaults are used."""
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
 type_hints = cache(get_type_hints)

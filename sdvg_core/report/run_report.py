@@ -138,7 +138,7 @@ class RunReport:
 
     @property
     def seconds(self) -> Seconds:
-        """Seconds of all blocks, by part, without loading the models and encoding the prompt."""
+        """Seconds of all blocks, by part, without those of loading the models and encoding the prompt."""
         return Seconds(**{part: math.fsum(getattr(r.seconds, part) for r in self.blocks) for part in SECONDS})
 
     @property

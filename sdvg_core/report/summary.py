@@ -1,4 +1,4 @@
-"""What happened, in words, letters and colours: of a block, and of a whole run. People count from 1."""
+"""What happened to a block and to a whole run, in words, letters and colours. Users count from 1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .run_report import RunReport, worst_score
 
 FEWEST_TIMED = 3
 MEASURED = "measured"
-"""How `target_only_source` begins where target-only was made."""
+"""How `target_only_source` begins if target-only was made."""
 
 
 class Outcome(Enum):
@@ -158,10 +158,10 @@ def _time(report: RunReport) -> list[str]:
 
 
 def speedup_known(report: RunReport) -> float | None:
-    """Return how many times as fast as target-only a run was, where that may be said; else None.
+    """Return how many times as fast as target-only a run was, if that can be said; else None.
 
-    It may be said where target-only was made too, or where drafter and target each were timed on at least
-    `FEWEST_TIMED` blocks of this run; never of target-only itself.
+    It can be said if target-only was made too, or if drafter and target each were timed on at least
+    `FEWEST_TIMED` blocks of this run; never for target-only itself.
     """
     drafted = sum(record.decision.accepted or record.decision.scored for record in report.blocks)
     by_target = sum(record.target is not None for record in report.blocks)

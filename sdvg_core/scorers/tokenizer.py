@@ -53,7 +53,7 @@ class PromptTokenizer:
 
 
 def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
-    """Build the tokenizer from a `vocab.txt`, one token per line. Raises `BadInput` if it is no such file."""
+    """Build the tokenizer from a `vocab.txt`, one token per line. Raises `BadInput` if it is not one."""
     ids = read_vocabulary(vocabulary)
     tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
@@ -67,7 +67,7 @@ def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
 
 
 def read_vocabulary(vocabulary: Path) -> dict[str, int]:
-    """Return token -> id of a `vocab.txt`, one token per line. Raises `BadInput` if it is no such file."""
+    """Return token -> id of a `vocab.txt`, one token per line. Raises `BadInput` if it is not one."""
     lines = _text(vocabulary).removesuffix("\n").split("\n")
     ids = {token.rstrip("\r"): number for number, token in enumerate(lines)}
     missing = [token for token in REQUIRED if token not in ids]

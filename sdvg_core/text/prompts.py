@@ -23,7 +23,7 @@ LARGEST_FILE = 16 * MEGABYTE
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # A number right after the colon is a ratio or a time of day, not a prompt.
 LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
-"""What a line says of a block: its number from 1, perhaps a cut or a strength, and a prompt."""
+"""A line about a block: its number from 1, perhaps a cut or a strength, and a prompt."""
 FIRST = re.compile(r"(?i)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
 """What a line of a file of prompts may begin with: how many of the video's first blocks the target makes."""
 
@@ -32,7 +32,7 @@ FIRST = re.compile(r"(?i)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
 class PromptSchedule:
     """Prompts, each with the index of the block it starts at: `((0, "a calm sea"), (4, "a storm"))`.
 
-    People, and the files they write, count blocks from 1. `strengths`: of a clip that is restyled, likewise.
+    People, and the files they write, count blocks from 1. `strengths`: of a clip to restyle, by block likewise.
     `cuts`: the blocks that begin a new scene. `first`: how many of the video's first blocks the target makes, where
     the prompt states it; 0 if it does not.
     """
