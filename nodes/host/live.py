@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 MOST_RUNS, MOST_EARLIER, MOST_TAKES, MOST_BEGUN = 16, 4, 32, 256
-"""How many are remembered: newest runs (one per node), earlier ones, takes to compare, and runs' first events."""
+"""How many are remembered: newest runs (one per node), earlier ones, takes to compare, and first events, for re-use."""
 SPRITE_WIDTH, SPRITE_QUALITY = 256, 70
 """A cell of a sprite in pixels, and its JPEG quality: about 9 KB a frame and 110 KB a block for photographs."""
 LONGEST_ROW = 65_000

@@ -22,7 +22,7 @@ from ..plan.rates import A6000, H100, Rates
 from .shared import SIZES, add_size
 
 WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
-"""Whether the target's linear weights are fp8; None for whichever is faster."""
+"""Whether the target's linear weights are fp8; None for the faster way."""
 USUAL = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
 # Memory is sold in units of 2^30 bytes. A plan counts in 1e9 and leaves the difference to the driver.
 SOLD_UNIT = 2**30

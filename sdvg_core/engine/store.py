@@ -111,7 +111,7 @@ class Store:
 
 
 class PixelStore:
-    """Keeps decoded blocks on the CPU, and decoder states in what memory they leave; the oldest go first.
+    """Keeps decoded blocks on the CPU, and decoder states in the memory they leave; the oldest go first.
 
     Frames that 16 bits hold exactly take half the memory.
     """

@@ -152,7 +152,7 @@ def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> flo
 
 
 def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
-    """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit."""
+    """Return the plan of a video's memory; None if it is not planned. Raises `BadInput` if it does not fit."""
     options, device = options.settled(), check_device(options.device)
     vram = free_vram(device, options.vram)
     if vram is None or headers.one_model:

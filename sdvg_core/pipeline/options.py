@@ -51,7 +51,7 @@ class ModelOptions:
         return Choice(self.weights, named.weights if named else AUTO)
 
     def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
-        """Return the preset for a checkpoint. `schedule`: for both models; this one's own comes first.
+        """Return the preset for a checkpoint. `schedule`: for both models; this one's own overrides it.
 
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """

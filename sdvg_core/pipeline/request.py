@@ -1,4 +1,4 @@
-"""A request for one video, and how models resolve it. Nothing here needs weights."""
+"""A request for one video, and what it resolves to with given models. Nothing here needs weights."""
 
 from __future__ import annotations
 
