@@ -14,8 +14,8 @@ MEGABYTE = 1_000_000
 def read_small(path: Path, limit: int) -> bytes:
     """Return the content of a file.
 
-    Raises `OSError`, and `ValueError` if it has more than `limit` bytes or is no regular file: a pipe that nobody
-    writes to would be waited for.
+    Raises `OSError`, and `ValueError` if it has more than `limit` bytes or is not a regular file: reading a
+    pipe that nobody writes to would never end.
     """
     check_regular(path)
     with path.open("rb") as file:
