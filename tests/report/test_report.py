@@ -156,7 +156,7 @@ def test_a_report_from_before_there_were_takes_is_read_as_one_of_first_takes():
     [
         ((), "schema_version", 2, "version 2, not 1; read it with the sdvg that wrote it"),
         ((), "schema_version", True, "schema_version in the run report is bool, not int"),
-        ((), "blocks", [], "needs a block"),
+        ((), "blocks", [], "has no block"),
         ((), "blocks", [7], "entry 0 of blocks has no field index"),
         ((), "fps", math.nan, "fps in the run report is nan, not finite"),
         ((), "target_only_seconds", 9.0, "target_only_source are 9.0 and None"),
