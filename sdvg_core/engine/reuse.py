@@ -173,7 +173,7 @@ class _StoredBlocks(WrappedGenerator):
         return made
 
     def _found(self, key: str, span: Span, least: int) -> Result | None:
-        """Return a stored result of at least `least` tensors; None if there is none that is sound."""
+        """Return a stored result of at least `least` tensors; None if no sound one is stored."""
         kept = self._store.get(key)
         if kept is None or len(kept) < least or not _fits(kept, self._noise.shape(span)):
             return None
