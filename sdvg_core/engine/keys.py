@@ -104,9 +104,9 @@ class Keys:
 
     def tensor(self, tensor: Tensor) -> str:
         """Return the key of the call a tensor came from; a hash of its content if it is not from this run."""
-        if tensor not in self._tensors:
-            self._tensors[tensor] = hash_tensor(tensor)
-        return self._tensors[tensor]
+        if (key := self._tensors.get(tensor)) is None:
+            key = self._tensors[tensor] = hash_tensor(tensor)
+        return key
 
     def _condition(self, condition: Condition) -> str:
         if condition not in self._conditions:
