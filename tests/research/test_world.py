@@ -70,7 +70,7 @@ def test_who_is_in_front_hides_the_other(relation, in_front):
 def test_a_prompt_outside_the_grammar_is_told_the_nearest_one():
     with pytest.raises(BadInput) as refusal:
         parse("a small red ball rums left from the top over sea")
-    assert "of the pocket world is 'a small red ball runs left from the top over sea'" in str(refusal.value)
+    assert "try the nearest one, 'a small red ball runs left from the top over sea'" in str(refusal.value)
     assert GRAMMAR in str(refusal.value)
 
 
