@@ -165,7 +165,7 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(folder / "bytecode"))
     if not (stamp.is_file() and stamp.read_text(encoding="ascii") == wanted):
-        tell(f"Making an environment in {folder.name}, once: 1 to 2 GB with a CPU build of torch, some minutes.")
+        tell(f"Making an environment in {folder.name}, once: up to 2 GB with a CPU build of torch, some minutes.")
         shutil.rmtree(folder, ignore_errors=True)
         install(folder, python)
         stamp.write_text(wanted, encoding="ascii")
