@@ -16,7 +16,7 @@ from ...sdvg_core.errors import BadInput
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
 from ..sockets import PromptEntry
 
-WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
+WIRE = "wire CLIP Text Encode (Wan) straight to this input"
 
 VACE_NODE = "make them with WanVaceToVideo"
 ONE_CONTROL = "wire them into positive, for the whole video"
@@ -44,7 +44,7 @@ CHANGED = (
 
 # What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
 UNUSABLE = {
-    "concat_latent_image": "an image to start from (use the sampler's start image instead)",
+    "concat_latent_image": "an image to start from (use start_image)",
     "reference_latents": "reference images",
     "clip_vision_output": "a CLIP vision image",
     "control": "a ControlNet",

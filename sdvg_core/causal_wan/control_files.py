@@ -17,7 +17,7 @@ from .names import PREFIXES, KeyStyle, unwrapped
 
 EMBEDDING = "vace_patch_embedding."
 PARTS, TELLTALE = (EMBEDDING, "vace_blocks.", "scaled_fp8"), EMBEDDING + "weight"
-GIVE_VACE = "give the VACE module of Wan 2.1 in the size of its model (1.3B or 14B)"
+GIVE_VACE = "give Wan 2.1's VACE module in the size of its model (1.3B or 14B)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ ADDITIONS = {
     "vace_patch_embedding": "a VACE model",
     "vace_blocks": "a VACE model",
     "control_adapter": "a camera-control model",
-    "ref_conv": "a reference-image (Fun control) model",
+    "ref_conv": "a Fun control model",
     "casual_audio_encoder": "a speech-to-video model",
     "audio_proj": "an audio-driven model",
     "face_adapter": "an Animate model",
@@ -24,8 +24,8 @@ ADDITIONS = {
     "patch_embedding_global": "a WanDancer model",
 }
 INPUT_CHANNELS = {
-    36: "an image-to-video model (36 input channels)",
-    48: "Wan 2.2 5B (48 latent channels), which has its own VAE",
+    36: "an image-to-video model",
+    48: "Wan 2.2 5B (48 latent channels)",
 }
 
 TRANSFORMER = "causal Wan 2.1 transformer"

@@ -82,7 +82,7 @@ def find_quantisation(weights: WeightFile, expected: Collection[str]) -> Quantis
     formats = _stated_formats(weights)
     for layer, stated in formats.items():
         if stated not in FORMATS:
-            raise BadInput(f"{layer} is {stated}, and only {' and '.join(FORMATS)} are read here; {BETTER_FILE}")
+            raise BadInput(f"{layer} is {stated}, not {' or '.join(FORMATS)}; {BETTER_FILE}")
     for name in expected:
         if name in weights and not weights.info[name].dtype.is_floating_point:
             kind = dtype_name(weights.info[name].dtype)

@@ -385,12 +385,12 @@ def what_came_instead(beginning: bytes) -> str | None:
     `beginning`: its first `BEGINNING` bytes.
     """
     if PAGE.match(beginning):
-        return "a web page, as sites send where a login is needed; download the file itself"
+        return "a web page, as sites send before a login; download the file itself"
     found = ERROR.match(beginning)
     if found:
         text = printable(found["text"].decode("utf-8", "replace")).strip()
         detail = f" ({text})" if text else ""
-        return f"a server's error message{detail}; download the file itself, with a login if needed"
+        return f"a server's error message{detail}; download the file itself, logged in if needed"
     if POINTER.match(beginning):
-        return "a pointer of Git LFS; run git lfs pull in its repository, or download the file itself"
+        return "a pointer of Git LFS; run git lfs pull, or download the file itself"
     return None

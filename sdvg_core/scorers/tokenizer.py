@@ -86,14 +86,14 @@ def _text(vocabulary: Path) -> str:
         raise BadInput(f"{vocabulary.name} is not UTF-8 text ({why(error)}); fetch it again") from error
     found = what_came_instead(content[:BEGINNING]) if text.strip() else "an empty file; download the file itself"
     if found:
-        raise BadInput(f"{vocabulary.name} is no vocabulary, but {found}: {SOURCE}")
+        raise BadInput(f"{vocabulary.name} is {found}: {SOURCE}")
     return text
 
 
 def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
     """Return the `vocab.txt` to use: the given file, or the one in the given folder or next to the weights.
 
-    Raises `BadInput` with the places searched if it is missing.
+    Raises `BadInput` with the folder searched if it is missing.
     """
     if given is not None and Path(given).is_file():
         return Path(given)
@@ -101,5 +101,4 @@ def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
     for place in PLACES:
         if (folder / place).is_file():
             return folder / place
-    places = f"{folder} ({', '.join(PLACES)})"
-    raise BadInput(f"ImageReward's vocabulary is not in {places}; put {SOURCE} (Hugging Face Hub) there")
+    raise BadInput(f"ImageReward's vocabulary is not in {folder}; put {SOURCE} (Hugging Face Hub) there")

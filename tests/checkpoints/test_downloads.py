@@ -56,4 +56,4 @@ def test_inspect_and_doctor_say_it(tmp_path, capsys):
     (tmp_path / "image_reward" / "vocab.txt").write_bytes(b"<!DOCTYPE html>")
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     assert "UNUSABLE" in (out := capsys.readouterr().out)
-    assert "vocab.txt is no vocabulary, but a web page" in out
+    assert "vocab.txt is a web page" in out

@@ -76,7 +76,7 @@ FOREIGN = {
     "image-to-video": (image_to_video, "an image-to-video model"),
     "2.2 5B": (lambda: with_channels(48, 48), "Wan 2.2 5B"),
     "fun control": (lambda: with_channels(32, 16), "a Wan model with 32 input channels"),
-    "reference": (with_reference, "a reference-image"),
+    "reference": (with_reference, "a Fun control model"),
 }
 
 

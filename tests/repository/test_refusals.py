@@ -22,8 +22,15 @@ def text_of(node: ast.expr, scope: Scope) -> str:
             return text
         case ast.JoinedStr(values=parts):
             return "".join(text_of(part, scope) for part in parts)
-        case ast.FormattedValue(value=part) | ast.Call(func=ast.Attribute(value=part, attr="format")):
+        case ast.FormattedValue(value=part) | ast.Subscript(value=part):
             return text_of(part, scope)
+        case ast.Call(func=ast.Attribute(value=part, attr="format" | "items" | "get"), args=others):
+            return max((text_of(one, scope) for one in (part, *others)), key=len)
+        case ast.Dict(values=values):
+            return max((text_of(value, scope) for value in values), key=len, default="")
+        case ast.Call(func=ast.Attribute(value=between, attr="join"), args=[ast.Name(id=name)]):
+            items = [part for value in scope.get(name, ()) for part in getattr(value, "elts", ())]
+            return text_of(between, scope).join(text_of(part, scope) for part in items)
         case ast.BinOp(left=one, op=ast.Add(), right=other):
             return text_of(one, scope) + text_of(other, scope)
         case ast.IfExp(body=one, orelse=other):
@@ -34,13 +41,25 @@ def text_of(node: ast.expr, scope: Scope) -> str:
     return ""
 
 
+def named(node: ast.AST) -> Iterable[tuple[ast.expr, ast.expr]]:
+    """Return what an assignment or a loop names, each with its value; in a loop, with all it goes through."""
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+            return zip(targets, values, strict=False)
+        case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
+            return [(target, value)]
+        case ast.For(target=ast.Tuple(elts=targets), iter=value):
+            return [(target, value) for target in targets]
+    return []
+
+
 def names_in(nodes: Iterable[ast.AST], path: Path) -> Scope:
     """Return what these nodes of a file give names to. Imported names have their values in the other file."""
     scope: dict[str, list[ast.expr]] = {}
     for node in nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            scope.setdefault(node.targets[0].id, []).append(node.value)
-        elif isinstance(node, ast.ImportFrom):
+        for target, value in named(node):
+            scope.setdefault(ast.unparse(target), []).append(value)
+        if isinstance(node, ast.ImportFrom):
             folder = path.parents[node.level - 1] if node.level else ROOT
             there = constants(folder.joinpath(*(node.module or "").split(".")).with_suffix(".py"))
             for alias in node.names:
