@@ -143,10 +143,10 @@ def stored_as(dtype, share: int = 1):
     "state, metadata, words",
     [
         *(
-            (new_form({"format": form}), None, f"is {form}, and only")
+            (new_form({"format": form}), None, f"is {form}, not float8_e4m3fn or ")
             for form in ("nvfp4", "mxfp8", "int8_tensorwise", None, 7)
         ),
-        (metadata_form()[0], {"layers": {LAYERS[0]: {"format": "nvfp4"}}}, "is nvfp4, and only"),
+        (metadata_form()[0], {"layers": {LAYERS[0]: {"format": "nvfp4"}}}, "is nvfp4, not float8_e4m3fn or "),
         # Even though their shape is right: cast to float they would be noise.
         (stored_as(torch.int8), None, f"{LINEARS[0]} is int8"),
         (stored_as(torch.uint8), None, f"{LINEARS[0]} is uint8"),
