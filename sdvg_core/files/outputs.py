@@ -63,7 +63,7 @@ class Staging:
         there = self.folder / name
         ours = name == BLOCKS and there.is_dir() and all(BLOCK.fullmatch(path.name) for path in there.iterdir())
         if there.is_dir() and not ours:
-            raise BadInput(f"{there} is a folder of somebody else's; move it away")
+            raise BadInput(f"{there} is a folder that is not ours; move it away")
         if name not in self._names:
             self._names.append(name)
         return self.work / name

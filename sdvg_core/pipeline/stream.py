@@ -63,7 +63,7 @@ class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
     """The blocks of one video. `next` makes one, in the thread that calls it; `close` may come from another."""
 
     def __init__(
-        self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...] = ()
+        self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...]
     ) -> None:
         """`notes`: what a viewer should know of the video."""
         self._blocks, self._asked_to_end, self.notes = blocks, asked_to_end, notes

@@ -211,7 +211,7 @@ def test_a_folder_of_somebody_else_under_our_name_is_refused(tmp_path, name):
     (tmp_path / name).mkdir()
     (tmp_path / name / "mine.txt").write_text("mine")
     with (
-        pytest.raises(BadInput, match="is a folder of somebody else's; move it away"),
+        pytest.raises(BadInput, match="is a folder that is not ours; move it away"),
         staged_outputs(tmp_path) as s,
     ):
         s.path(name)

@@ -9,7 +9,7 @@ import torch
 from research.metrics import Oracle, parse_external
 from research.protocol import POCKET_TAUS, pick, protocol
 from research.world import held_out_prompts, render
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.router import POLICIES, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
 
@@ -76,6 +76,12 @@ def test_names_are_unique_and_say_what_they_are():
     assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
     assert by_name["relative@-0.5"].router == RouterConfig(policy="relative", tau=-0.5)
     assert by_name["own@-0.7"].drafter_context == "own"
+
+
+def test_every_policy_of_the_table_has_a_configuration(monkeypatch):
+    """But for `scripted`, which has no script of its own. Catches: a new policy that the study leaves out."""
+    monkeypatch.setitem(POLICIES, "new", POLICIES["anchor-only"])
+    assert {one.router.policy for one in protocol(9, POCKET_TAUS)} == {*POLICIES} - {"scripted"}
 
 
 def test_configurations_are_picked_by_name_and_pattern_in_the_protocols_order():
