@@ -1,12 +1,10 @@
-"""Read a picture, a video or a folder of pictures as pixel frames, cropped to the size of the video to make."""
+"""Read a video or a folder of pictures as pixel frames, cropped to the size of the video to make."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,43 +16,13 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from ..errors import BadInput, first_line
+from ..errors import BadInput
+from .pictures import check_picture_size, pictures_in, read_image, reading
 from .small_files import check_regular
-
-# Pillow knows dozens more formats. One of them runs an interpreter, and others are barely maintained.
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
-MOST_PIXELS, LONGEST_SIDE = 40_000_000, 100
-
-
-def read_image(path: Path, width: int, height: int) -> Tensor:
-    """Read a picture, cropped in the middle and resized to fill `width` x `height`: `1 1 3 h w` in [0, 1].
-
-    Raises `BadInput` if the file is missing, not a picture, or absurdly large.
-    """
-    with _reading(path, " as a picture", "use a PNG or JPEG"), warnings.catch_warnings():
-        check_regular(path)
-        # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(path, formats=FORMATS) as picture:
-            check_picture_size(*picture.size, path)
-            ImageOps.exif_transpose(picture, in_place=True)
-            upright = picture.convert("RGB") if picture.mode != "RGB" else picture
-            fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
-    pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
-    return pixels.permute(2, 0, 1)[None, None].contiguous()
-
-
-def check_picture_size(width: int, height: int, path: Path) -> None:
-    """Raise `BadInput` for a picture that is absurdly large or narrow."""
-    if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
-        most = f"{MOST_PIXELS // 1_000_000} million, no side over {LONGEST_SIDE} times the other"
-        raise BadInput(f"{path.name} has {width} x {height} pixels; give at most {most}")
-
 
 RATE = 16
 """Pixel frames a second that the models were trained at."""
 MOST_FRAMES = 2000
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 # Playlists and the like would open other files, or addresses.
 OPENED = {
     "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg",
@@ -87,13 +55,13 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
     Raises `BadInput` if there is no clip, or if it is longer than `MOST_FRAMES` at 16 a second.
     """
-    if (pictures := _pictures(path)) is not None:
+    if (pictures := pictures_in(path)) is not None:
         _check_length(len(pictures), path.name)
         pixels = [(read_image(one, width, height)[0, 0] * 255).round().byte() for one in pictures]
         note = f"{path.name}: {len(pictures)} pictures, taken as {RATE} a second, cropped to {width}x{height}."
         return Footage(torch.stack(pixels), note)
     shown: list[Tensor] = []
-    with _reading(path):
+    with reading(path):
         for frame, times in _held(path):
             hd = frame.colorspace == BT709 or (frame.colorspace == UNSTATED and frame.height >= HD_ROWS)
             matrix = "ITU709" if hd else "ITU601"
@@ -110,9 +78,9 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
 def count_frames(path: Path) -> int:
     """Return how many frames `read_footage` would. Raises `BadInput` as that does."""
-    if (pictures := _pictures(path)) is not None:
+    if (pictures := pictures_in(path)) is not None:
         return len(pictures)
-    with _reading(path):
+    with reading(path):
         return sum(times for _, times in _held(path))
 
 
@@ -135,24 +103,9 @@ def newest_at(times: Sequence[Fraction], step: Fraction, name: str) -> list[int]
     return [bisect_right(times, times[0] + Fraction(moment, RATE) + ROUNDING) - 1 for moment in range(until)]
 
 
-def _pictures(path: Path) -> list[Path] | None:
-    found = sorted(one for one in (path.iterdir() if path.is_dir() else [path]) if one.suffix.lower() in SUFFIXES)
-    return found if found or path.is_dir() else None
-
-
 def _check_length(frames: int, name: str) -> None:
     if not 0 < frames <= MOST_FRAMES:
         raise BadInput(f"{name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
-
-
-@contextmanager
-def _reading(path: Path, what: str = "", cure: str = "give an mp4, webm or mov") -> Iterator[None]:
-    try:
-        yield
-    except BadInput:
-        raise
-    except Exception as error:  # a damaged file can fail in any way
-        raise BadInput(f"{path.name} cannot be read{what} ({first_line(error)}); {cure}") from error
 
 
 def _held(path: Path) -> Iterator[tuple[av.VideoFrame, int]]:

@@ -32,7 +32,8 @@ from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.run import Run, make_run
 from ..engine.types import Condition, DrafterContext, check_blocks
 from ..errors import BadInput
-from ..files.footage import Footage, read_footage, read_image
+from ..files.footage import Footage, read_footage
+from ..files.pictures import read_image
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest

@@ -20,7 +20,7 @@ from sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
-from sdvg_core.files.footage import read_image
+from sdvg_core.files.pictures import read_image
 from sdvg_core.pipeline.blocks import BlockFiles, read_block
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents
