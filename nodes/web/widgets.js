@@ -169,7 +169,6 @@ const WORDS = {
     "always-draft": ["Drafter only", "the small model makes every block"],
     "always-target": ["Target only", "the large model makes every block"],
     scripted: ["Script", "you say who makes each block, in letters"],
-    learned: ["Learned", "prompts that gain more from the target get more first blocks"],
   },
   zh: {
     fast: "快速预览",
@@ -185,7 +184,6 @@ const WORDS = {
     "always-draft": ["仅草稿模型", "每块都由小模型生成"],
     "always-target": ["仅目标模型", "每块都由大模型生成"],
     scripted: ["脚本", "用字母指定每块由谁生成"],
-    learned: ["学得的路由", "从目标模型获益多的提示词，分到更多开头的块"],
   },
 };
 
