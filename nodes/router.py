@@ -13,7 +13,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConfig, check_policy
+from ..sdvg_core.engine.router import POLICIES, ROUTER_PRESETS, RouterConfig
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
@@ -56,14 +56,12 @@ class QualityRouter(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, device, reward_file=None, policy=None, scorer=NOT_WIRED) -> bool:
-        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file or an earlier version's policy.
+        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file.
 
         ComfyUI leaves the choices named here for us to check, before anything runs. It passes None for what comes
         over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.
         """
         name = policy.get("policy") if isinstance(policy, dict) else policy
-        if name in GONE:
-            check_policy(name)
         if (
             name in POLICIES
             and "tau" in POLICIES[name].settings

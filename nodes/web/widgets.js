@@ -41,8 +41,6 @@ function addFront(node) {
 
 // A preset always starts with its own numbers.
 const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps"];
-// How many values a loader with the preset "custom" had first, before those of its newest inputs.
-const OLD_CUSTOM = 10;
 // Below the usual range every draft is accepted, above it hardly any. The server takes the whole, as saved workflows may have it.
 const RANGE = { usual: { min: -2.5, max: 0.5 }, whole: { min: -3, max: 3 } };
 
@@ -120,16 +118,6 @@ function restore(node, kept) {
   }
 }
 
-/** A loader as saved before that had its newest inputs: values are saved by their place alone. */
-function makeRoom(node, { widgets_values: values }) {
-  const newest = node.widgets?.find(({ name }) => name === "new_prompt");
-  if (newest && values && !newest.options.values.includes(values.at(-1))) newest.value = "keep"; // as it was then
-  if (values?.[2] !== "custom" || typeof values[OLD_CUSTOM] !== "string") return; // where a switch is now, `weights` was
-  const later = node.widgets.slice(OLD_CUSTOM).filter(({ name }) => name.startsWith("preset."));
-  const all = [...values.slice(0, OLD_CUSTOM), ...later.map((widget) => defaultOf(node, widget)), ...values.slice(OLD_CUSTOM)];
-  for (const [place, widget] of [...node.widgets].entries()) if (place >= OLD_CUSTOM && all[place] !== undefined) widget.value = all[place];
-}
-
 function follow(node) {
   const kept = new Map();
   const policy = () => node.widgets?.find(({ name }) => name === "policy")?.value;
@@ -143,8 +131,7 @@ function follow(node) {
       tend(node, kept);
     });
   }
-  after(node, "onConfigure", (saved) => {
-    makeRoom(node, saved);
+  after(node, "onConfigure", () => {
     last = policy();
     tend(node, kept);
   });
