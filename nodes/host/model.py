@@ -63,6 +63,16 @@ class ComfyOps(TorchOps):
         return apply_rope1(x, rope)
 
 
+def settle_attention(device: torch.device) -> None:
+    """Attend to one token, so that a run's bits do not depend on whether it is the first of its process.
+
+    torch sets its own order of attention kernels in a process's first attention on a GPU, over the order that ComfyUI
+    asks for around that call. Without this, that call of the first run is rounded otherwise than in later runs.
+    """
+    token = torch.zeros(1, 1, 1, 64, dtype=torch.float16, device=device)
+    torch.nn.functional.scaled_dot_product_attention(token, token, token)
+
+
 def comfy_wan(
     patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False, control: ModelPatcher | None = None
 ) -> Wan:

@@ -47,6 +47,7 @@ from .model import (
     compute_dtype,
     config_of,
     origin_of,
+    settle_attention,
 )
 from .progress import NodeProgress
 from .reuse import begin_reuse, ended, store_notes
@@ -109,6 +110,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     progress.show("\n".join(notes))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
+        settle_attention(job.main.load_device)
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
         run = _plan(job, resolved, conditions, memory, progress)
         try:
