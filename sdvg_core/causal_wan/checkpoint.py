@@ -29,7 +29,7 @@ from .attention import TorchOps
 from .config import HEAD_DIM, WanConfig, wan_shapes
 from .generator import Wan
 from .modules import WanTree
-from .names import KeyStyle, from_diffusers, is_rotary, key_styles
+from .names import KeyStyle, flat_name, is_rotary, key_styles
 from .presets import PRESETS, Preset
 from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign
 
@@ -184,15 +184,17 @@ def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) 
     return most if most in COMPUTE_DTYPES else torch.float32
 
 
-def find_lora(text: str, found: WanCheckpoint) -> Lora | None:
-    """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint; None if it is for another model.
+def find_lora(text: str, found: WanCheckpoint, dtype: torch.dtype | None = None) -> Lora:
+    """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint that is computed in `dtype`, by default its own.
 
-    Raises `BadInput` if the file holds something else, or if the weights it changes are quantised.
+    Raises `OtherModel` if it is for another model, `BadInput` if the file holds something else, NaN, or too large
+    numbers, or if the weights it changes are quantised.
     """
-    lora = open_lora(text, wan_shapes(found.config), from_diffusers)
-    if lora and any(found.weights.info[name].dtype in FP8 for name in lora.changes):
+    lora = open_lora(text, wan_shapes(found.config), flat_name)
+    if any(found.weights.info[name].dtype in FP8 for name in lora.changes):
         name = found.weights.path.name
         raise BadInput(f"{lora.file.path.name} changes weights that {name} holds in fp8; use the 16-bit checkpoint")
+    lora.check_values(found.weights, dtype or found.dtype)
     return lora
 
 

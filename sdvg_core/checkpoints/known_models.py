@@ -145,8 +145,8 @@ KNOWN_MODELS = (
         licence="Apache-2.0 since November 2025, non-commercial before",
         repository="Efficient-Large-Model/LongLive-1.3B",
         path="models/longlive_base.pt",
-        warning="this is LongLive's base without its LoRA (models/lora.pt), which looks like any 1.3B model: the "
-        "published model is the base with the LoRA merged, run with the preset longlive-1.0",
+        warning="this is LongLive's base, which is run with its LoRA: --lora lora.pt (models/lora.pt there); alone "
+        "it looks like any 1.3B model",
     ),
     KnownModel(
         name="Krea Realtime",
