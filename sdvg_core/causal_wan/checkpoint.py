@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints.lora import Lora, open_lora
-from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
+from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
 from ..checkpoints.state_dicts import UNSTATED, Choice
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
@@ -188,12 +188,9 @@ def find_lora(text: str, found: WanCheckpoint, dtype: torch.dtype | None = None)
     """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint that is computed in `dtype`, by default its own.
 
     Raises `OtherModel` if it is for another model, `BadInput` if the file holds something else, NaN, or too large
-    numbers, or if the weights it changes are quantised.
+    numbers.
     """
     lora = open_lora(text, wan_shapes(found.config), flat_name)
-    if any(found.weights.info[name].dtype in FP8 for name in lora.changes):
-        name = found.weights.path.name
-        raise BadInput(f"{lora.file.path.name} changes weights that {name} holds in fp8; use the 16-bit checkpoint")
     lora.check_values(found.weights, dtype or found.dtype)
     return lora
 
@@ -224,17 +221,22 @@ def fill(
     for name in shapes:
         device = torch.device("cpu") if name.startswith(aside) else target
         weight = weights[name]
-        if name in stored:
+        changed = any(name in lora.changes for lora in loras)
+        if name in stored and not changed:
             rounded[name] = weight.to(device), scale(name, device)
             continue
         owner, _, leaf = name.rpartition(".")
-        if weight.dtype in FP8:
-            weight = dequantized(weight.to(device), scale(name, device), dtype)
-        weight = weight.to(device=device, dtype=dtype)
+        form = weight.dtype
+        wide = torch.float32 if name in stored else dtype
+        if form in FP8:
+            weight = dequantized(weight.to(device), scale(name, device), wide)
+        weight = weight.to(device=device, dtype=wide)
         for lora in loras:
             weight = lora.applied(name, weight)
-        if fp8 and name in linear:
-            rounded[name] = weight.to(FP8[0]), None
+        if name in stored:
+            rounded[name] = quantized(weight, form, scale(name, device))
+        elif fp8 and name in linear:
+            rounded[name] = quantized(weight, FP8[0])
         else:
             tree.get_submodule(owner).register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
     for name, (weight, scaled) in rounded.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ..causal_wan.control_files import GIVE_VACE, ControlCheckpoint, inspect_con
 from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.lora import Lora, OtherModel
 from ..checkpoints.model_files import ModelFiles
+from ..checkpoints.quantized import FP8
 from ..checkpoints.state_dicts import UNSTATED, Choice, note_on
 from ..checkpoints.weights import open_weights
 from ..decoders.vae_files import VaeHeader, open_vae
@@ -189,16 +190,24 @@ def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[s
         fewest = min(len(lora.unused) for lora in fitting.values())
         fitting = {role: lora for role, lora in fitting.items() if len(lora.unused) == fewest}
         for role, model in changed.items():
-            lora = fitting.get(role)
-            notes = model.notes
-            if lora is None:
-                only, named = next(iter(fitting.items()))
-                notes += (f"The LoRA {named} fits only the {only}: what the {role} makes lacks it.",)
-            elif lora.unused:
-                unused = f"{count(fewest, 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
-                notes += (f"The {role} has no layer for {unused}: the rest is used, as in ComfyUI.",)
-            changed[role] = replace(model, loras=(*model.loras, *filter(None, [lora])), notes=notes)
+            if role in fitting:
+                lora = fitting[role]
+                notes = (*model.notes, *_notes_on_lora(role, model, lora))
+                changed[role] = replace(model, loras=(*model.loras, lora), notes=notes)
+            else:
+                only, lora = next(iter(fitting.items()))
+                note = f"The LoRA {lora} fits only the {only}: what the {role} makes lacks it."
+                changed[role] = replace(model, notes=(*model.notes, note))
     return changed
+
+
+def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
+    assert model.found is not None
+    if lora.unused:
+        unused = f"{count(len(lora.unused), 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
+        yield f"The {role} has no layer for {unused}: the rest is used, as in ComfyUI."
+    if any(model.found.weights.info[name].dtype in FP8 for name in lora.changes):
+        yield f"The {role}'s weights are in fp8: those that the LoRA {lora} changes are rounded to fp8 again."
 
 
 def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> VaeHeader:

@@ -14,13 +14,15 @@ import comfy.sd
 import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
+from comfy.quant_ops import QuantizedTensor
 from host_clip import onto_device
-from host_tiny import CONFIG, generator_of, load_model
+from host_tiny import CONFIG, generator_of, load_model, random_weights
 from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.config import wan_shapes
 from sdvg_pack.sdvg_core.errors import BadInput
-from torch import Tensor
+from test_host_model import STORED
+from torch import Tensor, nn
 
 pytestmark = pytest.mark.comfyui
 Tensors = Mapping[str, Tensor]
@@ -220,8 +222,8 @@ TABLE = {
 }
 
 
-def patched(folder: Path, tensors: Tensors) -> ModelPatcher:
-    return comfy.sd.load_lora_for_models(load_model(folder), None, dict(tensors), STRENGTH, 0)[0]
+def patched(folder: Path, tensors: Tensors, weights: dict[str, Tensor] | None = None) -> ModelPatcher:
+    return comfy.sd.load_lora_for_models(load_model(folder, weights), None, dict(tensors), STRENGTH, 0)[0]
 
 
 @pytest.mark.parametrize("spelling", TABLE)
@@ -249,3 +251,28 @@ def test_a_lora_changes_the_weights_that_it_changes_in_comfyui(tmp_path: Path, s
     for name, weight in merged.items():
         torch.testing.assert_close(weight, theirs[name].float(), rtol=1e-5, atol=1e-6)
         assert torch.equal(weight, plain[name]) == (name not in change.changes), name
+
+
+def values_of(linear: nn.Module) -> tuple[Tensor, Tensor]:
+    """What the weight of a layer of ours means, and its scale, 1 without one."""
+    scale = getattr(linear, "scale", None)
+    scale = torch.ones(()) if scale is None else scale
+    return linear.state_dict()["weight"].float() * scale, scale
+
+
+@pytest.mark.parametrize("stored", ["fp8", "scaled fp8"])
+def test_a_lora_on_fp8_weights_makes_comfyuis_weights_to_a_step_of_fp8(tmp_path: Path, stored: str) -> None:
+    """ComfyUI rounds up or down by chance, the command line to the nearest."""
+    patcher = onto_device(patched(tmp_path, lora(OURS), STORED[stored](random_weights())))
+    save_file(dict(lora(OURS)), tmp_path / "lora.safetensors")
+    path = tmp_path / "model.safetensors"
+    change = find_lora(f"{tmp_path / 'lora.safetensors'}:{STRENGTH}", open_wan(path))
+    plain = load_wan(path).tree
+    merged = load_wan(path, loras=[change]).tree
+    for layer in LAYERS:
+        theirs = patcher.model.diffusion_model.get_submodule(layer).weight
+        theirs = theirs.dequantize().float() if isinstance(theirs, QuantizedTensor) else theirs.float()
+        ours, scale = values_of(merged.get_submodule(layer))
+        step = torch.maximum(ours.abs(), theirs.abs()) / 8 + scale * 2**-9
+        assert bool(((ours - theirs).abs() <= step).all()), layer
+        assert not bool(((values_of(plain.get_submodule(layer))[0] - theirs).abs() <= step).all()), layer

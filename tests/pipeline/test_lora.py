@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -169,6 +170,18 @@ def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, chec
         "The drafter has no layer for 1 tensor of the LoRA style.safetensors:2, the first "
         "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight: the rest is used, as in ComfyUI."
     ]
+
+
+def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, checkpoint, tmp_path):
+    weights = {
+        name: tensor.to(torch.float8_e4m3fn) for name, tensor in checkpoint.weights.items() if tensor.ndim == 2
+    }
+    save_file({**checkpoint.weights, **weights}, tmp_path / "drafter.safetensors")
+    save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
+    models = replace(files, drafter=tmp_path / "drafter.safetensors", target=None)
+    options = LoadOptions(drafter=CUSTOM, loras=(str(tmp_path / "style.safetensors"),))
+    (note,) = check_models(models, options).models["drafter"].notes
+    assert note.startswith("The drafter's weights are in fp8: those that the LoRA style.safetensors:1 changes are")
 
 
 def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_path):
