@@ -7,7 +7,7 @@ change. What ComfyUI would merge and this does not is refused; what neither know
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,19 +27,21 @@ UPS = (
     ".lora_B.default.weight",
     ".lora_B",
 )
-LOHA = ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")
-LOKR = ("lokr_w1", "lokr_w1_a", "lokr_w1_b", "lokr_w2", "lokr_w2_a", "lokr_w2_b")
+FACTORS = {"lora": ("lora",), "hada": ("hada_w1", "hada_w2"), "lokr": ("lokr_w1", "lokr_w2")}
+"""Kind of a change -> what it is made of, each a matrix or the product of its halves `_a` and `_b`."""
+LYCORIS = tuple(f"{name}{half}" for kind in ("hada", "lokr") for name in FACTORS[kind] for half in ("", "_a", "_b"))
 UNREAD = ("lora_mid.weight", "reshape_weight", "set_weight", "hada_t1", "lokr_t2", "oft_blocks", "a1.weight")
 """Parts that ComfyUI merges too: without them a weight would come out otherwise than there."""
+SHARED = ("alpha", "dora_scale")
 ENDINGS = {
-    **dict.fromkeys(UPS, "lora_up"),
-    **{end.replace("up", "down").replace("lora_B", "lora_A"): "lora_down" for end in UPS},
-    **{f".{part}": part for part in ("alpha", "dora_scale", *LOHA, *LOKR, *UNREAD)},
+    **dict.fromkeys(UPS, "lora_a"),
+    **{end.replace("up", "down").replace("lora_B", "lora_A"): "lora_b" for end in UPS},
+    **{f".{part}": part for part in (*SHARED, *LYCORIS, *UNREAD)},
     **dict.fromkeys((".diff", ".w_norm", ".diff_b", ".b_norm"), "diff"),
 }
 """How the name of a tensor ends -> which part of a change it is."""
 OF_BIAS = (".diff_b", ".b_norm")
-RANKED = ("lora_down", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
+RANKED = ("lora_b", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
 """Parts whose rows are the rank, by which alpha is divided; the first that a change has counts."""
 MOST_STRENGTH = 100.0
 
@@ -50,10 +52,45 @@ class OtherModel(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one weight. `parts`: part -> name of its tensor in the file. `scale`: alpha over rank."""
+    """The change of one weight: a difference `diff`, or a product of `FACTORS`, perhaps under DoRA.
 
+    `parts`: part -> name of its tensor in the file. `scale`: alpha over rank.
+    """
+
+    kind: str
     parts: Mapping[str, str]
     scale: float
+
+    def merged(self, weight: Tensor, parts: Mapping[str, Tensor], strength: float) -> Tensor:
+        """Return a float32 weight with the change that float32 `parts` make."""
+        product = self._product(parts).reshape(weight.shape)
+        if "dora_scale" not in parts:
+            return weight + strength * self.scale * product
+        changed = weight + self.scale * product
+        magnitude = parts["dora_scale"]
+        lengths: Tensor
+        if magnitude.shape[0] == weight.shape[0]:
+            lengths = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
+        else:
+            lengths = torch.linalg.vector_norm(changed, dim=(0, *range(2, weight.ndim)), keepdim=True)
+        ratio = magnitude.reshape(lengths.shape) / (lengths + torch.finfo(torch.float32).eps)
+        return weight + strength * (changed * ratio - weight)
+
+    def _product(self, parts: Mapping[str, Tensor]) -> Tensor:
+        if self.kind == "diff":
+            return parts["diff"]
+        matrices = {part: tensor.reshape(_rows_columns(tensor.shape)) for part, tensor in parts.items()}
+        first, *second = [
+            matrices[name] if name in matrices else matrices[f"{name}_a"] @ matrices[f"{name}_b"]
+            for name in FACTORS[self.kind]
+        ]
+        if self.kind == "lokr":
+            return torch.kron(first, *second)
+        return first * second[0] if second else first
+
+
+def _rows_columns(shape: Sequence[int]) -> tuple[int, int]:
+    return shape[0], math.prod(shape[1:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +117,8 @@ class Lora:
             return weight
         change = self.changes[name]
         parts = {part: self.file[source].to(weight.device, torch.float32) for part, source in change.parts.items()}
-        merged = _merged(weight.float(), parts, change.scale, self.strength).to(weight.dtype)
-        if bool(weight.isfinite().all()) and not bool(merged.isfinite().all()):
+        merged = change.merged(weight.float(), parts, self.strength).to(weight.dtype)
+        if not bool(merged.isfinite().all()) and bool(weight.isfinite().all()):
             fault = f"{self.file.path.name} makes {name} too large for {dtype_name(weight.dtype)}"
             raise BadInput(f"{fault}; lower its strength, or compute in bfloat16")
         return merged
@@ -96,39 +133,6 @@ class Lora:
                     raise BadInput(f"{source} in {self.file.path.name} holds NaN or infinity; fetch the file again")
             if bound > torch.finfo(dtype).max / 2:
                 self.applied(name, weights[name].to(dtype))
-
-
-def _merged(weight: Tensor, parts: Mapping[str, Tensor], scale: float, strength: float) -> Tensor:
-    """Return a float32 weight with its change. `scale`: of the product of the parts."""
-    product = _product(parts).reshape(weight.shape)
-    if "dora_scale" not in parts:
-        return weight + strength * scale * product
-    changed = weight + scale * product
-    magnitude = parts["dora_scale"]
-    lengths: Tensor
-    if magnitude.shape[0] == weight.shape[0]:
-        lengths = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
-    else:
-        lengths = torch.linalg.vector_norm(changed, dim=(0, *range(2, weight.ndim)), keepdim=True)
-    ratio = magnitude.reshape(lengths.shape) / (lengths + torch.finfo(torch.float32).eps)
-    return weight + strength * (changed * ratio - weight)
-
-
-def _product(parts: Mapping[str, Tensor]) -> Tensor:
-    """Return what the parts come to: a difference as it is, anything else as `(rows, columns)`."""
-
-    def factor(name: str) -> Tensor:
-        if name in parts:
-            return parts[name].flatten(1)
-        return parts[f"{name}_a"].flatten(1) @ parts[f"{name}_b"].flatten(1)
-
-    if "diff" in parts:
-        return parts["diff"]
-    if not parts.keys().isdisjoint(LOHA):
-        return factor("hada_w1") * factor("hada_w2")
-    if not parts.keys().isdisjoint(LOKR):
-        return torch.kron(factor("lokr_w1"), factor("lokr_w2"))
-    return parts["lora_up"].flatten(1) @ parts["lora_down"].flatten(1)
 
 
 def split_strength(text: str) -> tuple[Path, float]:
@@ -177,28 +181,50 @@ def _open_change(file: WeightFile, name: str, shape: tuple[int, ...], parts: Map
     unread = [source for part, source in parts.items() if part in UNREAD]
     if unread:
         raise BadInput(f"{unread[0]} in {file.path.name} is of a kind that is not read here; convert it to a LoRA")
-    kinds = {part.partition("_")[0]: source for part, source in parts.items()}
-    several = [source for kind, source in kinds.items() if kind not in ("alpha", "dora")]
-    if len(several) > 1:
-        raise BadInput(f"{file.path.name} changes {name} twice ({', '.join(several)}); convert it to one change")
-    alpha = parts.get("alpha")
-    parts = {part: source for part, source in parts.items() if part != "alpha"}
-    weight = torch.empty(shape, device="meta")
-    empty = {part: torch.empty(file.info[source].shape, device="meta") for part, source in parts.items()}
+    kinds = {part.partition("_")[0]: source for part, source in parts.items() if part not in SHARED}
+    if len(kinds) > 1:
+        several = ", ".join(kinds.values())
+        raise BadInput(f"{file.path.name} changes {name} twice ({several}); convert it to one change")
+    kind = next(iter(kinds), "lora")
+    shapes = {part: file.info[source].shape for part, source in parts.items()}
     try:
-        product = _product(empty)
-        fits = product.shape == (weight.shape if "diff" in parts else weight.flatten(1).shape)
-        fits = fits and _merged(weight, empty, 1.0, 1.0).shape == weight.shape
+        fits = _fits(kind, shapes, shape)
     except KeyError as error:
-        raise BadInput(f"{file.path.name} changes {name}, but lacks {error} for it; fetch it again") from error
-    except (RuntimeError, IndexError):
-        fits = False
-    if not fits:
         source = next(iter(parts.values()))
+        raise BadInput(f"{file.path.name} has {source} without its other part; fetch the file again") from error
+    if not fits:
+        source = next(iter(kinds.values()))
         raise OtherModel(f"{source} in {file.path.name} does not fit {name} of {shape}; give a LoRA for its size")
-    rank = next((file.info[parts[part]].shape[0] for part in RANKED if part in parts), 0)
-    if alpha is None or not rank:
-        return Change(parts, 1.0)
-    if math.prod(file.info[alpha].shape) != 1:
-        raise BadInput(f"{alpha} in {file.path.name} is not one number; fetch the file again")
-    return Change(parts, float(file[alpha]) / rank)
+    rank = next((shapes[part][0] for part in RANKED if part in shapes), 0)
+    scale = 1.0
+    if rank and "alpha" in parts:
+        alpha = file[parts["alpha"]]
+        if alpha.numel() != 1 or not bool(alpha.isfinite()):
+            raise BadInput(f"{parts['alpha']} in {file.path.name} is no finite number; fetch the file again")
+        scale = float(alpha) / rank
+    return Change(kind, {part: source for part, source in parts.items() if part != "alpha"}, scale)
+
+
+def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, ...]) -> bool:
+    """Whether parts of these shapes change a weight of that shape. Raises `KeyError` if a part is missing."""
+    if kind == "diff":
+        return shapes["diff"] == weight
+    sizes = {part: _rows_columns(shape or (1,)) for part, shape in shapes.items()}
+    factors: list[tuple[int, int]] = []
+    for name in FACTORS[kind]:
+        if name not in sizes:
+            rows, inner = sizes[f"{name}_a"]
+            rank, columns = sizes[f"{name}_b"]
+            if inner != rank:
+                return False
+            sizes[name] = rows, columns
+        factors.append(sizes[name])
+    if kind == "lokr":
+        factors = [(math.prod(rows for rows, _ in factors), math.prod(columns for _, columns in factors))]
+    if set(factors) != {_rows_columns(weight)}:
+        return False
+    magnitude = shapes.get("dora_scale")
+    if magnitude is None:
+        return True
+    axis = 0 if magnitude[:1] == weight[:1] else 1
+    return len(weight) > 1 and math.prod(magnitude) == weight[axis]
