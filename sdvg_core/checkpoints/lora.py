@@ -7,6 +7,7 @@ change. What ComfyUI would merge and this does not is refused; what neither know
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,29 +19,16 @@ from ..devices.device import dtype_name
 from ..errors import BadInput
 from .weights import WeightFile, open_weights
 
-UPS = (
-    ".lora_up.weight",
-    "_lora.up.weight",
-    ".lora.up.weight",
-    ".lora_linear_layer.up.weight",
-    ".lora_B.weight",
-    ".lora_B.default.weight",
-    ".lora_B",
+ENDING = re.compile(
+    r"[._]lora(?:_linear_layer)?[._](?:(?P<lora_a>up|B)|(?P<lora_b>down|A))(?:\.default)?(?:\.weight)?$"
+    r"|\.(?P<other>alpha|dora_scale|(?:hada|lokr)_w[12](?:_[ab])?)$"
+    r"|\.(?P<diff>diff|w_norm)$|\.(?P<bias>diff_b|b_norm)$"
+    r"|\.(?P<unread>lora_mid\.weight|reshape_weight|set_weight|hada_t1|lokr_t2|oft_blocks|a1\.weight)$"
 )
+"""How a tensor's name says which part of a change it is. ComfyUI merges what is `unread` here, too."""
+SHARED = ("alpha", "dora_scale")
 FACTORS = {"lora": ("lora",), "hada": ("hada_w1", "hada_w2"), "lokr": ("lokr_w1", "lokr_w2")}
 """Kind of a change -> what it is made of, each a matrix or the product of its halves `_a` and `_b`."""
-LYCORIS = tuple(f"{name}{half}" for kind in ("hada", "lokr") for name in FACTORS[kind] for half in ("", "_a", "_b"))
-UNREAD = ("lora_mid.weight", "reshape_weight", "set_weight", "hada_t1", "lokr_t2", "oft_blocks", "a1.weight")
-"""Parts that ComfyUI merges too: without them a weight would come out otherwise than there."""
-SHARED = ("alpha", "dora_scale")
-ENDINGS = {
-    **dict.fromkeys(UPS, "lora_a"),
-    **{end.replace("up", "down").replace("lora_B", "lora_A"): "lora_b" for end in UPS},
-    **{f".{part}": part for part in (*SHARED, *LYCORIS, *UNREAD)},
-    **dict.fromkeys((".diff", ".w_norm", ".diff_b", ".b_norm"), "diff"),
-}
-"""How the name of a tensor ends -> which part of a change it is."""
-OF_BIAS = (".diff_b", ".b_norm")
 RANKED = ("lora_b", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
 """Parts whose rows are the rank, by which alpha is divided; the first that a change has counts."""
 MOST_STRENGTH = 100.0
@@ -159,16 +147,15 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Calla
     parts: dict[str, dict[str, str]] = {}
     unused = []
     for source in file:
-        end = next((end for end in ENDINGS if source.endswith(end)), "")
-        layer = source.removesuffix(end) + (".bias" if end in OF_BIAS else "")
-        name = weights.get(flat_name(layer)) if end else None
+        layer, part = _layer_and_part(source)
+        name = weights.get(flat_name(layer)) if part else None
         if name is None:
             unused.append(source)
             continue
-        other = parts.setdefault(name, {}).setdefault(ENDINGS[end], source)
+        other = parts.setdefault(name, {}).setdefault(part, source)
         if other != source:
             raise BadInput(f"{path.name} changes {name} twice ({other}, {source}); convert it to one change")
-    if not parts and not any(source.endswith(tuple(ENDINGS)) for source in file):
+    if not parts and not any(map(ENDING.search, file)):
         raise BadInput(f"{path.name} holds no LoRA, but {unused[0]}; give one for the drafter or the target")
     if not parts:
         raise OtherModel(f"{path.name} changes no layer of this model, but {unused[0]}; give a LoRA of Wan 2.1")
@@ -176,11 +163,23 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Calla
     return Lora(file, strength, changes, tuple(unused))
 
 
+def _layer_and_part(source: str) -> tuple[str, str]:
+    """Return the layer, or its bias, that a tensor's name states, and the part of its change; empty for none."""
+    end = ENDING.search(source)
+    if end is None:
+        return source, ""
+    layer = source[: end.start()]
+    if end["bias"]:
+        return f"{layer}.bias", "diff"
+    return layer, end["other"] or end.lastgroup or ""
+
+
 def _open_change(file: WeightFile, name: str, shape: tuple[int, ...], parts: Mapping[str, str]) -> Change:
     """Return the change of a weight. Raises `OtherModel` if it is for another shape, `BadInput` if it is none."""
-    unread = [source for part, source in parts.items() if part in UNREAD]
-    if unread:
-        raise BadInput(f"{unread[0]} in {file.path.name} is of a kind that is not read here; convert it to a LoRA")
+    if "unread" in parts:
+        raise BadInput(
+            f"{parts['unread']} in {file.path.name} is of a kind that is not read here; convert it to LoRA"
+        )
     kinds = {part.partition("_")[0]: source for part, source in parts.items() if part not in SHARED}
     if len(kinds) > 1:
         several = ", ".join(kinds.values())
@@ -224,7 +223,6 @@ def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, .
     if set(factors) != {_rows_columns(weight)}:
         return False
     magnitude = shapes.get("dora_scale")
-    if magnitude is None:
-        return True
-    axis = 0 if magnitude[:1] == weight[:1] else 1
-    return len(weight) > 1 and math.prod(magnitude) == weight[axis]
+    if magnitude is None or len(weight) == 1:
+        return magnitude is None
+    return math.prod(magnitude) == weight[0 if magnitude[:1] == weight[:1] else 1]
