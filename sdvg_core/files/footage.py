@@ -106,11 +106,10 @@ def _read_pictures(files: Sequence[Path], name: str, width: int, height: int) ->
     alpha = False
     count = 0
     for picture, times in _held_pictures(files, name):
+        pixels, lost = picture.fitted(width, height)
+        shown += [pixels] * times
+        alpha = alpha or lost
         count += 1
-        if times:
-            pixels, lost = picture.fitted(width, height)
-            shown += [pixels] * times
-            alpha = alpha or lost
     taken = f"{count} pictures, taken as {len(shown)} frames at {RATE} a second" if count > 1 else "a picture"
     return Footage(torch.stack(shown), note_on(name, taken, alpha, width, height))
 

@@ -133,12 +133,8 @@ def pictures_in(path: Path) -> list[Path] | None:
     if not path.is_dir():
         return [path] if path.suffix.lower() in SUFFIXES else None
     files = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
-    return sorted((file for file in files if not file.is_dir()), key=lambda file: _by_number(file.name))
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return what sorts names as file managers do: the numbers in them as numbers."""
-    return [(int(part), part) if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    padded = {file: re.sub(r"\d+", lambda digits: digits[0].zfill(255), file.name) for file in files}
+    return sorted((file for file in files if not file.is_dir()), key=lambda file: (padded[file], file))
 
 
 @contextmanager
