@@ -35,7 +35,7 @@ from .conditioning import (
     strengths_of,
     unshown,
 )
-from .job import Job, crop_note, fit, footage_of, from_start
+from .job import Job, footage_of, from_start, start_picture
 from .kept import remember, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
@@ -99,7 +99,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         before=len(resolved.plan.clip) - before,
     )
     memory = memory_of(job)
-    of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
+    of_start = unshown(job.prompts, resolved.plan.spans[-1].index)
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     of_models = (*(note for role in job.models for note in ineffective[role]), *job.notes)
@@ -162,7 +162,7 @@ def resolve(job: Job) -> ResolvedRequest:
         headers=headers,
         clip=clip,
         still=still,
-        read_image=None if job.start_image is None else partial(fit, job.start_image),
+        read_image=None if job.start_image is None else partial(start_picture, job.start_image),
         read_footage=partial(footage_of, job.start) if job.start else None,
         restyle=job.restyles,
         controls=controls,

@@ -7,7 +7,7 @@ file said on the day it was read, not advice. A digest stands here only if a pub
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
 from ..errors import BadInput
@@ -164,7 +164,12 @@ KNOWN_MODELS = (
 
 def row_of(file: Path) -> KnownModel | None:
     """Return the row of a file, by its name and, where two models share that, its folder; None if it has none."""
-    return next((m for m in KNOWN_MODELS if any(file.match(name) for name in m.files)), None)
+    return next((m for m in KNOWN_MODELS if any(has_name(file, name) for name in m.files)), None)
+
+
+def has_name(file: PurePath, name: str) -> bool:
+    """Return whether a path ends with a name, perhaps with its folder, in any letter case."""
+    return PurePath(str(file).lower()).match(name.lower())
 
 
 def known_model(file: Path) -> KnownModel | None:
@@ -175,7 +180,7 @@ def known_model(file: Path) -> KnownModel | None:
     found = row_of(file)
     if found:
         return found
-    alike = [m for m in KNOWN_MODELS if any(PurePosixPath(name).name == file.name for name in m.files)]
+    alike = [m for m in KNOWN_MODELS if any(has_name(file, PurePosixPath(name).name) for name in m.files)]
     if not alike:
         return None
     presets = " or ".join(dict.fromkeys(m.preset for m in alike))

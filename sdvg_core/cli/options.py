@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models
+from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models, misplaced
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.router import ROUTER_PRESETS, RouterConfig
@@ -139,7 +139,7 @@ def naming_source(models: Path) -> Iterator[None]:
 
 
 def _get(fault: str, known: KnownFile, models: Path, way_out: str = "") -> str:
-    get = f"get {known.names[0]} from {known.source}"
+    get = misplaced(models, known) or f"get {known.names[0]} from {known.source}"
     return f"{fault}, but none was given or found in {show_folder(models)}; {get}{way_out}, or try --models pocket"
 
 

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput
-from .pictures import check_picture_size, pictures_in, read_image, reading
+from .pictures import Picture, check_picture_size, note_on, pictures_in, pictures_of, reading
 from .small_files import check_regular
 
 RATE = 16
@@ -55,11 +56,8 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
     Raises `BadInput` if there is no clip, or if it is longer than `MOST_FRAMES` at 16 a second.
     """
-    if (pictures := pictures_in(path)) is not None:
-        _check_length(len(pictures), path.name)
-        pixels = [(read_image(one, width, height)[0, 0] * 255).round().byte() for one in pictures]
-        note = f"{path.name}: {len(pictures)} pictures, taken as {RATE} a second, cropped to {width}x{height}."
-        return Footage(torch.stack(pixels), note)
+    if (files := pictures_in(path)) is not None:
+        return _read_pictures(files, path.name, width, height)
     shown: list[Tensor] = []
     with reading(path):
         for frame, times in _held(path):
@@ -78,8 +76,8 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
 def count_frames(path: Path) -> int:
     """Return how many frames `read_footage` would. Raises `BadInput` as that does."""
-    if (pictures := pictures_in(path)) is not None:
-        return len(pictures)
+    if (files := pictures_in(path)) is not None:
+        return sum(times for _, times in _held_pictures(files, path.name))
     with reading(path):
         return sum(times for _, times in _held(path))
 
@@ -101,6 +99,31 @@ def newest_at(times: Sequence[Fraction], step: Fraction, name: str) -> list[int]
     until = _last_moment(times[-1] - times[0], step) if times else 0
     _check_length(until, name)
     return [bisect_right(times, times[0] + Fraction(moment, RATE) + ROUNDING) - 1 for moment in range(until)]
+
+
+def _read_pictures(files: Sequence[Path], name: str, width: int, height: int) -> Footage:
+    shown: list[Tensor] = []
+    alpha = False
+    count = 0
+    for picture, times in _held_pictures(files, name):
+        pixels, lost = picture.fitted(width, height)
+        shown += [pixels] * times
+        alpha = alpha or lost
+        count += 1
+    taken = f"{count} pictures, taken as {len(shown)} frames at {RATE} a second" if count > 1 else "a picture"
+    return Footage(torch.stack(shown), note_on(name, taken, alpha, width, height))
+
+
+def _held_pictures(files: Sequence[Path], name: str) -> Iterator[tuple[Picture, int]]:
+    """Yield each picture of some files, and at how many of the moments 0, 1/16, 2/16 ... s it is the newest."""
+    end, done = Fraction(0), 0
+    for picture in chain.from_iterable(map(pictures_of, files)):
+        end += picture.seconds or Fraction(1, RATE)
+        until = _moments(end)
+        _check_length(until, name)
+        yield picture, until - done
+        done = until
+    _check_length(done, name)
 
 
 def _check_length(frames: int, name: str) -> None:

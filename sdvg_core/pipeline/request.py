@@ -184,7 +184,7 @@ def resolve_request(
     *,
     clip: Tensor | None = None,
     still: int = 0,
-    read_image: Callable[[int, int], Tensor] | None = None,
+    read_image: Callable[[int, int], tuple[Tensor, tuple[str, ...]]] | None = None,
     read_footage: Callable[[int, int], Footage] | None = None,
     restyle: bool = False,
     read_control: Callable[[int, int], ControlFootage] | None = None,
@@ -194,8 +194,8 @@ def resolve_request(
 
     `clip`: normalised latents `b c t h w` of the clip to continue; one frame counts as a picture. `still`: how
     many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
-    width and a height; `read_footage`: the video to continue or, with `restyle`, to make anew. `read_control`,
-    `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
+    width and a height, with notes on it; `read_footage`: the video to continue or, with `restyle`, to make anew.
+    `read_control`, `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
     Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
@@ -258,13 +258,14 @@ def resolve_request(
         of_control = (told,)
     controls = tuple(replace(one, start=lead // vae.temporal_stride) for one in controls)
     _check_length(controls, plan, vae.temporal_stride, frames)
+    image, of_image = read_image(width, height) if read_image else (None, ())
     return ResolvedRequest(
         request=request,
         width=width,
         height=height,
         plan=plan,
         clip=clip,
-        image=read_image(width, height) if read_image else None,
+        image=image,
         footage=footage,
         control=control,
         controls=controls,
@@ -273,6 +274,7 @@ def resolve_request(
             *_of_models(headers),
             *bought,
             *of_clip,
+            *of_image,
             *_of_footage(footage, plan, vae.temporal_stride),
             *of_control,
         ),

@@ -84,7 +84,7 @@ MODELS = Path("models") / "diffusion_models"
         ("elsewhere/framewise-2step.pt", "causal-forcing-2step"),
         ("krea-realtime-video-14b.safetensors", "krea-14b"),
         ("my_self_forcing_dmd.pt", None),
-        ("SELF_FORCING_DMD.PT", None),
+        ("SELF_FORCING_DMD.PT", "self-forcing-1.3b"),
         ("model.safetensors", None),
         ("longlive_base.pt", "longlive-1.0"),
     ],

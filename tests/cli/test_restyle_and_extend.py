@@ -33,6 +33,30 @@ def shown(folder: Path) -> torch.Tensor:
     return read_footage(folder / "video.mp4", 64, 64).pixels.float()
 
 
+# --- pictures
+
+
+@pytest.mark.parametrize(
+    ("way", "name", "note"),
+    [
+        ("--start-image", "hole.png", ": a picture, without alpha, cropped to 64x64."),
+        ("--continue-from", "moving.webp", ": 12 pictures, taken as 12 frames at 16 a second, cropped to 64x64."),
+        ("--restyle", "moving.png", ": 12 pictures, taken as 12 frames at 16 a second, cropped to 64x64."),
+    ],
+)
+def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, tmp_path):
+    """By every way in. Catches: alpha, or frames, dropped without a word."""
+    frames = [Image.new("RGB", (64, 64), (10 * number, 90, 90)) for number in range(12)]
+    if name == "hole.png":
+        frames[0].putalpha(128)
+        frames = frames[:1]
+    moves = {"save_all": True, "append_images": frames[1:], "duration": 62.5 if ".png" in name else (62, 63) * 6}
+    frames[0].save(tmp_path / name, **(moves if len(frames) > 1 else {}))
+    more = ["--blocks", "1", way, str(tmp_path / name), "--output", str(tmp_path / "out")]
+    assert main([*BASE, PROMPT, *more]) == 0
+    assert any(line.startswith(name + note) for line in report(tmp_path / "out")["notes"])
+
+
 # --- extend
 
 
