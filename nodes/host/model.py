@@ -192,7 +192,7 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
     if tree.in_dim != LATENT_CHANNELS or tree.out_dim != LATENT_CHANNELS:
         return INPUT_CHANNELS.get(tree.in_dim, f"a Wan model with {tree.in_dim} input channels")
     if tree.patch_size[0] != 1:
-        return f"a Wan model that makes one token of {tree.patch_size[0]} latent frames"
+        return f"a Wan model with tokens of {tree.patch_size[0]} latent frames"
     if tree.model_type != "t2v" or type(tree).__name__ not in CLASSES:
         return f"a Wan model of another kind ({type(tree).__name__}, {tree.model_type})"
     return None

@@ -88,7 +88,7 @@ def check_channels(file: str, config: WanConfig) -> None:
     if config.out_dim != 16:
         raise BadInput(f"{file} has {config.out_dim} output channels, not 16; {GIVE_T2V}")
     if config.patch_size[0] != 1:
-        raise BadInput(f"{file} makes one token of {config.patch_size[0]} latent frames, not of one; {GIVE_T2V}")
+        raise BadInput(f"{file} has tokens of {config.patch_size[0]} latent frames, not 1; {GIVE_T2V}")
 
 
 def check_layers(file: str, config: WanConfig, stated: bool) -> None:
