@@ -369,13 +369,16 @@ class Bench:
         scenes = scenes_of(seeded(0, "figures"), judged, held_out=True)
         return cls(world, prompts, true_blocks(world, prompts), world.prompts(scenes))
 
+    def kept_random(self) -> Any:
+        """Return a context after which training goes on with the random numbers it would have had."""
+        return torch.random.fork_rng([torch.cuda.current_device()] if self.world.device.type == "cuda" else [])
+
     @torch.no_grad()
     def errors(self, tree: WanTree) -> dict[str, float]:
         """Return the mean squared error of latents of one block from a true context, and of a first block."""
-        generator = torch.random.fork_rng([self.world.device] if self.world.device.type == "cuda" else [])
         rows = torch.arange(len(self.prompts.scenes), device=self.world.device)
         assert self.clips.context is not None
-        with generator:
+        with self.kept_random():
             torch.manual_seed(0)
             heard, later = self.prompts.heard(rows), []
             first = _sampled(GpuPrompted(tree, *heard), self.clips.context[rows * (BLOCKS - 1)].float())
@@ -390,9 +393,8 @@ class Bench:
     @torch.no_grad()
     def oracle(self, tree: WanTree) -> dict[str, Any]:
         """Return the decibels of whole clips that a model makes on its own, by block and in the mean."""
-        generator = torch.random.fork_rng([self.world.device] if self.world.device.type == "cuda" else [])
         rows, made = torch.arange(len(self.judged.scenes), device=self.world.device), []
-        with generator:
+        with self.kept_random():
             torch.manual_seed(7)
             for part in rows.split(256):
                 _, _, frames = roll_out(tree, self.world.vae, *self.judged.heard(part), ask=GpuPrompted)
@@ -575,7 +577,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--batch", type=int, default=256)
     options.add_argument("--average", type=float, default=0.998)
     options.add_argument("--clips", type=int, default=8192)
-    options.add_argument("--firsts", type=int, default=65536)
+    options.add_argument("--firsts", type=int, default=49152)
     options.add_argument("--own", type=int, default=512, help="clips of each half of a lot of own contexts")
     options.add_argument("--held-back", type=int, default=256)
     options.add_argument("--judged", type=int, default=200)
