@@ -321,7 +321,7 @@ class Data:
             lots += own_blocks(self.world, tree, self.prompts, self.clips, count, first)
             wanted += count * (BLOCKS - 1 if not first else min(first + 4, BLOCKS - 1) - first)
         made = sum(len(lot.whose) for lot in lots)
-        if made >= count // 4:
+        if made >= max(count // 4, 1):
             kept = [joined(lots)]
             self.own = [*self.own[1 - OWN_KEPT :], *kept]
         return made / wanted
