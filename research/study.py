@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from sdvg_core import __version__
+from sdvg_core.causal_wan.config import common_patch
 from sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_core.cli import INTERRUPTED, Parser
 from sdvg_core.cli.options import load_options, model_files
@@ -34,7 +35,7 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pipeline.request import cost_request
-from sdvg_core.plan.request import PATCH, VAE_STRIDE, PlanRequest
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import judge_file, pocket_options, trained_set
@@ -77,7 +78,6 @@ def study(words: Sequence[str] | None) -> int:
             raise BadInput(f"--{name} is {value}; give 1 or more")
     check_writable(options.output)
     job = _job(options)
-    check_size(job.width, job.height, VAE_STRIDE * PATCH)
     configurations, classes = () if judging else _configurations(options, job), _prompts(options, job)
     plan = Plan(
         prompts=tuple(classes),
@@ -218,6 +218,8 @@ def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
 def costs_of(job: StudyOptions) -> PlanRequest:
     """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
     headers = check_models(job.files, job.load)
+    patch = common_patch(model.config for model in headers.models.values())
+    check_size(job.width, job.height, headers.vae.spatial_stride * patch)
     if job.pocket:
         return PlanRequest(judge=headers.judge.planned_as if headers.judge else None)
     if len(headers.models) < 2:

@@ -194,6 +194,8 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
             return what
     if tree.in_dim != LATENT_CHANNELS or tree.out_dim != LATENT_CHANNELS:
         return INPUT_CHANNELS.get(tree.in_dim, f"a Wan model with {tree.in_dim} input channels")
+    if tree.patch_size[0] != 1:
+        return f"a Wan model with tokens of {tree.patch_size[0]} latent frames"
     if tree.model_type != "t2v" or type(tree).__name__ not in CLASSES:
         return f"a Wan model of another kind ({type(tree).__name__}, {tree.model_type})"
     return None
@@ -207,6 +209,9 @@ def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
         raise BadInput(f"the MODEL in control has no VACE blocks; {GIVE_VACE}")
     if theirs.dim != ours.dim or theirs.ffn_dim != ours.ffn_dim or ours.num_layers % blocks:
         raise BadInput(f"control is for a width of {theirs.dim}, and the {role} has {ours.dim}; {GIVE_VACE}")
+    patches = [tuple(theirs.vace_patch_embedding.kernel_size), tuple(ours.patch_size)]
+    if patches[0] != patches[1]:
+        raise BadInput(f"control has tokens of {patches[0]}, and the {role} of {patches[1]}; {GIVE_VACE}")
     if control.load_device != patcher.load_device:
         places = f"on {patcher.load_device} and its control on {control.load_device}"
         raise BadInput(f"the {role} is {places}; choose one device for both")

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..causal_wan.config import common_patch
 from ..decoders.vae_files import VaeHeader
 from ..engine.control import ControlClip, check_control_strength
 from ..engine.drift import check_hold
@@ -200,12 +201,11 @@ def resolve_request(
     """
     if not headers.models:
         raise BadInput(NO_MODEL)
-    vae, patch = headers.vae, next(iter(headers.models.values())).config.patch_size[1]
-    stride = vae.spatial_stride
+    vae, stride = headers.vae, headers.vae.spatial_stride
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
     width = usual[0] if request.width is None else request.width
     height = usual[1] if request.height is None else request.height
-    check_size(width, height, stride * patch)
+    check_size(width, height, stride * common_patch(model.config for model in headers.models.values()))
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     given_frames = there = 0 if clip is None else clip.shape[2]
@@ -336,7 +336,7 @@ def _check_pair(headers: Headers) -> None:
     if len(headers.models) < 2:
         return
     drafter, target = (headers.models[role] for role in ("drafter", "target"))
-    for name, words in {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}.items():
+    for name, words in {"in_dim": "latent channels", "text_dim": "text channels"}.items():
         ours, theirs = getattr(drafter.config, name), getattr(target.config, name)
         if ours != theirs:
             found = f"the drafter has {ours} {words} and the target {theirs}"
