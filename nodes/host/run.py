@@ -20,7 +20,7 @@ from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
-from ...sdvg_core.pipeline.latents import STILL, still_in
+from ...sdvg_core.pipeline.latents import from_pixels_in, lead_metadata, still_in
 from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
@@ -95,7 +95,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         given=before,
         until=job.until_block,
         kept=kept_blocks,
-        note=" ".join(job.headers.swapped_note),
+        note=" ".join((*job.headers.swapped_note, *resolved.plan.notes)),
         prompt=job.prompt_id,
         signature=job.signature,
         before=len(resolved.plan.clip) - before,
@@ -116,7 +116,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         run = _plan(job, resolved, conditions, memory, progress)
         try:
             frames, latents, records = _make(run, progress)
-            sizes = resolved.width, resolved.height, resolved.plan.still
+            sizes = resolved.width, resolved.height, resolved.plan.still, resolved.plan.from_pixels
             progress.digests = remember(latents, run.spans[: len(records)], before, *sizes) if records else []
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
@@ -141,8 +141,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         raise refusal_of(memory)
     frames, latents, report = made
     samples = job.main.model.process_latent_out(latents)
-    still = {STILL: resolved.plan.still} if resolved.plan.still else {}
-    return frames, {"samples": samples.cpu(), **still}, report, progress.live
+    latent = {"samples": samples.cpu(), **lead_metadata(resolved.plan, samples.shape[2])}
+    return frames, latent, report, progress.live
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -157,12 +157,15 @@ def resolve(job: Job) -> ResolvedRequest:
     if job.models and job.controlled:
         size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)
         controls = read_controls(prompt.conditioning, job.main.model.process_latent_in, *size)
-    still = job.kept.still if job.kept else still_in(job.continue_from or {})
+    still, from_pixels = (job.kept.still, job.kept.from_pixels) if job.kept else (0, 0)
+    if clip is not None and job.continue_from is not None:
+        still, from_pixels = still_in(job.continue_from), from_pixels_in(job.continue_from, clip)
     decide = partial(
         resolve_request,
         headers=headers,
         clip=clip,
         still=still,
+        from_pixels=from_pixels,
         read_image=None if job.start_image is None else partial(fit, job.start_image),
         read_footage=partial(footage_of, job.start) if job.start else None,
         restyle=job.restyles,

@@ -183,11 +183,12 @@ def route_prompts(
     if max(stated) > request.blocks:
         stating = f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}"
         raise BadInput(f"{stating}; state fewer")
-    router, given, spent, by = resolved.plan.router, resolved.plan.spans[0].index, "", ""
+    router, index, spent, by = resolved.plan.router, resolved.plan.spans[0].index, "", ""
+    given = router.place(index)
     mean, handover, every = float(router.forced_blocks), router.handover, given + request.blocks
     if request.budget is not None:
-        cost = replace(cost_request(headers, resolved.width, resolved.height, request.blocks), given_blocks=given)
-        share, handover = afford(request.budget, request.router, cost, stated)
+        cost = replace(cost_request(headers, resolved.width, resolved.height, request.blocks), given_blocks=index)
+        share, handover = afford(request.budget, router, cost, stated)
         mean, spent = given + share, f"of a budget of {request.budget:g} over {len(stated)} prompts, "
     left = [int(mean)] * stated.count(0)
     if learned:
