@@ -111,6 +111,12 @@ class Job:
         return self.start is not None and self.start.how == RESTYLE
 
     @property
+    def continues(self) -> bool:
+        """Whether it goes on from a clip, as latents or as frames."""
+        extends = self.start is not None and self.start.how not in (PICTURE, RESTYLE)
+        return self.continue_from is not None or extends
+
+    @property
     def controls(self) -> dict[str, Any]:
         """The VACE MODELs beside the models, by role, if the run has a control."""
         wired = {role: one.get_attachment(CONTROL) for role, one in self.models.items()} if self.controlled else {}

@@ -76,6 +76,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     with job.router.on_screen():
         resolved = resolve(job)
     before = job.kept.blocks if job.kept else 0
+    clip_blocks = len(resolved.plan.clip) - before
     if job.until_block > before:
         resolved = replace(
             resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
@@ -98,7 +99,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         note=" ".join((*job.headers.swapped_note, *resolved.plan.notes)),
         prompt=job.prompt_id,
         signature=job.signature,
-        before=len(resolved.plan.clip) - before,
+        before=clip_blocks,
     )
     memory = memory_of(job)
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
@@ -115,7 +116,10 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
         run = _plan(job, resolved, conditions, memory, progress)
         try:
-            frames, latents, records = _make(run, progress)
+            clips, latents, records = _make(run, progress)
+            if asked.continues:
+                progress.live.given_frames = sum(map(len, clips[:clip_blocks]))
+            frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
             sizes = resolved.width, resolved.height, resolved.plan.still, resolved.plan.from_pixels
             progress.digests = remember(latents, run.spans[: len(records)], before, *sizes) if records else []
         finally:
@@ -212,8 +216,8 @@ def _plan(
     return resolved.run(engine, conditions, begin_reuse(job), device_clock(*memory.devices))
 
 
-def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
-    """Return frames `f h w c`, latents `b c t h w` and the records."""
+def _make(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
+    """Return frames `f h w c` by block, latents `b c t h w` and the records."""
     progress.begin(len(run.reused))
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
@@ -229,10 +233,9 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
                     progress.given(event.preview)
             if event.left:
                 progress.delivering(event.left)
-            frames += [delivered.frames().cpu() for delivered in event.delivered]
+            frames += [delivered.frames().cpu()[0].movedim(1, -1) for delivered in event.delivered]
     history = event.timeline.history
-    # A long video has gigabytes, so it is copied once.
-    return torch.cat([clip[0].movedim(1, -1) for clip in frames]), history.latents(0, history.frames), records
+    return frames, history.latents(0, history.frames), records
 
 
 def _report(
