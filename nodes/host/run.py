@@ -17,6 +17,7 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
+from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
@@ -75,6 +76,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         check_control(job.models[role], control, role)
     with job.router.on_screen():
         resolved = resolve(job)
+    if job.kept:  # it is the same video that goes on, so the route is no news
+        resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
     before = job.kept.blocks if job.kept else 0
     clip_blocks = len(resolved.plan.clip) - before
     if job.until_block > before:
@@ -96,7 +99,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         given=before,
         until=job.until_block,
         kept=kept_blocks,
-        note=" ".join((*job.headers.swapped_note, *resolved.plan.notes)),
+        note=" ".join((*job.headers.swapped_note, *(one for one in resolved.notes if one == NO_TARGET_BLOCK))),
         prompt=job.prompt_id,
         signature=job.signature,
         before=clip_blocks,

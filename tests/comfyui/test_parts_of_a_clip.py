@@ -195,6 +195,7 @@ def test_two_new_blocks_and_two_more_are_four(
             kept_store._clips.clear()
         more = part(extending(parts, 4, "balanced"), text)
         assert len(more.new) == 4 * LATER, "the locked blocks are new, too"
+        assert (more.live.begin["note"], NO_TARGET_BLOCK in more.report.notes) == ("", False)
     elif way == "stop again":
         more = part(extending(parts, 4, "balanced"))
     else:
