@@ -28,7 +28,6 @@ from ...sdvg_core.causal_wan.refusals import ADDITIONS, GIVE_T2V, INPUT_CHANNELS
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.identity import fingerprint
 
 
 class ComfyOps(TorchOps):
@@ -124,12 +123,6 @@ def attach_origin(patcher: Any, **known: Any) -> Any:
     """Attach what is known of a MODEL's origin, beside what is attached already, and return the MODEL."""
     patcher.set_attachments(ORIGIN, replace(origin_of(patcher), **known))
     return patcher
-
-
-def digest_of(patcher: Any) -> str | None:
-    """Return the fingerprint of a MODEL's file; None if another loader loaded it, or if it was changed since."""
-    path = origin_of(patcher).file
-    return None if path is None or patcher.patches or not path.exists() else fingerprint(path)
 
 
 def preset_of(patcher: Any) -> Preset:

@@ -22,7 +22,6 @@ from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
 from ...sdvg_core.pipeline.latents import from_pixels_in, lead_metadata, still_in
-from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
@@ -33,7 +32,6 @@ from .conditioning import (
     has_control,
     read_conditions,
     read_controls,
-    read_embedding,
     settle_texts,
     strengths_of,
     unshown,
@@ -49,7 +47,6 @@ from .model import (
     comfy_wan,
     compute_dtype,
     config_of,
-    digest_of,
     origin_of,
 )
 from .progress import NodeProgress
@@ -167,8 +164,8 @@ def resolve(job: Job) -> ResolvedRequest:
     still, from_pixels = (job.kept.still, job.kept.from_pixels) if job.kept else (0, 0)
     if clip is not None and job.continue_from is not None:
         still, from_pixels = still_in(job.continue_from), from_pixels_in(job.continue_from, clip)
-    decide = partial(
-        resolve_request,
+    return resolve_request(
+        request,
         headers=headers,
         clip=clip,
         still=still,
@@ -178,15 +175,6 @@ def resolve(job: Job) -> ResolvedRequest:
         restyle=job.restyles,
         controls=controls,
     )
-    resolved, route = decide(request), job.router.learned
-    if route is None:
-        return resolved
-    known = {role: digest_of(patcher) for role, patcher in job.models.items()} | {"text_encoder": None}
-    embedding = read_embedding(prompt.conditioning, job.main.model.diffusion_model.text_dim)
-    gains = [route.gain_of(prompt.text, embedding)]
-    [(request, note)] = route_prompts([0], headers, resolved, route, gains)
-    resolved = decide(request)
-    return replace(resolved, notes=(*resolved.notes, *route.notes(known, resolved.plan.spans[-1].index + 1), note))
 
 
 def _most_steps(presets: Collection[Preset]) -> int:

@@ -55,11 +55,8 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     given = {name: value for name, value in named.items() if value is not None}
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
-    learned = getattr(options, "learned", None)
-    if learned and {*given} - {*SPENT[1:]}:
-        raise BadInput("--learned allows no policy, gate or script; leave them out")
     if getattr(options, "budget", None) is None:
-        gated = (given and not learned) or any(getattr(options, name, None) is not None for name in OF_A_GATE)
+        gated = given or any(getattr(options, name, None) is not None for name in OF_A_GATE)
         return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
     if options.preset or any(name in given for name in SPENT):
         raise BadInput("--budget allows no preset, policy, forced blocks or handover; leave them out")

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 # torch is imported only to decide: the command line imports this file for its words, and must start quickly.
 Aggregation = Literal["min", "mean", "quantile"]
 
-GONE = {"percentile": "a budget, which spends a share known beforehand, or random with a rate"}
-"""Policies of earlier versions, and what to choose instead."""
-
 RANDOM_SALT = 0x5D7
 SCRIPT_LETTERS = ("a", "r", "d", "t")
 LETTERS_IN_SHORT = "a (score, keep), r (score, reject), d (keep), t (target)"
@@ -258,8 +255,6 @@ KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
 
 def check_policy(name: str) -> None:
     """Raise `BadInput` if there is no policy of this name."""
-    if name in GONE:
-        raise BadInput(f"the policy {name} was taken out; choose {GONE[name]}")
     _one_of("policy", name, tuple(POLICIES))
 
 

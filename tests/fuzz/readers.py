@@ -24,7 +24,6 @@ from sdvg_core.files.pictures import read_image
 from sdvg_core.pipeline.blocks import BlockFiles, read_block
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.learned import open_learned
 from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import predict_target_only, read_report
@@ -159,7 +158,6 @@ READERS: Mapping[str, Reader] = {
         Reader(name="text-encoder", make=models.text_encoder, read=read_model(load_umt5)),
         Reader(name="reward", make=models.reward, read=read_model(load_image_reward)),
         Reader(name="latents", make=models.latents, read=load_latents),
-        Reader(name="learned-route", make=models.learned, read=open_learned),
         Reader(name="results", make=texts.results, read=read_earlier),
         Reader(name="picture", make=pictures.picture, read=lambda path: read_image(path, 32, 16)),
         Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),

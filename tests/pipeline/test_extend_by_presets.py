@@ -67,6 +67,18 @@ def test_extend_with_every_preset_who_made_the_first_two_new_blocks(
     assert NO_TARGET_BLOCK not in told["notes"]
 
 
+def test_the_first_blocks_that_a_prompt_states_are_new_blocks(base: list[str], clip: Path, tmp_path: Path) -> None:
+    """Catches the clip's blocks added to those that a line of a prompt file states."""
+    file = tmp_path / "prompts.txt"
+    file.write_text("[first 2] a red fox\n[first 1] a tree\n", encoding="utf-8")
+    prompts = [*base[: base.index("--prompt")], "--prompt-file", str(file)]
+    words = [*prompts, "--blocks", "3", "--continue-from", str(clip)]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    told = [report(tmp_path / "out" / name) for name in ("0001", "0002")]
+    assert [authors(one) for one in told] == ["thd", "tdd"]
+    assert any("the target makes the first 2 of 3 blocks" in note for note in told[0]["notes"])
+
+
 @pytest.mark.parametrize("words", [["--preset", "careful"], ["--tau", "0.1"]], ids=["first", "gate"])
 def test_two_new_blocks_and_two_more_are_four_from_latents_and_after_a_stop(
     words: list[str], base: list[str], clip: Path, tmp_path: Path
