@@ -25,7 +25,7 @@ from .vae import header_of
 class KeptBlocks:
     """The first `blocks` blocks of a run of `width` x `height` pixels: normalised latents `b c t h w`.
 
-    `still`: how many of their latent frames show a start image.
+    `still`: how many of their latent frames show a start image; `from_pixels`: how many were given as pixels.
     """
 
     blocks: int
@@ -34,6 +34,7 @@ class KeptBlocks:
     width: int
     height: int
     still: int = 0
+    from_pixels: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,6 +109,12 @@ class Job:
     def restyles(self) -> bool:
         """Whether it restyles a clip."""
         return self.start is not None and self.start.how == RESTYLE
+
+    @property
+    def continues(self) -> bool:
+        """Whether it goes on from a clip, as latents or as frames."""
+        extends = self.start is not None and self.start.how not in (PICTURE, RESTYLE)
+        return self.continue_from is not None or extends
 
     @property
     def controls(self) -> dict[str, Any]:

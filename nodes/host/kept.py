@@ -15,7 +15,7 @@ from torch import Tensor
 from ...sdvg_core.engine.plan import read_takes
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.latents import STILL, load_latents, save_latents, still_in
+from ...sdvg_core.pipeline.latents import FROM_PIXELS, STILL, from_pixels_in, load_latents, save_latents, still_in
 from .job import Job, KeptBlocks
 
 MOST_CLIPS = 8
@@ -28,15 +28,19 @@ _clips: OrderedDict[str, KeptBlocks] = OrderedDict()
 """By the digest of each beginning of a finished run; the tensors of one run are views of one another."""
 
 
-def remember(latents: Tensor, spans: Sequence[Span], before: int, width: int, height: int, still: int) -> list[str]:
+def remember(
+    latents: Tensor, spans: Sequence[Span], before: int, width: int, height: int, still: int, from_pixels: int = 0
+) -> list[str]:
     """Keep a finished run's latents on the host; return a digest for each of its beginnings, of `before` blocks and more."""
     latents, digest, digests = latents.detach().cpu(), hashlib.sha256(), list[str]()
-    digest.update(f"{latents.dtype} {width} {height} {still} {latents[:, :, : spans[0].start].shape}".encode())
+    digest.update(
+        f"{latents.dtype} {width} {height} {still} {from_pixels} {latents[:, :, : spans[0].start].shape}".encode()
+    )
     digest.update(latents[:, :, : spans[0].start].contiguous().float().numpy().tobytes())
     for number, span in enumerate(spans, before + 1):
         digest.update(latents[:, :, span.start : span.stop].contiguous().float().numpy().tobytes())
         name = digest.hexdigest()[:16]
-        _clips[name] = KeptBlocks(number, name, latents[:, :, : span.stop], width, height, still)
+        _clips[name] = KeptBlocks(number, name, latents[:, :, : span.stop], width, height, still, from_pixels)
         digests.append(name)
     while len({clip.latents.untyped_storage().data_ptr() for clip in _clips.values()}) > MOST_CLIPS:
         _clips.popitem(last=False)
@@ -55,7 +59,8 @@ def find_kept(text: str) -> KeptBlocks | None:
         saved = load_latents(path)
         measures = {key: int(saved.metadata.get(key, 0)) for key in (WIDTH, HEIGHT)}
         blocks = int(saved.metadata.get(BLOCKS, number))
-        _clips[name] = KeptBlocks(blocks, name, saved.latents, **measures, still=still_in(saved.metadata))
+        begun = {"still": still_in(saved.metadata), "from_pixels": from_pixels_in(saved.metadata, saved.latents)}
+        _clips[name] = KeptBlocks(blocks, name, saved.latents, **measures, **begun)
     if name not in _clips or _clips[name].blocks != number:
         raise BadInput(GONE)
     return _clips[name]
@@ -83,6 +88,7 @@ def with_kept(job: Job, text: str) -> Job:
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
+        values[FROM_PIXELS] = kept.from_pixels
         save_latents(path, kept.latents.clone(), values)
     takes = read_takes(request.takes, request.blocks).items()
     request = replace(

@@ -183,14 +183,16 @@ def route_prompts(
     if max(stated) > request.blocks:
         fault = f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}"
         raise BadInput(f"{fault}; state fewer")
-    given = resolved.plan.spans[0].index
+    router = resolved.plan.router
+    index = resolved.plan.spans[0].index
+    given = router.place(index)
     blocks = given + request.blocks
-    handover = resolved.plan.router.handover
+    handover = router.handover
     share = None
     budget_note = ""
     if request.budget is not None:
-        cost = replace(cost_request(headers, resolved.width, resolved.height, request.blocks), given_blocks=given)
-        share, handover = afford(request.budget, request.router, cost, stated)
+        cost = replace(cost_request(headers, resolved.width, resolved.height, request.blocks), given_blocks=index)
+        share, handover = afford(request.budget, router, cost, stated)
         budget_note = f"of a budget of {request.budget:g} over {len(stated)} prompts, "
     routes: list[tuple[VideoRequest, str]] = []
     for count in stated:
@@ -198,10 +200,10 @@ def route_prompts(
             routes.append((request, ""))
             continue
         first = given + (count or int(share or 0))
-        router = replace(request.router, policy="first", forced_blocks=first, handover=handover)
+        route = replace(request.router, policy="first", forced_blocks=first, handover=handover)
         reason = "as its prompt states, " if count else ""
         note = f"{budget_note}{reason}the target makes the first {first} of {blocks} blocks."
-        routes.append((replace(request, router=router, budget=None), note[0].upper() + note[1:]))
+        routes.append((replace(request, router=route, budget=None), note[0].upper() + note[1:]))
     return routes
 
 

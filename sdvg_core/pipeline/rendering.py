@@ -20,7 +20,7 @@ from ..report.run_report import RunReport
 from ..text.prompts import Conditions
 from .blocks import BlockFiles
 from .identity import MOST_TOLD
-from .latents import STILL, save_latents
+from .latents import lead_metadata, save_latents
 from .loading import Models
 from .request import ResolvedRequest
 
@@ -83,9 +83,8 @@ def render(
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
-    if run.still:
-        noted[STILL] = run.still
     history = shown.timeline.history
+    noted |= lead_metadata(resolved.plan, history.frames)
     save_latents(files[LATENTS], history.latents(0, history.frames), noted)
     more = []
     if reuse and not run.reused:

@@ -42,7 +42,7 @@ from ..report.assemble import FAST_NOTE, JUDGE_NOTE
 from ..report.summary import count
 from .control import ControlFootage, held
 from .headers import Headers
-from .latents import load_latents, still_in
+from .latents import from_pixels_in, load_latents, still_in
 
 WIDTH, HEIGHT = 832, 480
 """The paper's size."""
@@ -96,6 +96,8 @@ class VideoRequest:
         check_rate(self.fps)
         if self.budget is not None:
             check_budget(self.budget)
+            if self.router.part is not None:
+                raise BadInput("a budget chooses the route, and so does a router of your own; give one of them")
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         read_strengths(self.strength, self.blocks)
@@ -185,6 +187,7 @@ def resolve_request(
     *,
     clip: Tensor | None = None,
     still: int = 0,
+    from_pixels: int = 0,
     read_image: Callable[[int, int], tuple[Tensor, tuple[str, ...]]] | None = None,
     read_footage: Callable[[int, int], Footage] | None = None,
     restyle: bool = False,
@@ -194,9 +197,10 @@ def resolve_request(
     """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
 
     `clip`: normalised latents `b c t h w` of the clip to continue; one frame counts as a picture. `still`: how
-    many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
-    width and a height, with notes on it; `read_footage`: the video to continue or, with `restyle`, to make anew.
-    `read_control`, `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
+    many of its first frames show a start image; `from_pixels`: how many were given as pixels. `read_image`: makes
+    the first frame, `1 1 c h w` in [0, 1], in a width and a height, with notes on it; `read_footage`: the video to
+    continue or, with `restyle`, to make anew. `read_control`, `controls`: what the blocks obey, from the video's
+    first frame on, as pixels or as latents.
     Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
@@ -218,11 +222,13 @@ def resolve_request(
         strengths = read_strengths(request.strength, request.blocks)
     elif footage:
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
+        from_pixels = given_frames
     picture = read_image is not None or given_frames == 1
     if (picture or footage or read_control or there < given_frames) and not vae.encodes:
         found = "the VAE's file has no encoder for a start or a control"
         raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
-    router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
+    clip_frames = 0 if picture else max(given_frames - still, 0)
+    router, bought = _within_budget(request, headers, width, height, clip_frames, from_pixels)
     half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
         steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
@@ -234,6 +240,7 @@ def resolve_request(
         scorer=headers.scorer,
         given_frames=given_frames,
         still=still,
+        from_pixels=from_pixels,
         picture=picture,
         directions=request.directions,
         takes=request.takes,
@@ -352,7 +359,7 @@ def _of_models(headers: Headers) -> tuple[str, ...]:
 
 
 def _within_budget(
-    request: VideoRequest, headers: Headers, width: int, height: int, given_frames: int
+    request: VideoRequest, headers: Headers, width: int, height: int, given_frames: int, from_pixels: int
 ) -> tuple[RouterConfig, tuple[str, ...]]:
     """Return the request's router, or what its budget buys, and a sentence that says so."""
     if request.budget is None:
@@ -361,7 +368,8 @@ def _within_budget(
         raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
     cost = cost_request(headers, width, height, request.blocks)
     cost = replace(cost, given_blocks=given_frames // cost.block_frames)
-    router, note = spend(request.budget, request.router, cost)
+    routed = replace(request.router, route_start=from_pixels // cost.block_frames)
+    router, note = spend(request.budget, routed, cost)
     return router, (note,)
 
 
@@ -389,7 +397,7 @@ def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
     if given and given.suffix != LATENTS_SUFFIX:
         given, video = None, given
     saved = load_latents(given) if given else None
-    clip, still = (saved.latents.float(), still_in(saved.metadata)) if saved else (None, 0)
+    clip = saved.latents.float() if saved else None
     image = partial(read_image, request.start_image) if request.start_image else None
     footage = partial(read_footage, video) if video else None
     of_control = (request.control_mask, request.control_strength, request.control_edge)
@@ -398,7 +406,8 @@ def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
         request,
         headers,
         clip=clip,
-        still=still,
+        still=still_in(saved.metadata) if saved else 0,
+        from_pixels=from_pixels_in(saved.metadata, saved.latents) if saved else 0,
         read_image=image,
         read_footage=footage,
         restyle=bool(request.restyle),
