@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -45,13 +46,25 @@ CURVES = {
 WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
 
 
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """The sound of a clip: its file, its codec, and when in it the clip's first frame is shown, in seconds."""
+
+    path: Path
+    codec: str
+    start: Fraction
+
+
 class Clip:
-    """An open video."""
+    """An open video. `start`: when its first frame is shown, in seconds; `sound_codec`: None without sound."""
 
     def __init__(self, file: Any, path: Path) -> None:
         """Find its stream. Raises `BadInput` if there is none, or for colours that are not read."""
         self.path = path
         self.stream = find_video(file, path.name)
+        self.start = Fraction(0)
+        sound = find_sound(file)
+        self.sound_codec: str | None = sound and sound.codec_context.name
         self._file = file
         self._size = ""
         self._remarks: list[str] = []
@@ -136,6 +149,12 @@ def find_video(file: Any, name: str) -> Any:
     stream = max(streams, key=lambda stream: (stream.frames != 1, stream is best))
     check_colours(stream, name)
     return stream
+
+
+def find_sound(file: Any) -> Any:
+    """Return the best audio stream of an open file; None without one, or if FFmpeg does not know its codec."""
+    stream = file.streams.best("audio")
+    return stream if stream and stream.codec_context else None
 
 
 def check_colours(stream: Any, name: str) -> None:

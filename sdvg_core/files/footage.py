@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput
-from .clip import Clip, check_colours, open_clip
+from .clip import Clip, Sound, check_colours, open_clip
 from .pictures import pictures_in, read_image, reading
 
 T = TypeVar("T")
@@ -30,10 +30,11 @@ ROUNDING = Fraction(2, 1000)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Footage:
-    """A clip as pixel frames `f 3 h w`, 16 a second: bytes, or in [0, 1]. `note`: what was done to it, in words."""
+    """A clip as pixel frames `f 3 h w`, 16 a second: bytes, or in [0, 1]. `note`: what was done to it."""
 
     pixels: Tensor
     note: str
+    sound: Sound | None = None
 
     @property
     def frames(self) -> int:
@@ -56,9 +57,10 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
         pixels = [(read_image(one, width, height)[0, 0] * 255).round().byte() for one in pictures]
         note = f"{path.name}: {len(pictures)} pictures, taken as {RATE} a second, cropped to {width}x{height}."
         return Footage(torch.stack(pixels), note)
-    pixels, note = _taken(path, partial(_fitted, size=(width, height)))
-    note = f"{path.name}: {note}, taken as {len(pixels)} frames at {RATE} a second in {width}x{height}."
-    return Footage(torch.stack(pixels), note)
+    pixels, clip = _taken(path, partial(_fitted, size=(width, height)))
+    note = f"{path.name}: {clip.note}, taken as {len(pixels)} frames at {RATE} a second in {width}x{height}."
+    sound = Sound(path, clip.sound_codec, clip.start) if clip.sound_codec else None
+    return Footage(torch.stack(pixels), note, sound)
 
 
 def count_frames(path: Path) -> int:
@@ -94,8 +96,8 @@ def _check_length(frames: int, name: str) -> None:
         raise BadInput(f"{name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
 
 
-def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False) -> tuple[list[T], str]:
-    """Return what `take` makes of the newest frame at each of the moments 0, 1/16, 2/16 ... s, and the clip's note.
+def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False) -> tuple[list[T], Clip]:
+    """Return what `take` makes of the newest frame at each of the moments 0, 1/16, 2/16 ... s; and the clip.
 
     `counted`: by its average rate, not its time stamps, which AVI with B-frames gets wrong.
     """
@@ -104,7 +106,7 @@ def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False)
             moments = [made for frame, times in _held(clip, counted) for made in [take(clip, frame)] * times]
         except _TimeGoesBack:
             return _taken(path, take, counted=True)
-        return moments, clip.note
+        return moments, clip
 
 
 class _TimeGoesBack(Exception):
@@ -122,13 +124,16 @@ def _held(clip: Clip, counted: bool) -> Iterator[tuple[Any, int]]:
     step = 1 / Fraction(clip.stream.average_rate or RATE)
     if counted:
         clip.remark(f"counted as {float(1 / step):.4g} a second for want of good time stamps")
-    held, start, at, done = None, Fraction(0), Fraction(0), 0
+    held, at, done = None, Fraction(0), 0
     for number, frame in enumerate(clip.frames()):
-        if not counted and (frame.pts is None or (held is not None and frame.pts * frame.time_base < start + at)):
+        if frame.pts is None and not counted:
             raise _TimeGoesBack
         time = number * step if counted else frame.pts * frame.time_base
-        start = time if held is None else start
-        at = time - start
+        if held is None:
+            clip.start = time
+        if time < clip.start + at:
+            raise _TimeGoesBack
+        at = time - clip.start
         until = _moments(at)
         _check_length(max(until, 1), clip.path.name)
         if held is not None and until > done:

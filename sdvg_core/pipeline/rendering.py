@@ -61,7 +61,7 @@ def render(
     records: list[BlockRecord] = []
     resumed = 0
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
-    with Mp4Writer(files[VIDEO], request.fps, comment) as video:
+    with Mp4Writer(files[VIDEO], request.fps, comment, resolved.sound) as video:
         began, frames = None, 0
         for shown in run.play(stop):
             if shown.record and run.session:

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from av.stream import Disposition
+from sounds import greys, heard, tone
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import count_frames, read_footage
-from sdvg_core.files.video import write_mp4
+from sdvg_core.files.video import Mp4Writer, write_mp4
 
 SIZE = 96
 COLOURS = np.array([[200, 60, 40], [30, 180, 90], [70, 50, 210], [255, 255, 255], [0, 0, 0], [128, 128, 128]]) / 255
@@ -71,12 +72,6 @@ def film(path: Path, frames: Iterator[Any] | list[Any], *, codec: str = "ffv1", 
             file.mux(stream.encode(frame))
         file.mux(stream.encode())
     return path
-
-
-def greys(count: int, size: int = 32) -> list[Any]:
-    """Return frames of which number n is grey of 10 n."""
-    levels = [np.full((size, size, 3), 10 * number, np.uint8) for number in range(count)]
-    return [av.VideoFrame.from_ndarray(level, format="rgb24").reformat(format="yuv420p") for level in levels]
 
 
 def numbers(path: Path) -> list[int]:
@@ -256,3 +251,27 @@ def test_a_file_with_sound_alone_is_no_clip(tmp_path):
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
         with pytest.raises(BadInput, match=r"^song\.m4a holds no video; give an mp4, webm or mov$"):
             read(path)
+
+
+@pytest.mark.parametrize(
+    ("codec", "container", "first"),
+    [("aac", "mp4", 0), ("aac", "mkv", 1.5), ("aac", "ts", 1.5), ("libopus", "webm", 0), ("pcm_s16le", "mov", 0)],
+)
+@pytest.mark.parametrize("frames", [24, 64], ids=["cut", "then silence"])
+def test_the_sound_of_a_clip_is_copied_as_it_is_and_in_time(codec, container, first, frames, tmp_path):
+    """Sample for sample, by every container. Catches: another encoding, a shift, sound after the last frame."""
+    clip = tone(tmp_path / f"clip.{container}", codec, first=first)
+    sound = read_footage(clip, 32, 32).sound
+    with Mp4Writer(tmp_path / "made.mp4", 16, sound=sound) as video:
+        video.add(torch.zeros(frames, 3, 32, 32))
+    given, made = heard(clip), heard(tmp_path / "made.mp4")
+    # Matroska's time stamps are milliseconds, and a decoder needs some packets to agree with itself.
+    late = [
+        shift for shift in range(-48, 49) if np.array_equal(made[4800:52800], given[4800 + shift : 52800 + shift])
+    ]
+    assert len(late) == 1
+    assert len(made) / 48000 == pytest.approx(min(frames, 40) / 16, abs=0.045)
+
+
+def test_a_clip_without_sound_gives_none(tmp_path):
+    assert read_footage(film(tmp_path / "mute.mkv", greys(2)), 32, 32).sound is None
