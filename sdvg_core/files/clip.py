@@ -36,13 +36,7 @@ EXACT = 0x4 | 0x2000 | 0x40000
 MATRICES = (0, 1, 2, 4, 5, 6, 7, 9)
 UNSTATED, BT709, BT601, HD_ROWS = 2, 1, 5, 720
 LIMITED, FULL = 1, 2
-CURVES = {
-    8: "in linear light",
-    9: "in logarithmic light",
-    10: "in logarithmic light",
-    16: "HDR (PQ)",
-    18: "HDR (HLG)",
-}
+CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
 WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
 
 
@@ -59,9 +53,14 @@ class Clip:
     """An open video. `start`: when its first frame is shown, in seconds; `sound_codec`: None without sound."""
 
     def __init__(self, file: Any, path: Path) -> None:
-        """Find its stream. Raises `BadInput` if there is none, or for colours that are not read."""
+        """Find its stream, which is no cover, marked as one or not. Raises `BadInput` without one, or for HDR."""
+        streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
+        if not streams:
+            raise BadInput(f"{path.name} holds no video; give an mp4, webm or mov")
+        best = file.streams.best("video")
         self.path = path
-        self.stream = find_video(file, path.name)
+        self.stream = max(streams, key=lambda stream: (stream.frames != 1, stream is best))
+        check_colours(self.stream, path.name)
         self.start = Fraction(0)
         sound = find_sound(file)
         self.sound_codec: str | None = sound and sound.codec_context.name
@@ -137,20 +136,6 @@ def open_clip(path: Path) -> Iterator[Clip]:
         yield Clip(file, path)
 
 
-def find_video(file: Any, name: str) -> Any:
-    """Return the video stream of an open file that is no cover, marked as one or not.
-
-    Raises `BadInput` if there is none, or for colours that are not read.
-    """
-    streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
-    if not streams:
-        raise BadInput(f"{name} holds no video; give an mp4, webm or mov")
-    best = file.streams.best("video")
-    stream = max(streams, key=lambda stream: (stream.frames != 1, stream is best))
-    check_colours(stream, name)
-    return stream
-
-
 def find_sound(file: Any) -> Any:
     """Return the best audio stream of an open file; None without one, or if FFmpeg does not know its codec."""
     stream = file.streams.best("audio")
@@ -160,11 +145,11 @@ def find_sound(file: Any) -> Any:
 def check_colours(stream: Any, name: str) -> None:
     """Raise `BadInput` for HDR, and for colours that swscale cannot turn into RGB."""
     codec = stream.codec_context
-    problem = CURVES.get(codec.color_trc)
+    kind = CURVES.get(codec.color_trc)
     if codec.colorspace not in MATRICES:
-        problem = f"in colour matrix {codec.colorspace}"
-    if problem:
-        raise BadInput(f"{name} is {problem}, which is not read; convert it to BT.709")
+        kind = f"colour matrix {codec.colorspace}"
+    if kind:
+        raise BadInput(f"{name} is in {kind}, which is not read; convert it to BT.709")
 
 
 def _black_and_white(frame: Any) -> tuple[int, int]:

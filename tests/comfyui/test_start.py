@@ -135,7 +135,7 @@ def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path)
             picture = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 90, np.uint8), format="rgb24")
             for packet in (*stream.encode(picture.reformat(format=kind)), *stream.encode()):
                 file.mux(packet)
-    with pytest.raises(BadInput, match=r"^the video is HDR \(PQ\), which is not read; convert it to BT\.709$"):
+    with pytest.raises(BadInput, match=r"^the video is in HDR \(PQ\), which is not read; convert it to BT\.709$"):
         StartNode.execute(use_as={"use_as": "extend"}, video=InputImpl.VideoFromFile(str(tmp_path / "hdr.mkv")))
     video = InputImpl.VideoFromFile(str(tmp_path / "alpha.mkv"))
     start = StartNode.execute(use_as={"use_as": "extend"}, video=video).args[0]

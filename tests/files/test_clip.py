@@ -134,8 +134,8 @@ def test_colours_stay_where_they_are_for_eight_rounds_of_writing_and_reading(tmp
     [
         ({"colorspace": 9, "color_trc": 16}, "HDR (PQ)"),
         ({"colorspace": 9, "color_trc": 18}, "HDR (HLG)"),
-        ({"colorspace": 1, "color_trc": 8}, "in linear light"),
-        ({"colorspace": 8}, "in colour matrix 8"),
+        ({"colorspace": 1, "color_trc": 8}, "linear light"),
+        ({"colorspace": 8}, "colour matrix 8"),
     ],
 )
 def test_colours_that_are_not_read_are_refused_in_a_sentence(settings, says, tmp_path):
@@ -144,7 +144,7 @@ def test_colours_that_are_not_read_are_refused_in_a_sentence(settings, says, tmp
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
         with pytest.raises(BadInput) as refused:
             read(path)
-        assert str(refused.value) == f"hdr.mkv is {says}, which is not read; convert it to BT.709"
+        assert str(refused.value) == f"hdr.mkv is in {says}, which is not read; convert it to BT.709"
 
 
 @pytest.mark.parametrize(
