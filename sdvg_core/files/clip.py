@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -38,15 +37,6 @@ UNSTATED, BT709, BT601, HD_ROWS = 2, 1, 5, 720
 LIMITED, FULL = 1, 2
 CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
 WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
-
-
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """The sound of a clip: its file, its codec, and when in it the clip's first frame is shown, in seconds."""
-
-    path: Path
-    codec: str
-    start: Fraction
 
 
 class Clip:

@@ -18,8 +18,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput
-from .clip import Clip, Sound, check_colours, open_clip
+from .clip import Clip, check_colours, open_clip
 from .pictures import pictures_in, read_image, reading
+from .sound import Sound
 
 T = TypeVar("T")
 RATE = 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +15,6 @@ from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
 from ..errors import BadInput
-from .clip import OPENED, Sound, find_sound
 
 # The paper's videos were written with CRF 18. The number of threads changes the bytes x264 writes, so it must not
 # depend on the machine. Players take chroma to lie on the left unless the file says otherwise.
@@ -31,8 +29,6 @@ LIMITED_RANGE = 1
 AREA = 0x20 | 0x40000
 PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "MPEG", "interpolation": AREA}
 
-SOUNDS = ("aac", "mp3", "mp3float", "opus", "flac", "alac", "ac3", "eac3", "pcm_s16le", "pcm_s24le")
-"""Codecs of sound that an mp4 holds."""
 SLOWEST, FASTEST = 0.001, 1000.0
 """Pixel frames per second; players and the file format itself end near there."""
 LONGEST_SIDE = 16384
@@ -59,21 +55,16 @@ class Mp4Writer:
     (`outputs.staged_outputs`), which is then removed. Any suffix will do.
     """
 
-    def __init__(self, path: Path, fps: float, comment: str | None = None, sound: Sound | None = None) -> None:
+    def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
         """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` for an impossible rate.
 
-        `comment`: for the file's metadata, what a viewer must know. `sound`: one of `SOUNDS`, copied unchanged from
-        the clip's first frame on, and no longer than the video.
+        `comment`: for the file's metadata, what a viewer must know.
         """
         check_rate(fps)
         self._comment = comment
-        self._sound = sound
-        self._frames = 0
         self._rate = Fraction(fps).limit_denominator(1001)
         self._path = path
         self._container: Any = None
-        self._source: Any = None
-        self._track: Any = None
         self._stream: Any = None
         self._reformatter = VideoReformatter()
 
@@ -86,7 +77,6 @@ class Mp4Writer:
             self._open(*frames.shape[-2:])
         for image in frames.flatten(0, -4):
             self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
-            self._frames += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,22 +86,8 @@ class Mp4Writer:
         try:
             if kind is None:
                 self._container.mux(self._stream.encode())
-                if self._sound:
-                    self._copy_sound(self._sound.start, self._sound.start + self._frames / self._rate)
         finally:
             self._container.close()
-            if self._source:
-                self._source.close()
-
-    def _copy_sound(self, start: Fraction, end: Fraction) -> None:
-        """Copy the packets of a part of the clip. A damaged sound ends where it is damaged."""
-        with suppress(av.FFmpegError):
-            for packet in self._source.demux(find_sound(self._source)):
-                if packet.dts is not None and packet.pts * packet.time_base < end:
-                    packet.pts -= round(start / packet.time_base)
-                    packet.dts -= round(start / packet.time_base)
-                    packet.stream = self._track
-                    self._container.mux(packet)
 
     def _open(self, height: int, width: int) -> None:
         self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
@@ -123,9 +99,6 @@ class Mp4Writer:
         codec.thread_count = THREADS
         codec.color_primaries = codec.color_trc = codec.colorspace = BT709
         codec.color_range = LIMITED_RANGE
-        if self._sound:
-            self._source = av.open(str(self._sound.path), options=OPENED)
-            self._track = self._container.add_stream_from_template(find_sound(self._source))
 
 
 def x264_options() -> dict[str, str]:

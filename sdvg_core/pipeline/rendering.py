@@ -12,6 +12,7 @@ from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.store import Store
 from ..files.outputs import BLOCKS, FILES, LATENTS, PICTURE, REPORT, VIDEO, Staging
+from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..report.assemble import FAST_NOTE, assemble_report, notes_on
 from ..report.picture import route_picture
@@ -61,7 +62,7 @@ def render(
     records: list[BlockRecord] = []
     resumed = 0
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
-    with Mp4Writer(files[VIDEO], request.fps, comment, resolved.sound) as video:
+    with Mp4Writer(files[VIDEO], request.fps, comment) as video:
         began, frames = None, 0
         for shown in run.play(stop):
             if shown.record and run.session:
@@ -88,6 +89,8 @@ def render(
     history = shown.timeline.history
     save_latents(files[LATENTS], history.latents(0, history.frames), noted)
     more = []
+    if resolved.sound and (problem := add_sound(files[VIDEO], resolved.sound)):
+        more.append(problem)
     if reuse and not run.reused:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
     if resumed:

@@ -32,10 +32,10 @@ from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.run import Run, make_run
 from ..engine.types import Condition, DrafterContext, check_blocks
 from ..errors import BadInput
-from ..files.clip import Sound
 from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
-from ..files.video import SOUNDS, check_rate, check_video_size
+from ..files.sound import CODECS, Sound
+from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE
@@ -343,7 +343,7 @@ def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tupl
             problem = f"the video has that of {chosen.path.name}"
         elif fps != RATE:
             problem = f"the clip is taken as {RATE} frames a second, and the video has {fps:g}"
-        elif sound.codec not in SOUNDS:
+        elif sound.codec not in CODECS:
             problem = f"an mp4 does not hold {sound.codec}"
         else:
             chosen = sound

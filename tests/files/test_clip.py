@@ -16,6 +16,7 @@ from sounds import greys, heard, tone
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import count_frames, read_footage
+from sdvg_core.files.sound import add_sound
 from sdvg_core.files.video import Mp4Writer, write_mp4
 
 SIZE = 96
@@ -262,8 +263,10 @@ def test_the_sound_of_a_clip_is_copied_as_it_is_and_in_time(codec, container, fi
     """Sample for sample, by every container. Catches: another encoding, a shift, sound after the last frame."""
     clip = tone(tmp_path / f"clip.{container}", codec, first=first)
     sound = read_footage(clip, 32, 32).sound
-    with Mp4Writer(tmp_path / "made.mp4", 16, sound=sound) as video:
-        video.add(torch.zeros(frames, 3, 32, 32))
+    with Mp4Writer(tmp_path / "made.mp4", 16, "a comment") as video:
+        video.add(torch.rand(frames, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    silent = read_footage(tmp_path / "made.mp4", 32, 32)
+    assert add_sound(tmp_path / "made.mp4", sound) == ""
     given, made = heard(clip), heard(tmp_path / "made.mp4")
     # Matroska's time stamps are milliseconds, and a decoder needs some packets to agree with itself.
     late = [
@@ -271,6 +274,24 @@ def test_the_sound_of_a_clip_is_copied_as_it_is_and_in_time(codec, container, fi
     ]
     assert len(late) == 1
     assert len(made) / 48000 == pytest.approx(min(frames, 40) / 16, abs=0.045)
+    assert torch.equal(read_footage(tmp_path / "made.mp4", 32, 32).pixels, silent.pixels)
+    with av.open(str(tmp_path / "made.mp4")) as file:
+        assert file.metadata["comment"] == "a comment"
+        assert file.streams.video[0].codec_context.colorspace == 1
+        assert file.streams.video[0].average_rate == 16
+
+
+def test_a_sound_that_is_damaged_is_left_out_and_said_and_the_video_stays(tmp_path):
+    """Catches: a finished video that is lost for its sound. FLAC that ends in the middle of its header."""
+    clip = tone(tmp_path / "clip.mkv", "flac")
+    sound = read_footage(clip, 32, 32).sound
+    write_mp4(tmp_path / "made.mp4", torch.zeros(24, 3, 32, 32), fps=16)
+    before = (tmp_path / "made.mp4").read_bytes()
+    clip.write_bytes(clip.read_bytes()[:200])
+    note = add_sound(tmp_path / "made.mp4", sound)
+    assert note == "The sound of clip.mkv is left out: it cannot be copied."
+    assert (tmp_path / "made.mp4").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mkv", "made.mp4"]
 
 
 def test_a_clip_without_sound_gives_none(tmp_path):
