@@ -12,6 +12,7 @@ from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.store import Store
 from ..files.outputs import BLOCKS, FILES, LATENTS, PICTURE, REPORT, VIDEO, Staging
+from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..report.assemble import FAST_NOTE, assemble_report, notes_on
 from ..report.picture import route_picture
@@ -87,6 +88,8 @@ def render(
     noted |= lead_metadata(resolved.plan, history.frames)
     save_latents(files[LATENTS], history.latents(0, history.frames), noted)
     more = []
+    if resolved.sound and (problem := add_sound(files[VIDEO], resolved.sound)):
+        more.append(problem)
     if reuse and not run.reused:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
     if resumed:

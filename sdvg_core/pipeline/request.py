@@ -33,8 +33,9 @@ from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.run import Run, make_run
 from ..engine.types import Condition, DrafterContext, check_blocks
 from ..errors import BadInput
-from ..files.footage import Footage, read_footage
+from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
+from ..files.sound import CODECS, Sound
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest
@@ -117,7 +118,7 @@ class ResolvedRequest:
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]; `footage`:
     the clip to continue or restyle, as pixels. `control`: what the blocks obey, as pixels; `controls`: the same as
-    latents. `notes`: what a reader of the report must know of models and budget.
+    latents. `sound`: what the mp4 has. `notes`: what a reader of the report must know of models and budget.
     """
 
     request: VideoRequest
@@ -129,6 +130,7 @@ class ResolvedRequest:
     footage: Footage | None = None
     control: ControlFootage | None = None
     controls: tuple[ControlClip, ...] = ()
+    sound: Sound | None = None
     notes: tuple[str, ...] = ()
 
     def given(self, codec: VideoCodec) -> tuple[Tensor | None, Tensor | None]:
@@ -266,6 +268,7 @@ def resolve_request(
     controls = tuple(replace(one, start=lead // vae.temporal_stride) for one in controls)
     _check_length(controls, plan, vae.temporal_stride, frames)
     image, of_image = read_image(width, height) if read_image else (None, ())
+    sound, of_sound = _sound(footage, control.footage if control else None, request.fps)
     return ResolvedRequest(
         request=request,
         width=width,
@@ -276,6 +279,7 @@ def resolve_request(
         footage=footage,
         control=control,
         controls=controls,
+        sound=sound,
         notes=(
             *plan.notes,
             *_of_models(headers),
@@ -284,6 +288,7 @@ def resolve_request(
             *of_image,
             *_of_footage(footage, plan, vae.temporal_stride),
             *of_control,
+            *of_sound,
         ),
     )
 
@@ -336,6 +341,24 @@ def _of_footage(footage: Footage | None, plan: RunPlan, stride: int) -> tuple[st
         return (f"{footage.note} Its first frame is held: it is shorter than a block." if short else footage.note,)
     wanted, block = _frames(plan.spans[-1].stop, stride), stride * plan.spans[-1].frames
     return (footage.note + held(footage.frames, wanted, block, "clip to restyle"),)
+
+
+def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tuple[Sound | None, list[str]]:
+    """Return the sound of the video, of its clip before its control, and a note for each sound that is left out."""
+    chosen: Sound | None = None
+    notes = []
+    for sound in (clip.sound for clip in (footage, control) if clip and clip.sound):
+        if chosen:
+            problem = f"the video has that of {chosen.path.name}"
+        elif fps != RATE:
+            problem = f"the clip is taken as {RATE} frames a second, and the video has {fps:g}"
+        elif sound.codec not in CODECS:
+            problem = f"an mp4 does not hold {sound.codec}"
+        else:
+            chosen = sound
+            continue
+        notes.append(f"The sound of {sound.path.name} is left out: {problem}.")
+    return chosen, notes
 
 
 def _check_pair(headers: Headers) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 import torch
 from cli_runs import latents, pixel_frames, refused, report
 from PIL import Image
+from sounds import heard, tone
 
 from sdvg_core.cli import main
 from sdvg_core.decoders.wan_vae import WanCodec
@@ -77,6 +80,34 @@ def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut,
     inside = (made[1:] - made[:-1]).abs().mean(dim=(1, 2, 3))
     assert inside[len(given) - 1] < 3 * inside.median(), "the seam"
     assert report(tmp_path / "out")["blocks"][0]["index"] == 3
+
+
+@pytest.mark.parametrize("way", ["--continue-from", "--restyle"])
+def test_the_sound_of_a_clip_goes_into_its_video(way, tmp_path):
+    """As it is, no longer than the video. 40 frames are extended to 52, or restyled to 33. Catches: silence."""
+    clip = tone(tmp_path / "clip.mp4")
+    more = [way, str(clip), "--output", str(tmp_path / "out")]
+    assert main([*BASE, PROMPT, "--blocks", "1" if way == "--continue-from" else "3", *more]) == 0
+    made = heard(tmp_path / "out" / "video.mp4")
+    assert np.array_equal(made, heard(clip)[: len(made)])
+    assert len(made) / 48000 == pytest.approx((40 if way == "--continue-from" else 33) / 16, abs=0.045)
+    assert not any("sound" in note for note in report(tmp_path / "out")["notes"])
+
+
+def test_sound_that_has_no_place_is_left_out_and_said(tmp_path, capsys):
+    """The kind: a video at another speed, an mp4 without room for the codec."""
+    for name, codec, fps, problem in (
+        ("clip.mp4", "aac", "24", "the clip is taken as 16 frames a second, and the video has 24"),
+        ("clip.mov", "pcm_mulaw", "16", "an mp4 does not hold pcm_mulaw"),
+    ):
+        clip = tone(tmp_path / name, codec)
+        more = ["--blocks", "1", "--fps", fps, "--continue-from", str(clip), "--output", str(tmp_path / codec)]
+        assert main([*BASE, PROMPT, *more]) == 0
+        note = f"The sound of {name} is left out: {problem}."
+        assert note in report(tmp_path / codec)["notes"]
+        assert note in capsys.readouterr().err
+        with av.open(str(tmp_path / codec / "video.mp4")) as file:
+            assert [stream.type for stream in file.streams] == ["video"]
 
 
 def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(clip, tmp_path, capsys):
