@@ -38,7 +38,7 @@ from .conditioning import (
     unshown,
 )
 from .job import Job, crop_note, fit, footage_of, from_start
-from .kept import remember, with_kept
+from .kept import beginnings_of, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
 from .model import (
@@ -116,8 +116,9 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         run = _plan(job, resolved, conditions, memory, progress)
         try:
             frames, latents, records = _make(run, progress)
-            sizes = resolved.width, resolved.height, resolved.plan.still
-            progress.digests = remember(latents, run.spans[: len(records)], before, *sizes) if records else []
+            if records and not job.until_block:  # the page shows no more of a take than its last block
+                sizes = resolved.width, resolved.height, resolved.plan.still
+                progress.live.beginnings = beginnings_of(latents, run.spans[: len(records)], before, *sizes)
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
         report = _report(job, resolved, run, records, (*notes, *memory.found(), *store_notes()))

@@ -200,6 +200,9 @@ def test_a_run_is_shown_below_the_one_before_block_by_block(page: dict[str, Any]
 
 def test_kept_blocks_stay_whatever_else_changes(page: dict[str, Any]) -> None:
     kept = page["sheet"]["kept"]
+    assert kept["refused"] == "", "no lock is drawn that the server cannot keep"
+    assert re.fullmatch("7:[0-9a-f]{16}", kept["lock"]["text"])
+    assert kept["lock"]["status"] == 200, "its latents are on the disk before any other run"
     assert kept["asked"]["next"] == "next run: at most blocks 8 to 9"
     assert of_squares(kept["made"], "fate")[:7] == ["given"] * 7
     assert None not in of_squares(kept["made"], "fate")

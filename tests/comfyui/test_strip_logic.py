@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comfy_page import HERE
 from running_server import ROOT
 from sdvg_pack.sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_pack.sdvg_core.text.prompts import read_prompt
@@ -16,6 +17,7 @@ from sdvg_pack.sdvg_core.text.prompts import read_prompt
 pytestmark = pytest.mark.comfyui
 
 PURE = ("blocks.js", "prompt_lines.js", "runs.js")
+PLAYER = "strip_player.js"
 AUTHORS = dict.fromkeys(("forced", "remade", "target_unseen", "bailed_out"), "T")
 AUTHORS |= dict.fromkeys(("kept", "drafted_unseen"), "D")
 
@@ -26,10 +28,15 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("node") is None:
         pytest.skip("needs node")
     folder = tmp_path_factory.mktemp("modules")
-    for name in PURE:
-        shutil.copy(ROOT / "nodes" / "web" / name, folder)
+    ours, theirs = folder / "extensions" / "sdvg", folder / "scripts"
+    ours.mkdir(parents=True)
+    theirs.mkdir()
+    for name in (*PURE, PLAYER):
+        shutil.copy(ROOT / "nodes" / "web" / name, ours)
+    answer = "export const api = { fetchApi: async (path) => ({ ok: true, blob: async () => path }) };"
+    (theirs / "api.js").write_text(answer, encoding="ascii")
     (folder / "package.json").write_text('{"type": "module"}', encoding="ascii")
-    return folder
+    return ours
 
 
 def call(modules: Path, source: str, given: Any) -> Any:
@@ -38,6 +45,11 @@ def call(modules: Path, source: str, given: Any) -> Any:
     everything = ", ".join(f"...m{i}" for i in range(len(PURE)))
     program = f"{imports}const js = {{{everything}}};\nconst of = {source};\n"
     program += f"console.log(JSON.stringify({json.dumps(given)}.map((one) => of(one))));\n"
+    return run_node(modules, program)
+
+
+def run_node(modules: Path, program: str) -> Any:
+    """Return what a program among the modules prints."""
     (modules / "program.js").write_text(program, encoding="utf-8")
     command = ["node", "program.js"]
     done = subprocess.run(command, cwd=modules, capture_output=True, text=True, timeout=600, check=False)
@@ -251,3 +263,32 @@ def test_which_of_two_accounts_of_a_node_is_shown(modules: Path) -> None:
     }"""
     told = call(modules, source, [[shown, new] for shown, new, _ in ACCOUNTS])
     assert told == [yields for *_, yields in ACCOUNTS]
+
+
+PAGE = (HERE / "browser" / "player.js").read_text(encoding="utf-8")
+
+
+def test_a_film_is_on_the_screen_if_the_newest_word_of_it_says_so(modules: Path) -> None:
+    """The browser may say several things at once. Catches: a film that stands still after a step is undone."""
+    told = "const seen = [[false, true], [true, false], [true]].map((all) => (see(...all), player.visible));"
+    assert run_node(modules, f"{PAGE}{told}\nconsole.log(JSON.stringify(seen));") == [True, False, True]
+
+
+def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_again(modules: Path) -> None:
+    """Of a film, and of a sheet beside it. Kind: a store with a limit never drops what a page shows."""
+    program = """
+    const [film, sheet] = [run("a", 9), run("b", 9)];
+    see(true);
+    player.show("a", 16, film);
+    player.beside = sheet;
+    await loadAll([...film, ...sheet]);
+    await loadAll(run("c", 200));
+    const shown = [there(film), there(sheet), there(run("c", 200))];
+    see(false);
+    await loadAll(run("d", 200));
+    const hidden = there(film);
+    see(true);
+    await settled();
+    console.log(JSON.stringify([shown, hidden, there(film)]));
+    """
+    assert run_node(modules, PAGE + program) == [[9, 9, 82], 0, 9]

@@ -278,7 +278,7 @@ async function compareTakes(page) {
   await page.keyboard.press("Escape");
   await square(page, 7).focus();
   const pair = await compareRuns(page);
-  await page.keyboard.press("k");
+  const [refused, lock] = await keepBlocks(page);
   const seed = (by) => page.evaluate(([type, change]) => {
     const widget = window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "seed");
     widget.value += change;
@@ -288,7 +288,7 @@ async function compareTakes(page) {
   }, [SAMPLER, by]);
   await seed(1000);
   await quiet(page);
-  const kept = { asked: await look(page) };
+  const kept = { refused, lock, asked: await look(page) };
   await run(page);
   await settled(page);
   Object.assign(kept, { made: await look(page), thumbs: await page.evaluate(() => document.querySelectorAll(".sdvg-squares canvas:not(.blank)").length) });
@@ -299,6 +299,23 @@ async function compareTakes(page) {
   await run(page);
   await settled(page);
   return { made, chosen, second, back, kept, pair };
+}
+
+/** Keep what the chosen square offers: what the widget says if the server has it no more, and if it has; whether that is on the disk. */
+async function keepBlocks(page) {
+  const said = () => page.evaluate((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
+  const told = (text) => page.waitForFunction((wanted) => document.body.textContent.includes(wanted), text);
+  const gone = (route) => route.continue({ postData: JSON.stringify({ blocks: "7:0123456789abcdef" }) });
+  await page.route("**/sdvg/keep", gone);
+  await page.keyboard.press("k");
+  await told("the kept blocks are no longer there");
+  const refused = await said();
+  await page.unroute("**/sdvg/keep", gone);
+  await page.keyboard.press("k");
+  await told("Written to output/sdvg/kept");
+  const text = await said();
+  const file = `/api/view?subfolder=sdvg/kept&type=output&filename=${text.split(":")[1]}.safetensors`;
+  return [refused, { text, status: await page.evaluate(async (path) => (await fetch(path)).status, file) }];
 }
 
 /** The run before above the one that is shown: looked through, enlarged by a double click, and left by Escape, twice. */
