@@ -54,6 +54,8 @@ class StartNode(io.ComfyNode):
         how, strength, taken = str(use_as["use_as"]), use_as.get("strength", ""), f"{RATE} a second"
         if video is not None:
             images, taken = (video.get_components().images, "") if how == PICTURE else _frames_of(video)
+        if strength == BY_NUMBER and "amount" not in use_as:
+            raise BadInput(f"the strength is {BY_NUMBER!r} and there is no number; give use_as.amount, such as 0.6")
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
         return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken))
 
@@ -78,5 +80,5 @@ def _frames_of(video: Any) -> tuple[Any, str]:
 def _strength_inputs() -> list[io.Input]:
     return [
         io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL),
-        io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True),
+        io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True),
     ]
