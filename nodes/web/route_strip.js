@@ -261,7 +261,7 @@ function zoom(event) {
 let focused = null; // the node and the square that had the focus when the user undid a step
 
 function leave(strip) {
-  strip.player.end();
+  strip.end();
   strips.delete(strip.node);
 }
 

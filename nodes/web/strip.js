@@ -149,9 +149,11 @@ export class Strip {
   compare(number, upTo = 0, runs = false) {
     this.wanted = number && { number, upTo, runs };
     if (number) this.player.stop();
-    this.view.element.classList.toggle("comparing", Boolean(number));
+    if (number) this.choose(number);
+    this.view.compare(Boolean(number));
     this.drawSheet();
-    if (!number) this.view.square(this.view.at)?.focus({ preventScroll: true });
+    const elsewhere = document.activeElement !== document.body && !this.view.element.contains(document.activeElement);
+    if (!number && !elsewhere) this.view.square(this.view.at)?.focus({ preventScroll: true });
   }
 
   /** The takes of a block that are known, `[take, event]`. */
@@ -172,15 +174,17 @@ export class Strip {
     const { number, upTo, runs } = this.wanted;
     const fate = (event) => event && fateOf(event)[locale()];
     const pair = (event) => {
-      const [key, events] = [event.number, [this.before()?.events[event.number - 1], event]];
-      return { key, events, label: `${key} · ${events.map(fate).join(" / ")}`, chosen: key === this.view.at, act: () => this.choose(key) ?? this.drawSheet() };
+      const key = event.number;
+      const earlier = this.before()?.events[key - 1];
+      const labels = [`${key} · ${words().before(fate(earlier))}`, `${key} · ${words().after(fate(event))}`];
+      return { key, events: [earlier, event], labels, chosen: key === this.view.at, act: () => this.choose(key) ?? this.drawSheet() };
     };
     if (runs) return [words().twoRuns, (this.log?.events ?? []).map(pair)];
     const known = new Map(this.takesKnown(number));
     for (let take = upTo - 2; take <= upTo; take += 1) if (take > 1 && !known.has(take) && this.making) known.set(take, undefined);
     const cell = ([key, event]) => {
       const label = [words().take(key), fate(event) ?? words().making, ...(Number.isFinite(event?.score) ? [event.score.toFixed(2)] : [])].join(" · ");
-      return { key, events: [event], label, chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
+      return { key, events: [event], labels: [label], chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
     };
     return [words().takesOf(number), [...known].sort(([a], [b]) => a - b).map(cell)];
   }
@@ -222,6 +226,11 @@ export class Strip {
   enlarge(number) {
     if (this.wanted) openSheet(this.view.sheet.element);
     else if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number));
+  }
+
+  end() {
+    this.player.end();
+    this.view.sheet.listen(false);
   }
 
   play(on) {
@@ -338,7 +347,7 @@ export class Strip {
     const [letter, take] = [letterOf(this.read("directions"), number), takeOf(this.read("takes"), number)];
     const said = (act) => () => {
       act();
-      this.view.said.textContent = this.view.square(number).title;
+      this.view.say(number);
     };
     const choice = (key, text) => ({ key, text, checked: letter === key, act: said(() => this.direct(number, key)) });
     const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];

@@ -60,7 +60,7 @@ CUSTOM = {"preset": "custom", "preset.block_frames": 3, "preset.policy": "recomp
 
 
 def test_a_number_that_a_choice_ignores_is_not_needed(server: Server) -> None:
-    """Kind: what a page hides or fills in, a prompt in API form may leave out (SDVG Start's amount: test_start.py)."""
+    """Kind: what a page hides or fills in, a prompt in API form may leave out (another: test_start.py)."""
     gate = {"policy": "reward", "policy.tau": -0.7, "policy.aggregation": "min"}
     loader = node("SDVGTargetLoader", file="tiny_krea.safetensors", weight_dtype="default", **CUSTOM)
     prompt = pocket(sampler__blocks=1, extra=loader)

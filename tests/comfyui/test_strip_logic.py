@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from comfy_page import HERE
-from running_server import ROOT
 from sdvg_pack.sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_pack.sdvg_core.text.prompts import read_prompt
+from strip_modules import NEXT, call, run_node, write_modules
 
 pytestmark = pytest.mark.comfyui
 
-PURE = ("blocks.js", "prompt_lines.js", "runs.js")
-PLAYER = "strip_player.js"
 AUTHORS = dict.fromkeys(("forced", "remade", "target_unseen", "bailed_out"), "T")
 AUTHORS |= dict.fromkeys(("kept", "drafted_unseen"), "D")
 
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the modules, that node takes for ES modules."""
-    if shutil.which("node") is None:
-        pytest.skip("needs node")
-    folder = tmp_path_factory.mktemp("modules")
-    ours, theirs = folder / "extensions" / "sdvg", folder / "scripts"
-    ours.mkdir(parents=True)
-    theirs.mkdir()
-    for name in (*PURE, PLAYER):
-        shutil.copy(ROOT / "nodes" / "web" / name, ours)
-    answer = "export const api = { fetchApi: async (path) => ({ ok: true, blob: async () => path }) };"
-    (theirs / "api.js").write_text(answer, encoding="ascii")
-    (folder / "package.json").write_text('{"type": "module"}', encoding="ascii")
-    return ours
-
-
-def call(modules: Path, source: str, given: Any) -> Any:
-    """Return what a JavaScript function makes of each of the things given; `js`: all that the modules export."""
-    imports = "".join(f'import * as m{i} from "./{name}";\n' for i, name in enumerate(PURE))
-    everything = ", ".join(f"...m{i}" for i in range(len(PURE)))
-    program = f"{imports}const js = {{{everything}}};\nconst of = {source};\n"
-    program += f"console.log(JSON.stringify({json.dumps(given)}.map((one) => of(one))));\n"
-    return run_node(modules, program)
-
-
-def run_node(modules: Path, program: str) -> Any:
-    """Return what a program among the modules prints."""
-    (modules / "program.js").write_text(program, encoding="utf-8")
-    command = ["node", "program.js"]
-    done = subprocess.run(command, cwd=modules, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return write_modules(tmp_path_factory.mktemp("modules"))
 
 
 def test_the_length_is_that_of_the_frames_which_the_decoder_makes(modules: Path) -> None:
@@ -77,7 +42,8 @@ def after(**changes: Any) -> dict[str, Any]:
     """Return a finished run of six blocks, what is asked of the next, and what the server says of both."""
     seconds = {"T": 4, "D": 1}
     events = [
-        {"fate": fate, "seconds": seconds[AUTHORS[fate]], "decode": 0.25} for fate in changes.pop("fates", FATES)
+        {"fate": fate, "seconds": seconds[AUTHORS[fate]], "decode": 0.25, "score": score}
+        for fate, score in zip(changes.pop("fates", FATES), changes.pop("scores", [None] * 8), strict=False)
     ]
     made_with = {"directions": changes.pop("was", ROUTE), "takes": changes.pop("takes_were", "")}
     then = SIGNATURE | {"prompts": changes.pop("prompts_were", [])}
@@ -112,7 +78,6 @@ AGAIN = [
     ({"fates": FATES[:4]}, 5),  # a run that was stopped goes on
     ({"fates": ["forced", "bailed_out"], "was": "", "directions": ".d", "blocks": 2}, 2),
 ]
-NEXT = "({ run, next, outlook }) => js.nextRun(run, next, outlook)"
 
 
 def test_what_the_next_run_makes_again(modules: Path) -> None:
@@ -120,6 +85,32 @@ def test_what_the_next_run_makes_again(modules: Path) -> None:
     for told, one, (changes, first) in zip(call(modules, NEXT, given), given, AGAIN, strict=True):
         count = 0 if first is None else one["next"]["blocks"] - first + 1
         assert (told["from"], told["count"]) == (first, count), changes
+
+
+# The tau that is asked for in place of -0.7, perhaps with letters, and the first block made again.
+SCORES = [None, -0.3, -0.9, -0.6, None, None]
+GATED: list[tuple[float | None, dict[str, str], int | None]] = [
+    (-0.65, {}, None),  # no decision changes
+    (-0.6, {}, None),  # in float32, as the gate compares
+    (-0.5, {}, 4),  # a kept draft is rejected
+    (-0.2, {}, 2),
+    (-1.0, {}, 4),  # a rejected draft is at hand, and what follows it is new
+    (-1.0, {"directions": "..t.td"}, None),
+    (-0.2, {"directions": ".d..td"}, 4),
+    (-0.2, {"was": ".d..td", "directions": ".d..td"}, 4),
+    (-0.5, {"takes": "3:2"}, 3),
+    (None, {}, None),  # a gate whose tau is not known, and has not changed
+]
+
+
+def test_another_tau_makes_again_what_its_first_changed_decision_changes(modules: Path) -> None:
+    """Kind: what the page can work out by what it shows, it does not call everything."""
+    given = [after(scores=SCORES, now={"tau": tau}, **changes) for tau, changes, _ in GATED]
+    told = call(modules, NEXT, given)
+    assert [one["from"] for one in told] == [first for *_, first in GATED]
+    assert not any(one.get("all") or one.get("atMost") for one in told)
+    # Block 4 is then the target's, and the later ones as they were, if nobody knows better.
+    assert told[2]["seconds"] == pytest.approx(3 / 4 + 4 + 4 + 1)
 
 
 # By those who made them, or are wanted; added ones take the mean of all; None where the author made none.
