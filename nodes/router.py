@@ -89,7 +89,7 @@ class QualityRouter(io.ComfyNode):
 def _policy_input() -> Any:
     tau = io.Float.Input("tau", default=-0.7, min=-3.0, max=3.0, step=0.05, display_mode=io.NumberDisplay.slider)
     aggregation = io.Combo.Input("aggregation", options=["min", "mean", "quantile"], default="min", advanced=True)
-    quantile = io.Float.Input("quantile", default=0.1, min=0.0, max=1.0, step=0.05, advanced=True)
+    quantile = io.Float.Input("quantile", default=0.1, min=0.0, max=1.0, step=0.05, advanced=True, optional=True)
     budget = io.Float.Input(
         "budget", default=0.5, min=0.01, max=1.0, step=0.01, display_mode=io.NumberDisplay.slider
     )

@@ -57,6 +57,8 @@ class StartNode(io.ComfyNode):
             images = video.get_components().images
         elif video is not None:
             images, sound, taken = _frames_of(video)
+        if strength == BY_NUMBER and "amount" not in use_as:
+            raise BadInput(f"the strength is {BY_NUMBER!r} and there is no number; give use_as.amount, such as 0.6")
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
         return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken), sound)
 
@@ -87,5 +89,5 @@ def _frames_of(video: Any) -> tuple[Any, Any, str]:
 def _strength_inputs() -> list[io.Input]:
     return [
         io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL),
-        io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True),
+        io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True),
     ]

@@ -37,7 +37,7 @@ from .conditioning import (
     unshown,
 )
 from .job import Job, footage_of, from_start, start_picture
-from .kept import remember, with_kept
+from .kept import beginnings_of, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
 from .model import (
@@ -122,8 +122,9 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
             if asked.continues:
                 progress.live.given_frames = sum(map(len, clips[:clip_blocks]))
             frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
-            sizes = resolved.width, resolved.height, resolved.plan.still, resolved.plan.from_pixels
-            progress.digests = remember(latents, run.spans[: len(records)], before, *sizes) if records else []
+            if records and not job.until_block:  # the page shows no more of a take than its last block
+                sizes = resolved.width, resolved.height, resolved.plan.still, resolved.plan.from_pixels
+                progress.live.beginnings = beginnings_of(latents, run.spans[: len(records)], before, *sizes)
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
         report = _report(job, resolved, run, records, (*notes, *memory.found(), *store_notes()))

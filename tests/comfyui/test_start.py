@@ -166,7 +166,7 @@ def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path)
 
 
 def test_a_word_leaves_out_steps(server: Server) -> None:
-    use = {"use_as": "restyle", "use_as.strength": "light", "use_as.amount": 0.6}
+    use = {"use_as": "restyle", "use_as.strength": "light"}
     given, new, record = made(server, twice(use))
     assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
     assert len(new) == len(given)
@@ -190,12 +190,10 @@ def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:
         ({"start": {"video": ["video", 0]}}, "has images and a video; wire one of them"),
         ({SECOND: {"start_image": [SAMPLER, 0]}}, "the video has two starts; give "),
         (
-            {
-                SECOND: {"blocks": 5},
-                "start": {"use_as": "restyle", "use_as.strength": "light", "use_as.amount": 0.5},
-            },
+            {SECOND: {"blocks": 5}, "start": {"use_as": "restyle", "use_as.strength": "light"}},
             "ask for fewer",
         ),
+        ({"start": {"use_as": "restyle", "use_as.strength": "by number"}}, "give use_as.amount, such as 0.6"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(change: dict[str, Any], says: str, server: Server) -> None:
