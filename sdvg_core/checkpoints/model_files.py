@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..settings import check_fields
 from .known_models import KNOWN_MODELS
 
 TRANSFORMERS = "diffusion_models"
@@ -30,6 +31,9 @@ class ModelFiles:
     vocabulary: Path | None = None
     judge_vae: Path | None = None
     controls: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     from ..devices.device import settled_threads
     from ..files.outputs import REPORT
     from ..report.run_report import read_report
-    from .again import words_again
+    from .again import router_again, words_again
     from .options import naming_source
 
     if options.report and options.report.is_dir():
@@ -130,8 +130,11 @@ def run(options: argparse.Namespace) -> int:
     before = [*EMBEDDED, *before] if options.models == POCKET or f"--models={POCKET}" in before else before
     # Placed first, so that options on the command line override them.
     words = options.words
+    stated = tuple(name for name, value in vars(options).items() if value != options.parser.get_default(name))
     options = options.parser.parse_args([*before, *words[1:]])
     options.words, options.seed, options.report = words, options.seeds[0], at
+    options.stated = stated
+    options.base_router = router_again(report) if report else None
     for name in ("continue_from", "start_image", "restyle", "control", "control_mask"):
         if report and report.settings.get(name) and not getattr(options, name):
             given = f"--{name.replace('_', '-')}"
@@ -192,12 +195,17 @@ def make(
     from ..devices.device import settled_threads
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import make_videos
+    from ..text.prompts import check_prompt
     from .options import load_options, naming_source
 
     embedded, parser = Path(models) == POCKET, argparse.ArgumentParser()
     add_arguments(parser)
     options = parser.parse_args(EMBEDDED if embedded else [])
-    options.prompt, options.models, options.output, options.words = prompt, Path(models), Path(out), ()
+    check_prompt(prompt)
+    options.prompt = prompt
+    options.models = Path(models)
+    options.output = Path(out)
+    options.words = options.stated = ()
     size = {"width": options.width, "height": options.height}
     wanted = VideoRequest(**{**size, "router": router_preset(preset), **request})
     options.seeds, prompts = [wanted.seed], read_prompts(options, None)
@@ -224,9 +232,10 @@ def _batch(
         load=load,
         request=request,
         prompts=prompts,
-        seeds=tuple(dict.fromkeys(options.seeds)),
+        seeds=tuple(options.seeds),
         numbered=bool(options.prompt_file),
         command=options.words,
+        stated=options.stated,
         **{name: getattr(options, name) for name in same},
     )
 

@@ -45,6 +45,12 @@ from .loading import encode_prompts
 from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
 
+OF_PARTS = {
+    "drafter": ("drafter", "drafter_preset", "drafter_settings", "drafter_context"),
+    "target": ("target", "target_preset", "target_settings", "weight_dtype"),
+    "scorer": ("reward", "vocabulary", "reward_dtype", "crop"),
+}
+"""The options that have no effect in a video that does not ask for a part."""
 MOST_FOLDERS = 999
 LONGEST_COMMAND = 1000
 
@@ -85,6 +91,7 @@ class Batch:
     whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
     the request's seed. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
     folder, as several always do. `command`: the words of the command line, to show how to finish the video.
+    `stated`: the names of the options that the user gave, to say which have no effect.
     """
 
     files: ModelFiles
@@ -102,6 +109,13 @@ class Batch:
     learned: Path | None = None
     numbered: bool = False
     command: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise BadInput("to resume keeps what is there, and to overwrite replaces it; leave one of them out")
+        if twice := [seed for seed in self.seeds if self.seeds.count(seed) > 1]:
+            raise BadInput(f"seed {twice[0]} is given twice and makes one video twice; leave one out")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,8 +195,15 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_disk_space(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
-        sys.stderr.write("".join(f"{note}\n" for note in notes))
+        sys.stderr.write("".join(f"{note}\n" for note in (*notes, *_unused(batch.stated, needed))))
         yield planned
+
+
+def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
+    """Return a line on the options of parts that no block asks for."""
+    unused = {name for role, names in OF_PARTS.items() if not getattr(needed, role) for name in names}
+    flags = [f"--{name.replace('_', '-')}" for name in stated if name in unused]
+    return (f"sdvg: Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
 
 
 @contextmanager

@@ -115,6 +115,7 @@ def test_every_option_makes_a_video(base, tmp_path, more):
         ("--directions ..a", "--preset balanced", "first"),
         ("--preset balanced --handover 1", "--policy first --forced-blocks 2 --handover 1", "first"),
         ("--tau -1.5", "--preset paper --gate -1.5", "reward"),
+        ("--preset careful --gate -0.7", "--policy reward --forced-blocks 4 --handover 2", "reward"),
         ("--gate-prompt ball", "--preset paper", "reward"),
         ("--forced-blocks 2", "--policy reward --forced-blocks 2", "reward"),
     ],
