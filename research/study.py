@@ -209,7 +209,10 @@ def _job(options: argparse.Namespace) -> StudyOptions:
 def _prompts(options: argparse.Namespace, job: StudyOptions) -> dict[str, str | None]:
     """Return the prompts, with their classes. Raises `BadInput` for one outside the pocket world."""
     if options.prompt_file:
-        classes = read_classes(schedule.texts[0] for schedule in read_prompt_list(options.prompt_file))
+        listed = read_prompt_list(options.prompt_file)
+        if listed[0].changes:
+            raise BadInput("the study takes prompts that do not change; write one per line, without block numbers")
+        classes = read_classes(schedule.texts[0] for schedule in listed)
     elif job.pocket:
         classes = {prompt: parse(prompt).relation or "alone" for prompt in held_out_prompts(options.prompts)}
     else:

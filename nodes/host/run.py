@@ -27,7 +27,7 @@ from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.text.prompts import Conditions
+from ...sdvg_core.text.prompts import Conditions, unshown
 from .conditioning import (
     has_control,
     read_conditions,
@@ -35,7 +35,6 @@ from .conditioning import (
     read_embedding,
     settle_texts,
     strengths_of,
-    unshown,
 )
 from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
@@ -101,7 +100,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         before=len(resolved.plan.clip) - before,
     )
     memory = memory_of(job)
-    of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
+    of_start = (*crop_note(job), *unshown((one.index for one in job.prompts), resolved.plan.spans[-1].index))
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     of_models = (*(note for role in job.models for note in ineffective[role]), *job.notes)

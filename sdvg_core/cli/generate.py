@@ -57,8 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument(
         "--prompt", help="what the video should show; a line '5: a storm' changes it from block 5 on"
     )
-    prompt.add_argument("--prompt-file", type=file_path, help="prompts, one video per line")
-    prompt.add_argument("--prompt-schedule", type=file_path, help=argparse.SUPPRESS)  # lines of --prompt in a file
+    prompt.add_argument(
+        "--prompt-file", type=file_path, help="prompts, one video per line; lines '5: a storm' are of one video"
+    )
     parser.add_argument(
         "--from", dest="report", type=file_path, metavar="REPORT", help="report.json of a video to make again"
     )
@@ -169,7 +170,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         predicted = embedded and not request.restyle  # skipped steps are not predicted
         pair = f"\n{with_the_real_pair(report)}" if predicted else ""
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}{pair}\nWritten to {folder}")
-        if again and len(reports) == 1:
+        if again and len(reports) == 1 and folder.resolve() != options.report.parent.resolve():
             say(compared(again, options.report.parent, report, folder))
     whole = len(reports) == len(prompts) * len(batch.seeds) and all(
         len(report.blocks) == request.blocks for _, report in reports
@@ -233,7 +234,7 @@ def _batch(
         request=request,
         prompts=prompts,
         seeds=tuple(options.seeds),
-        numbered=bool(options.prompt_file),
+        numbered=bool(options.prompt_file) and not prompts[0].changes,
         command=options.words,
         stated=options.stated,
         **{name: getattr(options, name) for name in same},
@@ -270,13 +271,11 @@ def exit_code(stopping: StopRequest, *, whole: bool) -> int:
 def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
     """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
     from ..pocket.grammar import understand
-    from ..text.prompts import read_prompt, read_prompt_list, read_prompt_schedule
+    from ..text.prompts import read_prompt, read_prompt_list
     from .again import prompts_again
 
     if options.prompt_file:
         prompts = read_prompt_list(options.prompt_file)
-    elif options.prompt_schedule:
-        prompts = (read_prompt_schedule(options.prompt_schedule),)
     elif options.prompt is not None:
         prompts = (read_prompt(options.prompt),)
     elif again:

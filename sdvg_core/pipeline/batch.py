@@ -35,7 +35,7 @@ from ..files.outputs import (
     unfinished_request,
 )
 from ..report.run_report import read_report
-from ..text.prompts import PromptSchedule, check_prompt
+from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
 from .headers import Headers, check_models
 from .identity import Identity, differences, digest_of, fingerprint, identify, identify_parts
@@ -83,9 +83,9 @@ class Video:
 class Batch:
     """The videos of one call: a prompt each, and what they share. It holds values only, so processes can send it.
 
-    `output`: the folder to write into, if nothing there would be replaced, or if this very request left it
-    unfinished; otherwise the next free one of `output-2`, `output-3` ... With `resume`, only `output`, and its
-    finished videos are kept; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
+    `output`: the folder to write into, if nothing there would be replaced, or if it has videos of this very
+    request; otherwise the next free one of `output-2`, `output-3` ... Finished videos are kept. With `resume`, only
+    `output`; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
     the caller adds, by its path from the folder; without it nothing counts as finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
@@ -178,8 +178,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
     resolved, headers = routes[request], headers.restrict_to(needed)
+    last = resolved.plan.spans[-1].index
+    of_prompts = dict.fromkeys(note for prompt in prompts for note in unshown(prompt.starts, last))
     of_models = dict.fromkeys(note for found in routes.values() for note in found.notes)
-    for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
+    for note in (*of_models, *of_prompts, *of_learned, *(note for _, note in routed if learned)):
         sys.stderr.write(f"sdvg: {note}\n")
     videos: list[Video] = []
     for prompt, (one, note) in zip(prompts, routed, strict=True):
@@ -187,7 +189,8 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         for seed in batch.seeds or (request.seed,):
             own = replace(one, seed=seed)
             identity = identify(files, batch.load, own, prompt, batch.gate_prompt)
-            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, (*of_learned, note)))
+            of_video = (*of_learned, note, *unshown(prompt.starts, last))
+            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, of_video))
     numbered = batch.numbered or len(videos) > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, found, notes):
@@ -233,8 +236,12 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
                 notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
-            if left and not all(video.exists for video in found):
+            whole = all(video.exists for video in found)
+            if left and not whole:
                 notes.append(f"sdvg: this goes on with what an earlier call left in {folder}")
+            if whole and (batch.last is None or os.path.lexists(folder / batch.last)):
+                again = "add --overwrite or name another --output to make it again"
+                notes.append(f"sdvg: {folder} has this very video; {again}")
             yield folder, found, notes
             return
     raise refused[0]
@@ -251,9 +258,6 @@ def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vide
         table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
         if other or table[0] != table[1]:  # a table of ours is two files
             raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
-    last = batch.last is None or os.path.lexists(folder / batch.last)
-    if not batch.resume and last and all(video.exists for video in found):
-        raise BadInput(f"{folder} has this very video; name another folder, or add --overwrite")
     return found
 
 
@@ -311,7 +315,7 @@ def look_up(video: Video, last: str | None) -> Video:
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
     finished = ours and not unfinished
-    reported = finished and (folder / REPORT).exists()
+    reported = finished and (folder / REPORT).exists() and (folder / VIDEO).exists()
     exists = reported and len(read_report(folder / REPORT).blocks) == video.request.blocks
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
 

@@ -179,7 +179,7 @@ def test_a_device_that_cannot_run_a_model_is_refused(command, capsys, device, op
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes in folders")
-@pytest.mark.parametrize("option", ["--prompt-file", "--prompt-schedule", "--start-image", "--continue-from"])
+@pytest.mark.parametrize("option", ["--prompt-file", "--start-image", "--continue-from"])
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(command, capsys, tmp_path, option):
     os.mkfifo(tmp_path / "pipe.safetensors")
     prompt = [] if option.startswith("--prompt") else ["--prompt", "x"]

@@ -35,7 +35,7 @@ def home(tmp_path_factory) -> Path:
 def options(home) -> list[str]:
     files = write_random_set(home / "models")
     (home / "prompts.txt").write_text(f"1: {FIRST}\n2: {SECOND}\n", encoding="utf-8")
-    more = ["--tau", "-0.7", "--blocks", "2", "--prompt-schedule", str(home / "prompts.txt")]
+    more = ["--tau", "-0.7", "--blocks", "2", "--prompt-file", str(home / "prompts.txt")]
     return [*files_of(files), *SMALL, *more]
 
 
