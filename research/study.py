@@ -23,7 +23,8 @@ import torch
 from sdvg_core import __version__
 from sdvg_core.causal_wan.config import common_patch
 from sdvg_core.checkpoints.model_files import KNOWN_FILES
-from sdvg_core.cli import INTERRUPTED, Parser
+from sdvg_core.cli import Parser
+from sdvg_core.cli.generate import INTERRUPTED
 from sdvg_core.cli.options import load_options, model_files
 from sdvg_core.cli.shared import add_device_options, add_model_options, file_path
 from sdvg_core.devices.device import check_device, device_line
@@ -198,7 +199,10 @@ def _job(options: argparse.Namespace) -> StudyOptions:
 def _prompts(options: argparse.Namespace, job: StudyOptions) -> dict[str, str | None]:
     """Return the prompts, with their classes. Raises `BadInput` for one outside the pocket world."""
     if options.prompt_file:
-        classes = read_classes(schedule.texts[0] for schedule in read_prompt_list(options.prompt_file))
+        listed = read_prompt_list(options.prompt_file)
+        if listed[0].changes:
+            raise BadInput("the study takes prompts that do not change; write one per line, without block numbers")
+        classes = read_classes(schedule.texts[0] for schedule in listed)
     elif job.pocket:
         classes = {prompt: parse(prompt).relation or "alone" for prompt in held_out_prompts(options.prompts)}
     else:

@@ -27,14 +27,13 @@ from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.text.prompts import Conditions
+from ...sdvg_core.text.prompts import Conditions, unshown
 from .conditioning import (
     has_control,
     read_conditions,
     read_controls,
     settle_texts,
     strengths_of,
-    unshown,
 )
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
@@ -103,7 +102,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         before=clip_blocks,
     )
     memory = memory_of(job)
-    of_start = unshown(job.prompts, resolved.plan.spans[-1].index)
+    of_start = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     of_models = (*(note for role in job.models for note in ineffective[role]), *job.notes)

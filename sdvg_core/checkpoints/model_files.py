@@ -8,6 +8,7 @@ from glob import iglob
 from itertools import chain, islice
 from pathlib import Path
 
+from ..settings import check_fields
 from .known_models import KNOWN_MODELS, has_name
 
 TRANSFORMERS, OLDER = "diffusion_models", ("unet",)
@@ -34,6 +35,9 @@ class ModelFiles:
     vocabulary: Path | None = None
     judge_vae: Path | None = None
     controls: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

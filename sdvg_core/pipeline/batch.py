@@ -36,7 +36,7 @@ from ..files.outputs import (
 )
 from ..plan.budget import afford
 from ..report.run_report import read_report
-from ..text.prompts import PromptSchedule, check_prompt
+from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
 from .headers import Headers, check_models
 from .identity import Identity, differences, digest_of, identify, identify_parts
@@ -45,6 +45,12 @@ from .loading import encode_prompts
 from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, cost_request, predict_bytes, resolve_files
 
+OF_PARTS = {
+    "drafter": ("drafter", "drafter_preset", "drafter_settings", "drafter_context"),
+    "target": ("target", "target_preset", "target_settings", "weight_dtype"),
+    "scorer": ("reward", "vocabulary", "reward_dtype", "crop"),
+}
+"""The options that have no effect in a video that does not ask for a part."""
 MOST_FOLDERS = 999
 LONGEST_COMMAND = 1000
 
@@ -77,14 +83,15 @@ class Video:
 class Batch:
     """The videos of one call: a prompt each, and what they share. It holds values only, so processes can send it.
 
-    `output`: the folder to write into, if nothing there would be replaced, or if this very request left it
-    unfinished; otherwise the next free one of `output-2`, `output-3` ... With `resume`, only `output`, and its
-    finished videos are kept; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
+    `output`: the folder to write into, if nothing there would be replaced, or if it has videos of this very
+    request; otherwise the next free one of `output-2`, `output-3` ... Finished videos are kept. With `resume`, only
+    `output`; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
     the caller adds, by its path from the folder; without it nothing counts as finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
     the request's seed. `numbered`: whether each video gets a numbered folder, as several always do. `command`: the
-    words of the command line, to show how to finish the video.
+    words of the command line, to show how to finish the video. `stated`: the names of the options that the user
+    gave, to say which have no effect.
     """
 
     files: ModelFiles
@@ -101,6 +108,13 @@ class Batch:
     seeds: tuple[int, ...] = ()
     numbered: bool = False
     command: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise BadInput("to resume keeps what is there, and to overwrite replaces it; leave one of them out")
+        if twice := [seed for seed in self.seeds if self.seeds.count(seed) > 1]:
+            raise BadInput(f"seed {twice[0]} is given twice and makes one video twice; leave one out")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,8 +161,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
     resolved, headers = routes[request], headers.restrict_to(needed)
+    last = resolved.plan.spans[-1].index
+    of_prompts = dict.fromkeys(note for prompt in prompts for note in unshown(prompt.starts, last))
     of_models = dict.fromkeys(note for found in routes.values() for note in found.notes)
-    for note in of_models:
+    for note in (*of_models, *of_prompts):
         sys.stderr.write(f"sdvg: {note}\n")
     videos: list[Video] = []
     for prompt, (one, note) in zip(prompts, routed, strict=True):
@@ -156,7 +172,8 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         for seed in batch.seeds or (request.seed,):
             own = replace(one, seed=seed)
             identity = identify(files, batch.load, own, prompt, batch.gate_prompt)
-            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, (note,)))
+            of_video = (note, *unshown(prompt.starts, last))
+            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, of_video))
     numbered = batch.numbered or len(videos) > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, found, notes):
@@ -164,7 +181,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_disk_space(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
-        sys.stderr.write("".join(f"{note}\n" for note in notes))
+        sys.stderr.write("".join(f"{note}\n" for note in (*notes, *_unused(batch.stated, needed))))
         yield planned
 
 
@@ -207,6 +224,13 @@ def route_prompts(
     return routes
 
 
+def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
+    """Return a line on the options of parts that no block asks for."""
+    unused = {name for role, names in OF_PARTS.items() if not getattr(needed, role) for name in names}
+    flags = [f"--{name.replace('_', '-')}" for name in stated if name in unused]
+    return (f"sdvg: Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
+
+
 @contextmanager
 def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, tuple[Video, ...], list[str]]]:
     """Hold the folder that has some of these videos already, or else the first that can take them.
@@ -234,8 +258,12 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
                 notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
-            if left and not all(video.exists for video in found):
+            whole = all(video.exists for video in found)
+            if left and not whole:
                 notes.append(f"sdvg: this goes on with what an earlier call left in {folder}")
+            if whole and (batch.last is None or os.path.lexists(folder / batch.last)):
+                again = "add --overwrite or name another --output to make it again"
+                notes.append(f"sdvg: {folder} has this very video; {again}")
             yield folder, found, notes
             return
     raise refused[0]
@@ -252,9 +280,6 @@ def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vide
         table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
         if other or table[0] != table[1]:  # a table of ours is two files
             raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
-    last = batch.last is None or os.path.lexists(folder / batch.last)
-    if not batch.resume and last and all(video.exists for video in found):
-        raise BadInput(f"{folder} has this very video; name another folder, or add --overwrite")
     return found
 
 
@@ -312,7 +337,7 @@ def look_up(video: Video, last: str | None) -> Video:
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
     finished = ours and not unfinished
-    reported = finished and (folder / REPORT).exists()
+    reported = finished and (folder / REPORT).exists() and (folder / VIDEO).exists()
     exists = reported and len(read_report(folder / REPORT).blocks) == video.request.blocks
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
 

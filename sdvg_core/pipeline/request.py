@@ -41,15 +41,18 @@ from ..plan.budget import check_budget, spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE
 from ..report.summary import count
+from ..settings import check_fields
 from .control import ControlFootage, held
 from .headers import Headers
 from .latents import from_pixels_in, load_latents, still_in
 
-WIDTH, HEIGHT = 832, 480
-"""The paper's size."""
+WIDTH, HEIGHT, BLOCKS = 832, 480, 9
+"""The paper's size and length."""
 NO_MODEL = "there is no drafter and no target; give at least one"
 TWO_STARTS = "the video has two starts; give a clip, an image or a clip to restyle"
 MOST_EDGE = 256
+NEEDS = {"control_mask": "control", "control_strength": "control", "control_edge": "control_mask"}
+"""Fields that have no effect without another."""
 LATENTS_SUFFIX = ".safetensors"
 LEAST_GIVEN = 9
 """Pixel frames of a video to continue: a whole block. A shorter one begins with its first frame held."""
@@ -71,7 +74,7 @@ class VideoRequest:
     they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
     """
 
-    blocks: int = 9
+    blocks: int = BLOCKS
     seed: int = 42
     width: int | None = None
     height: int | None = None
@@ -92,6 +95,7 @@ class VideoRequest:
     control_edge: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_blocks(self.blocks)
         check_seed(self.seed)
         check_rate(self.fps)
@@ -106,8 +110,14 @@ class VideoRequest:
         check_control_strength(self.control_strength)
         if not 0 <= self.control_edge <= MOST_EDGE:
             raise BadInput(f"the edge of a kept region is {self.control_edge}; give 0 to {MOST_EDGE} pixels")
-        if self.control_mask and not self.control:
-            raise BadInput("the mask has no control; add one, or leave the mask out")
+        for name, size in (("width", self.width), ("height", self.height)):
+            if size is not None and size < 1:
+                raise BadInput(f"{name} {size} is too small; use 16 or more")
+        for name, needed in NEEDS.items():
+            usual = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != usual and not getattr(self, needed):
+                words = name.replace("_", " "), needed.replace("_", " ")
+                raise BadInput(f"{words[0]} has no effect without {words[1]}; add it, or leave {words[0]} out")
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
 
@@ -416,6 +426,8 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
 
 def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
     """Resolve a request whose start is in files."""
+    if request.strength != USUAL and not request.restyle:
+        raise BadInput("the strength has no effect without a clip to restyle; add one, or leave the strength out")
     given, video = request.continue_from, request.restyle
     if given and given.suffix != LATENTS_SUFFIX:
         given, video = None, given

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import folder_paths
 import pytest
 import torch
+from comfy_api.latest import io
 from sdvg_pack.nodes import router
 from sdvg_pack.nodes.host.conditioning import read_conditions
 from sdvg_pack.nodes.host.job import crop_note, footage_of, start_picture
 from sdvg_pack.nodes.known import check_values, numbers, saved_by, workflow_id
 from sdvg_pack.nodes.loaders import DrafterLoader
+from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.prompts import PromptSchedule
+from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.router import QualityRouter
 from sdvg_pack.nodes.sampler import SpeculativeSampler, plain
 from sdvg_pack.nodes.sockets import PromptEntry, StartValue
+from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
 
 pytestmark = pytest.mark.comfyui
@@ -135,3 +140,18 @@ def test_alpha_of_a_start_is_told_where_it_is(opacity: float) -> None:
     assert start_picture(images[:1], 32, 32)[1] == told
     clip = footage_of(StartValue(images, "extend", "", "16 a second"), 32, 32)
     assert (" without its alpha" in clip.note) == bool(told)
+
+
+def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows() -> None:
+    """The kind: a default written twice. Catches 2 GB for re-use where the widget, its help and README say 4.
+
+    `new_prompt` differs on purpose: workflows saved before it was there keep what they did.
+    """
+    different = {}
+    for node in (DrafterLoader, QualityRouter, SpeculativeSampler, RouteReport, PocketModels, StartNode):
+        stated = signature(node.execute).parameters
+        for one in node.define_schema().inputs:
+            usual = stated[one.id].default if one.id in stated else Parameter.empty
+            if isinstance(one, io.WidgetInput) and usual not in (Parameter.empty, None, one.default):
+                different[one.id] = (one.default, usual)
+    assert different == {"new_prompt": ("flush", "keep")}

@@ -31,7 +31,7 @@ from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
-from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list
 from sdvg_core.text.tokenizer import load_tokenizer
 from sdvg_core.text.umt5 import load_umt5
 
@@ -167,7 +167,7 @@ READERS: Mapping[str, Reader] = {
         Reader(name="results", make=texts.results, read=read_earlier),
         Reader(name="picture", make=pictures.picture, read=read_picture),
         Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),
-        Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_schedule)),
+        Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_list)),
         Reader(name="script", make=texts.script, read=read_script),
         Reader(name="report", make=texts.report, read=read_run_report),
         Reader(name="tokenizer", make=texts.tokenizer, read=read_words),
