@@ -30,12 +30,11 @@ from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
+from ...sdvg_core.plan.sizes import SOLD_UNIT
 from .model import attach_origin, compute_dtype, config_of, origin_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
-CARD_GB = 2**30
-"""The unit that cards are sold by. The planner counts 1e9 bytes: the difference is left to driver and fragmentation."""
 
 # Widget value -> model options, as ComfyUI's own loader has them.
 WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
@@ -139,7 +138,9 @@ def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
     preset, drafter = preset or get_preset("krea-14b"), get_preset("self-forcing-1.3b")
     # A drafter's blocks must divide the target's.
     fitting = drafter if preset.block_frames % drafter.block_frames == 0 else preset
-    return plan(total / CARD_GB, PlanRequest(target=target, target_preset=preset, drafter_preset=fitting))
+    return plan(
+        total / SOLD_UNIT, PlanRequest(target=target, target_preset=preset, drafter_preset=fitting), card=True
+    )
 
 
 OPERATIONS = comfy.ops.disable_weight_init

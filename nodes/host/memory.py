@@ -6,7 +6,7 @@ or activations. Left alone, it would fill the device with weights first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -18,11 +18,14 @@ from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.pipeline.request import cost_request
 from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.plan.sizes import GB, Sizes, owner, step_parts, workers
+from ...sdvg_core.plan.sizes import FRAGMENTS, GB, Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
 from ..sockets import HostScorer
 from .job import Job
 from .model import compute_dtype
+
+SPARE = FRAGMENTS - 4 * GB // 10
+"""Bytes to leave to the allocator; ComfyUI leaves 0.4 GB more, or what `--reserve-vram` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +99,22 @@ class Memory:
         return tuple(patcher.load_device for patcher in self.models.values())
 
     @property
+    def lazy(self) -> tuple[str, ...]:
+        """The models that come in the first passes: dynamic VRAM loads each weight when it is used."""
+        return tuple(name for name, patcher in self.models.items() if patcher.is_dynamic())
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether dynamic VRAM has yet to load a model: small weights are always there, and large ones may not fit."""
+        return any(10 * self.models[name].loaded_size() < weights_of(self.models[name]) for name in self.lazy)
+
+    @property
     def plan(self) -> tuple[str, ...]:
         """What stays on a device, what will be copied, and whether it fits; one sentence each."""
         return tuple(
             line
             for device, needs in self.needs.items()
-            for line in describe_plan(_on(device, self.models), needs, usable_on(device), device)
+            for line in describe_plan(_on(device, self.models), needs, usable_on(device), device, self.lazy)
         )
 
     def found(self) -> tuple[str, ...]:
@@ -110,9 +123,15 @@ class Memory:
         if device.type != "cuda":
             return ()
         sizes = _on(device, self.models)
-        held = {name: (int(self.models[name].loaded_size()), size) for name, size in sizes.items()}
-        planned = sum(there for there, _ in held.values()) + self.needs[device].total
-        return memory_notes(held, planned, int(torch.cuda.max_memory_allocated(device)))
+        # Dynamic VRAM counts whole pages, and the allocator does not see its weights.
+        held = {name: (min(int(self.models[name].loaded_size()), size), size) for name, size in sizes.items()}
+        planned = sum(held[name][0] for name in held if name not in self.lazy) + self.needs[device].total
+        return memory_notes(
+            held,
+            planned,
+            int(torch.cuda.max_memory_allocated(device)),
+            lazy=[name for name in held if name in self.lazy],
+        )
 
 
 def memory_of(job: Job) -> Memory:
@@ -159,49 +178,88 @@ def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, 
 
     In separate requests, ComfyUI would move one model out to load the next. In one request, the last model gets its
     place first; parts of the first ones that do not fit are copied over on use. So the target comes first, and the
-    scorer last, because ComfyUI can only load it whole.
+    scorer last, because ComfyUI can only load it whole. Dynamic VRAM instead favours the first of the request, the
+    last to be loaded: there the target comes last, as most blocks need the drafter.
     `room`: the bytes to keep free of weights, per device.
     """
     for device in dict.fromkeys(patcher.load_device for patcher in patchers):
-        others = room.get(device, 0)
+        others = room.get(device, 0) + (0 if device.type == "cpu" else SPARE)
+        models = [patcher for patcher in patchers if patcher.load_device == device]
+        lazy = [patcher for patcher in models if patcher.is_dynamic()]
         mm.load_models_gpu(
-            [patcher for patcher in patchers if patcher.load_device == device],
+            [*(patcher for patcher in models if patcher not in lazy), *reversed(lazy)],
             memory_required=others,
             minimum_memory_required=others,
         )
 
 
 def usable_on(device: torch.device) -> int:
-    """Return the bytes of a device that a run can use: those free, and what ComfyUI can move out of a GPU."""
+    """Return the bytes of a device that a run can use: those free, and what ComfyUI can move out, less the reserve."""
     free = int(mm.get_free_memory(device))
     if device.type == "cpu":
         return free
     held = sum(p.loaded_size() for p in mm.loaded_models() if p.load_device == device)
-    return max(0, free + held - int(mm.extra_reserved_memory()))
+    return max(0, free + held - int(mm.extra_reserved_memory()) - SPARE)
+
+
+def check_room(memory: Memory) -> None:
+    """Raise `BadInput` if a run does not fit on a GPU, however many weights are copied. Nothing is loaded for it."""
+    for device, needs in memory.needs.items():
+        least = needs.total + _whole(_on(device, memory.models))
+        if device.type == "cuda" and least > usable_on(device):
+            raise _refusal(memory, device, f"too little memory on {device}")
 
 
 def refusal_of(memory: Memory) -> BadInput:
     """Return the error for a run that ran out of memory, with the numbers and what would help."""
     mm.soft_empty_cache()
     device = max(memory.needs, key=lambda d: memory.needs[d].total)
+    return _refusal(memory, device, f"out of memory on {device}")
+
+
+def _refusal(memory: Memory, device: torch.device, fault: str) -> BadInput:
     needs, usable, weights = memory.needs[device], usable_on(device), sum(_on(device, memory.models).values())
     total = int(mm.get_total_memory(device))
     return BadInput(
-        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
+        f"{fault}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
         f"weights, and {gigabytes(usable)} of {gigabytes(total)} can be used ({_parts(needs)}); "
-        + " or ".join((*savings(memory.request, usable / GB), "lower width and height"))
+        + " or ".join((*savings(memory.request, usable), "lower width and height"))
     )
 
 
 def _on(device: torch.device, models: Mapping[str, ModelPatcher]) -> dict[str, int]:
     """Return the bytes of the weights of those models that run on a device."""
-    return {name: int(one.model_size()) for name, one in models.items() if one.load_device == device}
+    return {name: weights_of(patcher) for name, patcher in models.items() if patcher.load_device == device}
 
 
-def describe_plan(models: Mapping[str, int], needs: Needs, usable: int, device: torch.device) -> list[str]:
+def _whole(models: Mapping[str, int]) -> int:
+    """Return the bytes of weights that must be on the device: ComfyUI can only load the scorer whole."""
+    return models.get("scorer", 0)
+
+
+def weights_of(patcher: ModelPatcher) -> int:
+    """Return the bytes of a MODEL's weights on its device.
+
+    `model_size` has them as they are stored. Dynamic VRAM stores them as in the file, and casts each to the model's
+    dtype on its way to the device.
+    """
+    stored = int(patcher.model_size())
+    if not patcher.is_dynamic():
+        return stored
+    return stored + sum(
+        parameter.numel() * (dtype.itemsize - parameter.dtype.itemsize)
+        for module in patcher.model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if (dtype := getattr(module, f"{name}_comfy_model_dtype", None))
+    )
+
+
+def describe_plan(
+    models: Mapping[str, int], needs: Needs, usable: int, device: torch.device, lazy: Collection[str] = ()
+) -> list[str]:
     """Say what a run will keep on `device`, what will be copied there, and whether it fits.
 
-    `models`: the bytes of those that run there, in the order of `load_together`.
+    `models`: the bytes of those that run there, in the order of `load_together`. `lazy`: those under dynamic VRAM.
     """
     weights = sum(models.values())
     if device.type == "cpu":
@@ -212,9 +270,13 @@ def describe_plan(models: Mapping[str, int], needs: Needs, usable: int, device: 
     needed = f"{gigabytes(needs.total)} of {gigabytes(usable)} needed besides weights"
     lines = [f"{device}: {needed}. {_parts(needs)}"]
     left = usable - needs.total
-    if left < 0:
-        return [*lines, f"{device}: it does not fit, {gigabytes(-left)} are missing before any weights"]
+    if left < _whole(models):
+        missing = gigabytes(_whole(models) - left)
+        return [*lines, f"{device}: it does not fit, {missing} are missing before any other weights"]
     for name, size in reversed(models.items()):
+        if name in lazy:
+            lines.append(f"{device}: {NAMES[name]}, {gigabytes(size)} come as they are used, and stay if they fit")
+            continue
         stays = min(size, left)
         left -= stays
         copied = f", {gigabytes(size - stays)} are copied over in every pass" if stays < size else ""

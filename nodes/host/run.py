@@ -38,7 +38,7 @@ from .conditioning import (
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
 from .live import LiveRun
-from .memory import Memory, memory_of, refusal_of, resident
+from .memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
 from .model import (
     check_control,
     check_loras,
@@ -55,6 +55,7 @@ from .vae import ComfyCodec, check_decoders, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
+LOADING = "loading: the models' weights come as they are first used, so the first blocks take longer"
 LONG_BYTES = GB  # of the video's frames: from this size on, the node says what they take
 
 
@@ -102,6 +103,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         before=clip_blocks,
     )
     memory = memory_of(job)
+    check_room(memory)
     of_start = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
@@ -132,6 +134,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     made = None
     try:
         with resident(memory):
+            if memory.incomplete:
+                progress.show("\n".join((LOADING, *notes)))
             made = make()
         progress.done(made[2])
         for line in memory.found():
@@ -289,6 +293,6 @@ def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
         dtype=dtype_name(compute_dtype(patcher)),
         attention=HOST,
         quantisation=None,
-        bytes=patcher.model_size(),
+        bytes=weights_of(patcher),
         loras_and_patches=len(patcher.patches),
     )

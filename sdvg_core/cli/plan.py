@@ -24,8 +24,6 @@ from .shared import SIZES, add_size
 WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
 """Whether the target's linear weights are fp8; None for the faster."""
 USUAL = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
-# Memory is sold in units of 2^30 bytes. A plan counts in 1e9 and leaves the difference to the driver.
-SOLD_UNIT = 2**30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
     from ..plan.budget import spend
     from ..plan.choose import plan
     from ..plan.request import PlanRequest
+    from ..plan.sizes import SOLD_UNIT
     from ..plan.text import plan_table, plan_text
 
     request = PlanRequest(
@@ -106,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=sizes))
     there = torch.cuda.is_available()
     amounts = options.vram or ((torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,) if there else USUAL)
-    plans = [plan(amount, request) for amount in amounts]
+    plans = [plan(amount, request, card=True) for amount in amounts]
     if options.json:
         print("\n".join(json.dumps(found.as_dict(), allow_nan=False) for found in plans))
     elif len(plans) > 1:

@@ -177,7 +177,7 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
     found = plan(vram, request)
     if not found.fits:
         size = [f"--size {found.would_fit[0]}x{found.would_fit[1]}"] if found.would_fit else []
-        offers = [*savings(request, vram), *size][:2]
+        offers = [*savings(request, found.usable), *size][:2]
         cure = " or ".join(offers or ["--vram all"])
         raise BadInput(f"{device} has {gigabytes(found.missing)} less memory than the video needs; try {cure}")
     return found

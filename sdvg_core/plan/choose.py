@@ -14,7 +14,7 @@ from ..engine.router import RouterConfig, decide_early
 from ..errors import BadInput
 from .rates import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from .request import PlanRequest
-from .sizes import GB, Sizes, most, split_parts, step_parts, streamed_layers, streaming
+from .sizes import GB, Sizes, card_bytes, most, split_parts, step_parts, streamed_layers, streaming
 from .work import clip_seconds, context_passes, step_seconds
 
 # If the requested size does not fit, smaller ones are tried, in this many steps along each side.
@@ -45,7 +45,7 @@ class BlockSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """How to lay out a run on a device with `vram` GB (1e9 bytes), and what to expect.
+    """How to lay out a run in `vram` GB, `usable` bytes for it, and what to expect.
 
     `fp8`: whether it makes the target's linear weights fp8. `parts`: the parts on the device in every step (draft,
     decode, score, target), in bytes; `beside`: those on the second device, if there is one. `streamed`: how many
@@ -54,6 +54,7 @@ class Plan:
     """
 
     vram: float
+    usable: int
     request: PlanRequest
     fp8: bool
     sizes: Sizes
@@ -81,7 +82,7 @@ class Plan:
     @property
     def missing(self) -> int:
         """Bytes missing for the run to fit; 0 if it fits."""
-        return max(0, self.peak - int(self.vram * GB))
+        return max(0, self.peak - self.usable)
 
     @property
     def copied(self) -> Mapping[str, int]:
@@ -94,6 +95,7 @@ class Plan:
         return {
             "where": request.where,
             "vram_gb": self.vram,
+            "usable_bytes": self.usable,
             "fits": self.fits,
             "width": request.width,
             "height": request.height,
@@ -129,23 +131,23 @@ class Plan:
         }
 
 
-def plan(vram: float, request: PlanRequest) -> Plan:
-    """Return the fastest layout of a run in `vram` GB (1e9 bytes).
+def plan(vram: float, request: PlanRequest, *, card: bool = False) -> Plan:
+    """Return the fastest layout of a run in `vram` GB (1e9 bytes), all of them for the run.
 
-    A card sold as 24 GB holds 25.8e9 bytes: give 24, which leaves the rest for the driver and fragmentation.
+    `card`: they are those of a whole card, as it is sold, and `card_bytes` are for the run.
     Raises `BadInput` if `vram` is not an amount of memory.
     """
     if not (vram > 0 and math.isfinite(vram)):
         raise BadInput(f"the device's memory is {vram} GB; give a number such as 24")
-    candidates = _candidates(vram, request)
+    candidates = _candidates(vram, card_bytes(vram) if card else int(vram * GB), request)
     if fitting := [candidate for candidate in candidates if candidate.fits]:
         return min(fitting, key=lambda candidate: (candidate.seconds.video, candidate.fp8, candidate.peak))
-    return replace(_smallest(candidates), would_fit=_smaller_size(vram, request))
+    return replace(_smallest(candidates), would_fit=_smaller_size(candidates[0]))
 
 
 def least_bytes(request: PlanRequest) -> int:
     """Return the peak of the layout of a run that needs least, with nothing on the device that need not be."""
-    return _smallest(_candidates(0.0, request)).peak
+    return _smallest(_candidates(0.0, 0, request)).peak
 
 
 def _smallest(candidates: Sequence[Plan]) -> Plan:
@@ -172,7 +174,7 @@ def _block_seconds(record: BlockRecord, predicted: BlockSeconds) -> float:
     return predicted.by_target if record.span.start else predicted.first
 
 
-def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
+def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
     """Return every layout: all stays, or layers of the target are streamed, or of both; each also with fp8."""
     streamable = [role for role in ("target", "drafter") if role in request.parts]
     found = []
@@ -180,10 +182,17 @@ def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
         sizes = Sizes.of(request, fp8=fp8)
         whole, beside = split_parts(step_parts(request, sizes), request)
         for count in range(len(streamable) + 1):
-            streamed = streamed_layers(whole, request, sizes, streamable[:count], vram)
+            streamed = streamed_layers(whole, request, sizes, streamable[:count], usable)
             parts = streaming(whole, sizes, streamed)
             plan = Plan(
-                vram=vram, request=request, fp8=fp8, sizes=sizes, parts=parts, beside=beside, streamed=streamed
+                vram=vram,
+                usable=usable,
+                request=request,
+                fp8=fp8,
+                sizes=sizes,
+                parts=parts,
+                beside=beside,
+                streamed=streamed,
             )
             found.append(plan)
     return found
@@ -244,8 +253,9 @@ def _kind(router: RouterConfig, index: int) -> str:
     return "handed over" if router.handover_at(index) else "whole"
 
 
-def _smaller_size(vram: float, request: PlanRequest) -> tuple[int, int] | None:
+def _smaller_size(plan: Plan) -> tuple[int, int] | None:
     """Return the largest size of about the same shape that fits; None if none does."""
+    request = plan.request
     for step in range(SHRINK_STEPS - 1, 0, -1):
         width, height = (
             int(side * step / SHRINK_STEPS) // request.step * request.step
@@ -253,6 +263,6 @@ def _smaller_size(vram: float, request: PlanRequest) -> tuple[int, int] | None:
         )
         if min(width, height) >= request.step:
             smaller = replace(request, width=width, height=height)
-            if any(candidate.fits for candidate in _candidates(vram, smaller)):
+            if any(candidate.fits for candidate in _candidates(plan.vram, plan.usable, smaller)):
                 return width, height
     return None

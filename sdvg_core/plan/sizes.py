@@ -21,6 +21,12 @@ from ..scorers.blip import scorer_parameters
 from .request import PUBLISHED_BASE, VAE_STRIDE, PlanRequest
 
 GB = 10**9
+SOLD_UNIT = 2**30
+"""Memory is sold in units of 2^30 bytes; what is counted here is in GB of 1e9."""
+CONTEXT = 8 * GB // 10
+"""What CUDA and its libraries take of a card outside the allocator; 0.72 to 0.80 GB were measured."""
+FRAGMENTS = GB
+"""What the allocator must have besides what is planned: a run on 24 GB failed with 0.7 GB, and ran with 1.1."""
 FLOAT32 = 4
 # Alive at once in a pass, in model widths per token: in attention, and in the feed-forward besides its inner layer
 # and that layer's activation. ComfyUI 0.33 keeps the inner layer while it writes the output: one width more.
@@ -50,6 +56,11 @@ LAYERS_IN_FLIGHT = 2
 """Layers of a streamed model on the device besides those that stay: the one at work, and the next on its way."""
 LAYER = "blocks.0."
 """What the names of a transformer block's weights begin with."""
+
+
+def card_bytes(card: float) -> int:
+    """Return the bytes that a run may use of a card that is sold as one of `card` GB."""
+    return int(card * SOLD_UNIT) - CONTEXT - FRAGMENTS
 
 
 def wan_bytes(config: WanConfig, itemsize: int, prefix: str = "", *, fp8: bool = False) -> int:
@@ -298,13 +309,13 @@ def most(parts: Mapping[str, Mapping[str, int]]) -> int:
 
 
 def streamed_layers(
-    parts: Parts, request: PlanRequest, sizes: Sizes, roles: Sequence[str], vram: float
+    parts: Parts, request: PlanRequest, sizes: Sizes, roles: Sequence[str], usable: int
 ) -> dict[str, int]:
-    """Return how many layers of some transformers are copied over in every pass, so that `vram` GB suffice.
+    """Return how many layers of some transformers are copied over in every pass, so that `usable` bytes suffice.
 
     As few as possible, and all of a transformer before any of the next; if all do not suffice, all.
     """
-    excess, found = most(parts) - int(vram * GB), {}
+    excess, found = most(parts) - usable, {}
     for role in roles:
         layers, size = request.models[role][0].num_layers, sizes.layers[role]
         # Two layers' room is spent on those in flight.

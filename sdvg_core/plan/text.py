@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from .choose import Plan, least_bytes
@@ -77,7 +77,7 @@ def _fit_lines(plan: Plan) -> list[str]:
 
 def _misfit_lines(plan: Plan) -> list[str]:
     missing = f"{gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}"
-    offers = "; ".join(savings(plan.request, plan.vram))
+    offers = "; ".join(savings(plan.request, plan.usable))
     lines = [f"Does not fit: even with {layout(plan)}, {missing}.", *([f"To choose: {offers}."] if offers else [])]
     if plan.would_fit:
         lines.append(f"It would fit at {plan.would_fit[0]}x{plan.would_fit[1]}.")
@@ -86,20 +86,32 @@ def _misfit_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def memory_notes(held: Mapping[str, tuple[int, int]], planned: int | None, peak: int | None) -> tuple[str, ...]:
-    """Return what to say of a run's memory. `held`: the bytes of each model on the device, and all of its bytes."""
-    parts = [
-        f"{role} {gigabytes(there)} on the device"
-        + (f" and {gigabytes(size - there)} copied over in every pass" if there < size else "")
-        for role, (there, size) in held.items()
-    ]
-    parts += [f"planned peak {gigabytes(planned)}"] if planned else []
+def memory_notes(
+    held: Mapping[str, tuple[int, int]], planned: int | None, peak: int | None, *, lazy: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return what to say of a run's memory.
+
+    `held`: the bytes of each model on the device, and all of its bytes. `lazy`: those that the host loads as they are
+    used; what a pass copies of them is not known, and both peaks are without them.
+    """
+    without = f"without the weights of {', '.join(lazy)}: " if lazy else ""
+    parts = []
+    for role, (resident, size) in held.items():
+        amount = gigabytes(resident)
+        if role in lazy:
+            parts.append(
+                f"{role} {amount}{'' if amount == gigabytes(size) else f' of {gigabytes(size)}'} on the device"
+            )
+        else:
+            copied = f" and {gigabytes(size - resident)} copied over in every pass" if resident < size else ""
+            parts.append(f"{role} {amount} on the device{copied}")
+    parts += [f"{without}planned peak {gigabytes(planned)}"] if planned else []
     parts += [f"measured peak {gigabytes(peak)}"] if peak is not None else []
     parts += [f"{100 * (peak / planned - 1):+.1f} %"] if planned and peak else []
     return (f"Memory: {', '.join(parts)}.",) if planned or peak is not None else ()
 
 
-def savings(request: PlanRequest, vram: float) -> tuple[str, ...]:
+def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
     """Return two things to choose that save memory, with their bytes and their cost in quality.
 
     Those that suffice alone come before others, and then the cheapest in quality.
@@ -114,7 +126,7 @@ def savings(request: PlanRequest, vram: float) -> tuple[str, ...]:
         ways.insert(0, ("--dtype vae=bfloat16", "pixels are rounded", replace(request, vae_dtype="bfloat16")))
     now = least_bytes(request)
     needs = [(least_bytes(less), name, cost) for name, cost, less in ways]
-    needs.sort(key=lambda way: way[0] > vram * GB)
+    needs.sort(key=lambda way: way[0] > usable)
     return tuple(f"{name} saves {gigabytes(now - then)} ({cost})" for then, name, cost in needs if then < now)[:2]
 
 

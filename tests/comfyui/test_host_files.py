@@ -15,7 +15,7 @@ import pytest
 import torch
 from random_set import write_random_set
 from sdvg_pack.nodes.host import files
-from sdvg_pack.nodes.host.files import CARD_GB, choose_weight_dtype, load_checkpoint, load_model, plan_card
+from sdvg_pack.nodes.host.files import choose_weight_dtype, load_checkpoint, load_model, plan_card
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import origin_of, preset_of
 from sdvg_pack.nodes.host.reuse import identify
@@ -112,7 +112,7 @@ def put_in(monkeypatch: pytest.MonkeyPatch, gigabytes: float, kind: str = "cuda"
     """Let the machine have a card of that size."""
     device = torch.device(kind)
     monkeypatch.setattr(comfy.model_management, "get_torch_device", lambda: device)
-    monkeypatch.setattr(comfy.model_management, "get_total_memory", lambda on: gigabytes * CARD_GB)
+    monkeypatch.setattr(comfy.model_management, "get_total_memory", lambda on: gigabytes * 2**30)
 
 
 @pytest.mark.parametrize("gigabytes, expected", CARDS.items())
@@ -121,12 +121,12 @@ def test_the_choice_is_the_planners_and_what_it_plans_fits(
 ) -> None:
     put_in(monkeypatch, gigabytes)
     chosen, told = choose_weight_dtype(checkpoint(), get_preset("krea-14b"), "target")
-    assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest()).fp8 else DEFAULT)
+    assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest(), card=True).fp8 else DEFAULT)
     assert f"auto is {chosen} for krea-realtime-video-14b.safetensors" in told
     assert f"a card of {gigabytes} GB" in told
-    found = plan_card(gigabytes * CARD_GB, WAN_14B, None)
+    found = plan_card(gigabytes * 2**30, WAN_14B, None)
     assert found.fits == (gigabytes > 12)
-    assert found.fits == (found.peak <= gigabytes * 10**9)
+    assert found.fits == (found.peak <= gigabytes * 2**30 - 1_800_000_000)
 
 
 @pytest.mark.parametrize(
