@@ -194,7 +194,7 @@ def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, 
 
 
 def usable_on(device: torch.device) -> int:
-    """Return the bytes of a device that a run can use: those free, and what ComfyUI can move out, less the reserve."""
+    """Return the bytes of a device that a run can use: those free, and what ComfyUI can move out of a GPU."""
     free = int(mm.get_free_memory(device))
     if device.type == "cpu":
         return free
@@ -205,7 +205,8 @@ def usable_on(device: torch.device) -> int:
 def check_room(memory: Memory) -> None:
     """Raise `BadInput` if a run does not fit on a GPU, however many weights are copied. Nothing is loaded for it."""
     for device, needs in memory.needs.items():
-        least = needs.total + _whole(_on(device, memory.models))
+        # ComfyUI can only load the scorer whole.
+        least = needs.total + _on(device, memory.models).get("scorer", 0)
         if device.type == "cuda" and least > usable_on(device):
             raise _refusal(memory, device, f"too little memory on {device}")
 
@@ -232,23 +233,12 @@ def _on(device: torch.device, models: Mapping[str, ModelPatcher]) -> dict[str, i
     return {name: weights_of(patcher) for name, patcher in models.items() if patcher.load_device == device}
 
 
-def _whole(models: Mapping[str, int]) -> int:
-    """Return the bytes of weights that must be on the device: ComfyUI can only load the scorer whole."""
-    return models.get("scorer", 0)
-
-
 def weights_of(patcher: ModelPatcher) -> int:
-    """Return the bytes of a MODEL's weights on its device.
-
-    `model_size` has them as they are stored. Dynamic VRAM stores them as in the file, and casts each to the model's
-    dtype on its way to the device.
-    """
-    stored = int(patcher.model_size())
-    if not patcher.is_dynamic():
-        return stored
-    return stored + sum(
+    """Return the bytes of a MODEL's weights on its device: dynamic VRAM keeps the file's dtype elsewhere."""
+    modules = patcher.model.modules() if patcher.is_dynamic() else ()
+    return int(patcher.model_size()) + sum(
         parameter.numel() * (dtype.itemsize - parameter.dtype.itemsize)
-        for module in patcher.model.modules()
+        for module in modules
         for name, parameter in module.named_parameters(recurse=False)
         if (dtype := getattr(module, f"{name}_comfy_model_dtype", None))
     )
@@ -270,9 +260,8 @@ def describe_plan(
     needed = f"{gigabytes(needs.total)} of {gigabytes(usable)} needed besides weights"
     lines = [f"{device}: {needed}. {_parts(needs)}"]
     left = usable - needs.total
-    if left < _whole(models):
-        missing = gigabytes(_whole(models) - left)
-        return [*lines, f"{device}: it does not fit, {missing} are missing before any other weights"]
+    if (missing := models.get("scorer", 0) - left) > 0:
+        return [*lines, f"{device}: it does not fit, {gigabytes(missing)} are missing before any other weights"]
     for name, size in reversed(models.items()):
         if name in lazy:
             lines.append(f"{device}: {NAMES[name]}, {gigabytes(size)} come as they are used, and stay if they fit")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from .choose import Plan, least_bytes
 from .rates import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from .request import PlanRequest
-from .sizes import GB, SIDE, image_bytes, most
+from .sizes import CONTEXT, FRAGMENTS, GB, SIDE, image_bytes, most
 from .work import clip_seconds
 
 NAMES = {
@@ -39,7 +39,9 @@ def plan_text(plan: Plan) -> str:
     models = [words for role, words in sizes.items() if role in request.parts]
     video = f"{request.width}x{request.height}, {request.blocks} blocks"
     where = f"{request.where[0].upper()}{request.where[1:]}"
-    lines = [f"{where}: {', '.join(models)}, {video}, in {plan.vram:g} GB"]
+    card = plan.usable != int(plan.vram * GB)
+    reserve = f", less {gigabytes(CONTEXT + FRAGMENTS)} for CUDA and gaps" if card else ""
+    lines = [f"{where}: {', '.join(models)}, {video}, in {plan.vram:g} GB{reserve}"]
     lines += _fit_lines(plan) if plan.fits else _misfit_lines(plan)
     step = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
     lines.append(f"Peak while {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {_inside(plan.parts[step])}.")
@@ -91,20 +93,19 @@ def memory_notes(
 ) -> tuple[str, ...]:
     """Return what to say of a run's memory.
 
-    `held`: the bytes of each model on the device, and all of its bytes. `lazy`: those that the host loads as they are
-    used; what a pass copies of them is not known, and both peaks are without them.
+    `held`: the bytes of each model on the device, and all of its bytes. `lazy`: those that the host loads as they
+    are used; what a pass copies of them is not known, and both peaks are without them.
     """
     without = f"without the weights of {', '.join(lazy)}: " if lazy else ""
     parts = []
     for role, (resident, size) in held.items():
         amount = gigabytes(resident)
-        if role in lazy:
-            parts.append(
-                f"{role} {amount}{'' if amount == gigabytes(size) else f' of {gigabytes(size)}'} on the device"
-            )
-        else:
-            copied = f" and {gigabytes(size - resident)} copied over in every pass" if resident < size else ""
-            parts.append(f"{role} {amount} on the device{copied}")
+        copied = ""
+        if role in lazy and amount != gigabytes(size):
+            amount += f" of {gigabytes(size)}"
+        elif role not in lazy and resident < size:
+            copied = f" and {gigabytes(size - resident)} copied over in every pass"
+        parts.append(f"{role} {amount} on the device{copied}")
     parts += [f"{without}planned peak {gigabytes(planned)}"] if planned else []
     parts += [f"measured peak {gigabytes(peak)}"] if peak is not None else []
     parts += [f"{100 * (peak / planned - 1):+.1f} %"] if planned and peak else []
