@@ -125,13 +125,9 @@ class Memory:
         sizes = _on(device, self.models)
         # Dynamic VRAM counts whole pages, and the allocator does not see its weights.
         held = {name: (min(int(self.models[name].loaded_size()), size), size) for name, size in sizes.items()}
-        planned = sum(held[name][0] for name in held if name not in self.lazy) + self.needs[device].total
-        return memory_notes(
-            held,
-            planned,
-            int(torch.cuda.max_memory_allocated(device)),
-            lazy=[name for name in held if name in self.lazy],
-        )
+        lazy = [name for name in held if name in self.lazy]
+        planned = sum(held[name][0] for name in held if name not in lazy) + self.needs[device].total
+        return memory_notes(held, planned, int(torch.cuda.max_memory_allocated(device)), lazy=lazy)
 
 
 def memory_of(job: Job) -> Memory:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ..engine.records import BlockRecord
@@ -177,6 +177,7 @@ def _block_seconds(record: BlockRecord, predicted: BlockSeconds) -> float:
 def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
     """Return every layout: all stays, or layers of the target are streamed, or of both; each also with fp8."""
     streamable = [role for role in ("target", "drafter") if role in request.parts]
+    lay_out = partial(Plan, vram=vram, usable=usable, request=request)
     found = []
     for fp8 in (False, True) if request.fp8 is None else (request.fp8,):
         sizes = Sizes.of(request, fp8=fp8)
@@ -184,17 +185,7 @@ def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
         for count in range(len(streamable) + 1):
             streamed = streamed_layers(whole, request, sizes, streamable[:count], usable)
             parts = streaming(whole, sizes, streamed)
-            plan = Plan(
-                vram=vram,
-                usable=usable,
-                request=request,
-                fp8=fp8,
-                sizes=sizes,
-                parts=parts,
-                beside=beside,
-                streamed=streamed,
-            )
-            found.append(plan)
+            found.append(lay_out(fp8=fp8, sizes=sizes, parts=parts, beside=beside, streamed=streamed))
     return found
 
 
