@@ -69,6 +69,10 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         own = signature(cls.validate_inputs).parameters
         left = [one for one in schema.inputs if not (isinstance(one, io.Combo.Input) and one.id in own)]
         check_values(left, chosen)
+        # For an optional input of an option, ComfyUI passes None if it is not given.
+        for one in schema.inputs:
+            if isinstance(one, io.DynamicCombo.Input) and isinstance(options := chosen.get(one.id), dict):
+                chosen[one.id] = {name: value for name, value in options.items() if value is not None}
         return execute(cls, **chosen)
 
     return checked

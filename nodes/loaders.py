@@ -54,14 +54,14 @@ def _schema(role: str) -> io.Schema:
 
 
 def _custom_inputs() -> list[Any]:
-    def count(name: str, default: int, least: int = 1) -> Any:
-        return io.Int.Input(name, default=default, min=least, max=256)
+    def count(name: str, default: int, least: int = 1, *, optional: bool = True) -> Any:
+        return io.Int.Input(name, default=default, min=least, max=256, optional=optional)
 
     def yes_or_no(name: str, default: bool = False) -> Any:
         return io.Boolean.Input(name, default=default, optional=True)
 
     return [
-        count("block_frames", 3),
+        count("block_frames", 3, optional=False),
         io.Combo.Input("policy", options=["recompute", "incremental"]),
         count("context_frames", 3),
         count("window", 21),
@@ -80,7 +80,7 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     name = widgets["preset"]
     if name == AUTO:
         return None
-    changes = {key: value for key, value in widgets.items() if key != "preset" and value not in (ALIKE, None)}
+    changes = {key: value for key, value in widgets.items() if key != "preset" and value != ALIKE}
     return replace(get_preset(name), **changes)
 
 

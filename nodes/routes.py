@@ -1,7 +1,8 @@
-"""What the page requests from our server side: the runs so far, pictures of their blocks, and to stop one."""
+"""What the page requests from our server side: the runs so far, pictures of their blocks, to stop one, and to keep blocks."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from aiohttp import web
 from server import PromptServer
 
+from ..sdvg_core.errors import BadInput
+from .host.kept import find_kept, write_kept
 from .host.live import RUNS, LiveRuns
 from .host.reuse import forecast
 
@@ -52,6 +55,10 @@ def register_routes() -> None:
     async def stop(request: web.Request) -> web.Response:
         return answer_stop(await read(request), RUNS)
 
+    @server.routes.post("/sdvg/keep")
+    async def keep(request: web.Request) -> web.Response:
+        return await asyncio.to_thread(answer_keep, await read(request))
+
 
 async def read(request: web.Request) -> Any:
     """Return the JSON that was sent, or None."""
@@ -69,6 +76,20 @@ def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:
     if not runs.stop(node):
         return refuse(404, f"node {node!r:.60} is not making a video, so there is nothing to stop")
     return web.json_response({"stopping": True})
+
+
+def answer_keep(asked: Any) -> web.Response:
+    """Write the blocks that `asked` names to the disk, and say how many bytes all kept blocks take there."""
+    blocks = asked.get("blocks") if isinstance(asked, dict) else None
+    if not isinstance(blocks, str) or not blocks.strip():
+        return refuse(
+            400, 'to keep blocks, send how many and their digest, such as {"blocks": "5:0123456789abcdef"}'
+        )
+    try:
+        kept = find_kept(blocks)
+        return web.json_response({"bytes": write_kept(kept) if kept else 0})
+    except BadInput as error:
+        return refuse(404, str(error))
 
 
 def refuse(status: int, sentence: str) -> web.Response:

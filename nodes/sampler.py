@@ -87,6 +87,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Image.Output(display_name="frames"),
                 io.Latent.Output(display_name="latent"),
                 Report.Output(display_name="report"),
+                io.Image.Output(display_name="new_frames"),
             ],
         )
 
@@ -162,7 +163,7 @@ class SpeculativeSampler(io.ComfyNode):
         frames, latent, report, live = run_job(job, kept_blocks)
         if live.stop_asked:
             _stops[job.node_id] += 1
-        return io.NodeOutput(frames, latent, report, ui=output_of(live))
+        return io.NodeOutput(frames, latent, report, frames[live.given_frames :], ui=output_of(live))
 
     @classmethod
     def fingerprint_inputs(cls, **inputs) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,50 +15,79 @@ from torch import Tensor
 from ...sdvg_core.engine.plan import read_takes
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.latents import STILL, load_latents, save_latents, still_in
+from ...sdvg_core.pipeline.latents import FROM_PIXELS, STILL, from_pixels_in, load_latents, save_latents, still_in
 from .job import Job, KeptBlocks
+from .live import RUNS
 
-MOST_CLIPS = 8
-"""Runs whose latents are kept: about 10 MB each for nine blocks of 832 x 480."""
-GONE = "the kept blocks are no longer there; choose 'make them again' on the strip"
-FOLDER, BLOCKS, WIDTH, HEIGHT = "sdvg/kept", "blocks", "width", "height"
+GONE = "the kept blocks are no longer there; make them again on the strip, then keep them"
+FOLDER = "sdvg/kept"
+BLOCKS, WIDTH, HEIGHT = "blocks", "width", "height"
 
-
-_clips: OrderedDict[str, KeptBlocks] = OrderedDict()
-"""By the digest of each beginning of a finished run; the tensors of one run are views of one another."""
+_writing = threading.Lock()  # the page's question is answered on a thread of its own
 
 
-def remember(latents: Tensor, spans: Sequence[Span], before: int, width: int, height: int, still: int) -> list[str]:
-    """Keep a finished run's latents on the host; return a digest for each of its beginnings, of `before` blocks and more."""
-    latents, digest, digests = latents.detach().cpu(), hashlib.sha256(), list[str]()
-    digest.update(f"{latents.dtype} {width} {height} {still} {latents[:, :, : spans[0].start].shape}".encode())
+def beginnings_of(
+    latents: Tensor, spans: Sequence[Span], before: int, width: int, height: int, still: int, from_pixels: int = 0
+) -> dict[str, KeptBlocks]:
+    """Return every beginning of a finished run by its digest, of `before` blocks and more.
+
+    Their tensors, on the CPU, are views of one: about 10 MB for nine blocks of 832 x 480.
+    """
+    latents = latents.detach().cpu()
+    beginnings = dict[str, KeptBlocks]()
+    digest = hashlib.sha256()
+    given = latents[:, :, : spans[0].start]
+    digest.update(f"{latents.dtype} {width} {height} {still} {from_pixels} {given.shape}".encode())
     digest.update(latents[:, :, : spans[0].start].contiguous().float().numpy().tobytes())
     for number, span in enumerate(spans, before + 1):
         digest.update(latents[:, :, span.start : span.stop].contiguous().float().numpy().tobytes())
         name = digest.hexdigest()[:16]
-        _clips[name] = KeptBlocks(number, name, latents[:, :, : span.stop], width, height, still)
-        digests.append(name)
-    while len({clip.latents.untyped_storage().data_ptr() for clip in _clips.values()}) > MOST_CLIPS:
-        _clips.popitem(last=False)
-    return digests
+        beginnings[name] = KeptBlocks(number, name, latents[:, :, : span.stop], width, height, still, from_pixels)
+    return beginnings
 
 
 def find_kept(text: str) -> KeptBlocks | None:
-    """Return the blocks that `text`, such as "5:0123456789abcdef", names; None if it is empty. Raises `BadInput`."""
+    """Return the blocks that `text`, such as "5:0123456789abcdef", names; None if it is empty.
+
+    They are those of a run that the page can still show, or lie on the disk. Raises `BadInput`.
+    """
     if not text.strip():
         return None
     match = re.fullmatch(r"([0-9]{1,6}):([0-9a-f]{16})", text.strip())
     if match is None:
         raise BadInput(f"the kept blocks are {text!r:.60}; choose 'keep blocks' on the strip, or empty the field")
     number, name = int(match[1]), match[2]
-    if name not in _clips and (path := _path(name)).is_file():
+    kept = next((run.beginnings[name] for run in RUNS.now() if name in run.beginnings), None)
+    path = _path(name)
+    if kept is None and path.is_file():
         saved = load_latents(path)
         measures = {key: int(saved.metadata.get(key, 0)) for key in (WIDTH, HEIGHT)}
         blocks = int(saved.metadata.get(BLOCKS, number))
-        _clips[name] = KeptBlocks(blocks, name, saved.latents, **measures, still=still_in(saved.metadata))
-    if name not in _clips or _clips[name].blocks != number:
+        begun = {"still": still_in(saved.metadata), "from_pixels": from_pixels_in(saved.metadata, saved.latents)}
+        kept = KeptBlocks(blocks, name, saved.latents, **measures, **begun)
+    if kept is None or kept.blocks != number:
         raise BadInput(GONE)
-    return _clips[name]
+    return kept
+
+
+def write_kept(kept: KeptBlocks) -> int:
+    """Write kept blocks to the disk, where they outlast the server, and return the bytes of all that lie there.
+
+    Only people remove them: a saved workflow may name any of them. Raises `BadInput` if the disk is full.
+    """
+    path = _path(kept.digest)
+    unfinished = path.with_suffix(".part")
+    values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
+    values[FROM_PIXELS] = kept.from_pixels
+    try:
+        with _writing:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.is_file():
+                save_latents(unfinished, kept.latents.clone(), values)
+                unfinished.replace(path)
+            return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))
+    except OSError as error:
+        raise BadInput(f"output/{FOLDER} cannot be written ({error.strerror}); make room there") from None
 
 
 def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: int | None) -> None:
@@ -71,7 +100,7 @@ def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: 
 
 
 def with_kept(job: Job, text: str) -> Job:
-    """Return the job for the blocks after the kept ones, and write the kept ones to the disk for later sessions."""
+    """Return the job for the blocks after the kept ones, and write those to the disk, if the page has not."""
     kept = find_kept(text)
     if kept is None:
         return job
@@ -79,11 +108,7 @@ def with_kept(job: Job, text: str) -> Job:
     check_kept(kept, request.blocks, request.width, request.height)
     if job.start is not None and job.start.strength:
         raise BadInput("no blocks of a restyled clip can be kept; make them again, or remove SDVG Start")
-    path = _path(kept.digest)
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
-        save_latents(path, kept.latents.clone(), values)
+    write_kept(kept)
     takes = read_takes(request.takes, request.blocks).items()
     request = replace(
         request,

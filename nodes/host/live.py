@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from .job import KeptBlocks
+
 MOST_RUNS, MOST_EARLIER, MOST_TAKES, MOST_BEGUN = 16, 4, 32, 256
 """How many are remembered: newest runs (one per node), earlier ones, takes to compare, and runs' first events."""
 SPRITE_WIDTH, SPRITE_QUALITY = 256, 70
@@ -30,7 +32,9 @@ class LiveRun:
 
     In `begin` are the ids of `run`, `node` and `workflow`.
 
+    `given_frames`: how many of its frames are those of the clip that it continues.
     `models`, `keys`, `pixel_keys`: what the next run needs to use its blocks again; see `reuse`.
+    `beginnings`: what can be kept of it as it is, by digest; see `kept`.
     """
 
     begin: dict[str, Any]
@@ -38,9 +42,11 @@ class LiveRun:
     sprites: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     done: dict[str, Any] | None = None
     stop_asked: bool = False
+    given_frames: int = 0
     models: tuple[weakref.ref[Any], ...] = ()
     keys: tuple[str, ...] = ()
     pixel_keys: tuple[str, ...] = ()
+    beginnings: dict[str, KeptBlocks] = field(default_factory=dict)
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
         """Keep a small picture of a block's frames `b f c h w`, side by side; return its measures."""

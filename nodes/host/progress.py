@@ -65,7 +65,7 @@ class NodeProgress:
         self._done = 0
         self._passes = 0
         self._began = self._newest = time.perf_counter()
-        self._given, self.given_left, self.digests = given, given, list[str]()
+        self._given, self.given_left = given, given
         ids = {"run": uuid.uuid4().hex, "node": node_id, "workflow": workflow_id}
         self.live = LiveRun({**ids, "of": blocks, "reused": 0, "loading": 0.0, "until": until, **more})
 
@@ -114,7 +114,8 @@ class NodeProgress:
         """Say that the run has ended, and how."""
         delivery = time.perf_counter() - self._newest
         ended = end_of(report, self._blocks - self._given)
-        self.live.done = {**whose(self.live), **ended, "delivery": delivery, "digests": self.digests}
+        digests = list(self.live.beginnings)
+        self.live.done = {**whose(self.live), **ended, "delivery": delivery, "digests": digests}
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:

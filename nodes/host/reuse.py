@@ -124,7 +124,7 @@ def store_notes() -> tuple[str, ...]:
 # --- the signature of all that a sampler's video depends on: a hash of the node and everything upstream of it in the API
 # prompt. Nothing is run. Node ids do not count, so the same settings have the same signature in every workflow.
 
-SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
+SAMPLER, SCHEDULE, ROUTER = "SDVGSpeculativeSampler", "SDVGPromptSchedule", "SDVGQualityRouter"
 PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
 """Nodes whose prompt may have lines, and its input."""
 OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
@@ -135,7 +135,7 @@ WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
 def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     """Return the signature of a sampler in an API prompt; None without such a node or a prompt.
 
-    `all`: of everything; `router`: of the router; `prompts`: from which block on, and of what; `wired`: of those of
+    `all`: of everything; `router`: of the router without its `tau`, which is None if it is not known; `prompts`: from which block on, and of what; `wired`: of those of
     `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.
     """
     try:
@@ -146,10 +146,11 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         prompts.sort()
         rest = {name: graph.value(value) for name, value in inputs.items() if name not in WITHOUT_EFFECT}
         own = [rest.pop(name, "") for name in OF_BLOCKS]
-        router, wired = rest.pop("router", None), [value for value in own if isinstance(value, list)]
+        router, tau = graph.gate(rest.pop("router", None), inputs.get("router"))
+        wired = [value for value in own if isinstance(value, list)]
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return None
-    parts = {"rest": _hash(rest), "router": _hash(router), "wired": _hash(wired), "prompts": prompts}
+    parts = {"rest": _hash(rest), "router": _hash(router), "tau": tau, "wired": _hash(wired), "prompts": prompts}
     return {"all": _hash([own, parts]), **parts}
 
 
@@ -173,6 +174,16 @@ class _Graph:
                 inputs[key] = read_prompt(inputs[key]).texts[0]
             self._hashes[name] = _hash([node["class_type"], inputs])
         return self._hashes[name]
+
+    def gate(self, known: Any, wire: Any) -> tuple[Any, float | None]:
+        """Return what a router depends on without its tau, and this, if it is a reward gate; else all, and None."""
+        node = self._prompt[wire[0]] if isinstance(wire, list) else {}
+        inputs = dict(node.get("inputs", {}))
+        tau = inputs.pop("policy.tau", None)
+        plain = isinstance(tau, int | float) and not isinstance(tau, bool)
+        if node.get("class_type") != ROUTER or inputs.get("policy") != "reward" or not plain:
+            return known, None
+        return {name: self.value(value) for name, value in inputs.items()}, float(tau)
 
     def lines(self, wire: Any) -> list[tuple[int, str]]:
         """Return what the lines of a prompt change, and from which block on."""

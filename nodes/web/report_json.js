@@ -31,6 +31,15 @@ function recordElement() {
   return element;
 }
 
+/** Of the palette in force, by its text: every frontend says it in a way of its own, and some palettes are the user's. */
+function palette() {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.fillStyle = getComputedStyle(document.body).getPropertyValue("--input-text").trim() || "#ddd";
+  pen.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = pen.getImageData(0, 0, 1, 1).data;
+  return red + green + blue > (3 * 255) / 2 ? "dark" : "light";
+}
+
 function addRecord(node) {
   if (node.comfyClass !== REPORT) return;
   const element = recordElement();
@@ -39,7 +48,6 @@ function addRecord(node) {
   widget.computeLayoutSize = undefined;
   widget.computeSize = () => [0, FOLDED + MARGIN + (element.open ? RECORD : 0)];
   const theme = node.widgets?.find(({ name }) => name === "theme");
-  const palette = () => (document.querySelector("html.dark-theme, body.dark-theme") ? "dark" : "light");
   if (theme) theme.serializeValue = () => (theme.value === "auto" ? palette() : theme.value);
   element.addEventListener("toggle", () => node.setDirtyCanvas?.(true, true));
   node.setSize?.(SIZE);

@@ -239,7 +239,7 @@ onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
 
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;
-  const strip = new Strip(node, { stop, undo: (number) => remember(node, number), others: () => takes.get(keyOf({ node: idOf(node) })) ?? [], outlook: (log) => outlookOf(node, log) });
+  const strip = new Strip(node, { stop, keep: keepBlocks, undo: (number) => remember(node, number), others: () => takes.get(keyOf({ node: idOf(node) })) ?? [], outlook: (log) => outlookOf(node, log) });
   // Not in the panel of parameters beside the canvas.
   const options = { hideInPanel: true, getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
   addElement(node, "route", "sdvg_route", strip.view.element, options);
@@ -261,7 +261,7 @@ function zoom(event) {
 let focused = null; // the node and the square that had the focus when the user undid a step
 
 function leave(strip) {
-  strip.player.end();
+  strip.end();
   strips.delete(strip.node);
 }
 
@@ -289,15 +289,28 @@ async function stop(log) {
     for (const strip of strips.values()) if (strip.log === log) strip.refresh();
   };
   show(true);
+  if (!(await post("/sdvg/stop", { node: log.info.node }, words().stop))) show(false);
+}
+
+/** Have the server write the first `number` blocks to its disk, where a restart leaves them; whether it did. */
+async function keepBlocks(number, digest) {
+  const summary = words().keep(number);
+  const answer = await post("/sdvg/keep", { blocks: `${number}:${digest}` }, summary);
+  if (answer) app.extensionManager.toast.add({ severity: "info", summary, detail: words().onDisk((answer.bytes / 1e6).toFixed(1)), life: 6000 });
+  return Boolean(answer);
+}
+
+/** What the server answers; null if it refuses, which is then shown. */
+async function post(path, body, summary) {
   try {
     const headers = { "Content-Type": "application/json" };
-    const answer = await api.fetchApi("/sdvg/stop", { method: "POST", headers, body: JSON.stringify({ node: log.info.node }) });
-    if (answer.ok) return;
+    const answer = await api.fetchApi(path, { method: "POST", headers, body: JSON.stringify(body) });
+    if (answer.ok) return await answer.json();
     const { error } = await answer.json().catch(() => ({}));
     throw new Error(error ?? `${answer.status} ${answer.statusText}`);
   } catch (error) {
-    show(false);
-    app.extensionManager.toast.add({ severity: "error", summary: words().stop, detail: error.message, life: 8000 });
+    app.extensionManager.toast.add({ severity: "error", summary, detail: error.message, life: 8000 });
+    return null;
   }
 }
 

@@ -1,6 +1,6 @@
 // One run, as far as it is known, and what the next one makes again: always one block and everything after it, for a block follows
 // from all before it.
-import { WANTED, fateOf, letterOf, takeOf, takesOf } from "./blocks.js";
+import { ROUTER, WANTED, fateOf, letterOf, takeOf, takesOf } from "./blocks.js";
 
 export class RunLog {
   /** `info`: the event `sdvg.run`; `done`: the event `sdvg.done`, or null. */
@@ -74,12 +74,12 @@ function foretell(run, next, { now, loading, decoding, moving }) {
     const atMost = !moving && (now.rest === then.rest || others.length > 0);
     return { known: true, all: true, atMost, from: 1, count: next.blocks, seconds: null };
   }
-  const from = firstAgain(run, { ...next, prompts: now.prompts });
+  const from = firstAgain(run, { ...next, prompts: now.prompts, tau: now.tau });
   if (now.all === then.all && from === null) return { known: true, ...SILENT };
   const count = from === null ? 0 : next.blocks - from + 1;
   const asks = ({ directions, takes, prompts }) => [letterOf(directions, from), takeOf(takes, from), promptAt(run, prompts, from)].join();
   const atMost = count > 0 && others.some((one) => one.of >= from && asks(one) === asks({ ...next, prompts: now.prompts }));
-  return { known: true, atMost, from, count, seconds: estimate(run, next, from ?? next.blocks + 1, { loading, decoding }) };
+  return { known: true, atMost, from, count, seconds: estimate(run, { ...next, tau: now.tau }, from ?? next.blocks + 1, { loading, decoding }) };
 }
 
 function firstAgain(run, next) {
@@ -88,7 +88,10 @@ function firstAgain(run, next) {
     const made = run.events[number - 1];
     if (!made || before.get(number) !== after.get(number)) return number;
     if (promptAt(run, run.info.signature.prompts, number) !== promptAt(run, next.prompts, number)) return number;
-    const from = againFrom(made, number, letterOf(run.directions, number), letterOf(next.directions, number));
+    const letter = letterOf(next.directions, number);
+    const same = letter === letterOf(run.directions, number);
+    const author = same ? gateAuthor(made, letter, next.tau) ?? fateOf(made).author : WANTED[letter];
+    const from = authorFrom(made, number, author);
     if (from <= next.blocks) return from;
   }
   return null;
@@ -99,11 +102,16 @@ function promptAt({ info }, prompts, number) {
   return prompts.filter(([from]) => from <= number + (info.before ?? 0)).at(-1)?.[1];
 }
 
-/** The block from which on a changed letter has blocks made again; Infinity if it changes nothing. */
-function againFrom(made, number, before, after) {
-  if (after === before || WANTED[after] === fateOf(made).author) return Infinity;
-  // The rejected draft was kept, and takes its block's place.
-  return WANTED[after] === "drafter" && made.fate === "remade" ? number + 1 : number;
+/** The model that a reward gate with this tau chooses by the score that is known; undefined if another decides. */
+function gateAuthor({ fate, score }, letter, tau) {
+  const scored = letter === ROUTER && ["kept", "remade"].includes(fate) && Number.isFinite(score) && Number.isFinite(tau);
+  return scored ? (score >= Math.fround(tau) ? "drafter" : "target") : undefined;
+}
+
+/** The block from which on blocks are made again if this model is to make it; Infinity if that changes nothing. */
+function authorFrom(made, number, author) {
+  if (author === fateOf(made).author) return Infinity;
+  return author === "drafter" && made.fate === "remade" ? number + 1 : number; // the rejected draft is at hand
 }
 
 /** With what the blocks before `from` take to be decoded again, as many as the server says in `decoding`. */
@@ -114,7 +122,9 @@ function estimate(run, next, from, { loading, decoding }) {
   let seconds = loading + (run.done?.delivery ?? 0) + (again ? again * mean(made, "decode") : 0);
   for (let number = from; number <= next.blocks; number += 1) {
     const before = run.events[number - 1];
-    seconds += means.get(WANTED[letterOf(next.directions, number)] ?? (before && fateOf(before).author) ?? undefined);
+    const letter = letterOf(next.directions, number);
+    const guess = before && (gateAuthor(before, letter, next.tau) ?? fateOf(before).author);
+    seconds += means.get(WANTED[letter] ?? guess ?? undefined);
   }
   return Number.isFinite(seconds) ? seconds : null;
 }

@@ -17,11 +17,12 @@ const SHOWN = ["blocks", "directions", "takes", "kept_blocks"]; // the widgets t
 
 export class Strip {
   /**
-   * `stop(log)` asks the server to stop the run that is shown, `undo(number)` tells that a step is undone from a square,
-   * `outlook(log)` returns what the next run can be foretold by, `others()` the runs that made takes to compare.
+   * `stop(log)` asks the server to stop the run that is shown, `keep(number, digest)` to write its first blocks to the disk and
+   * tells whether it did, `undo(number)` tells that a step is undone from a square, `outlook(log)` returns what the next run can be foretold by, `others()` the runs that made takes to compare.
    */
-  constructor(node, { stop, undo, outlook, others }) {
+  constructor(node, { stop, keep, undo, outlook, others }) {
     this.node = node;
+    this.saveKept = keep;
     this.outlook = outlook;
     this.others = others;
     this.wanted = null; // the block whose takes are shown, and up to which take they are made
@@ -148,9 +149,11 @@ export class Strip {
   compare(number, upTo = 0, runs = false) {
     this.wanted = number && { number, upTo, runs };
     if (number) this.player.stop();
-    this.view.element.classList.toggle("comparing", Boolean(number));
+    if (number) this.choose(number);
+    this.view.compare(Boolean(number));
     this.drawSheet();
-    if (!number) this.view.square(this.view.at)?.focus({ preventScroll: true });
+    const elsewhere = document.activeElement !== document.body && !this.view.element.contains(document.activeElement);
+    if (!number && !elsewhere) this.view.square(this.view.at)?.focus({ preventScroll: true });
   }
 
   /** The takes of a block that are known, `[take, event]`. */
@@ -159,21 +162,31 @@ export class Strip {
   }
 
   drawSheet() {
+    this.player.beside = [];
     if (!this.wanted) return;
+    const [title, cells] = this.sheet();
+    this.player.beside = cells.flatMap(({ events }) => events.filter((event) => event?.sprite));
+    this.view.sheet.show(title, cells);
+  }
+
+  /** The title and the cells of the sheet that is wanted. */
+  sheet() {
     const { number, upTo, runs } = this.wanted;
     const fate = (event) => event && fateOf(event)[locale()];
     const pair = (event) => {
-      const [key, events] = [event.number, [this.before()?.events[event.number - 1], event]];
-      return { key, events, label: `${key} · ${events.map(fate).join(" / ")}`, chosen: key === this.view.at, act: () => this.choose(key) ?? this.drawSheet() };
+      const key = event.number;
+      const earlier = this.before()?.events[key - 1];
+      const labels = [`${key} · ${words().before(fate(earlier))}`, `${key} · ${words().after(fate(event))}`];
+      return { key, events: [earlier, event], labels, chosen: key === this.view.at, act: () => this.choose(key) ?? this.drawSheet() };
     };
-    if (runs) return this.view.sheet.show(words().twoRuns, (this.log?.events ?? []).map(pair));
+    if (runs) return [words().twoRuns, (this.log?.events ?? []).map(pair)];
     const known = new Map(this.takesKnown(number));
     for (let take = upTo - 2; take <= upTo; take += 1) if (take > 1 && !known.has(take) && this.making) known.set(take, undefined);
     const cell = ([key, event]) => {
       const label = [words().take(key), fate(event) ?? words().making, ...(Number.isFinite(event?.score) ? [event.score.toFixed(2)] : [])].join(" · ");
-      return { key, events: [event], label, chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
+      return { key, events: [event], labels: [label], chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
     };
-    this.view.sheet.show(words().takesOf(number), [...known].sort(([a], [b]) => a - b).map(cell));
+    return [words().takesOf(number), [...known].sort(([a], [b]) => a - b).map(cell)];
   }
 
   /** Make three more takes of a block, one after the other, and show all that there are. */
@@ -213,6 +226,11 @@ export class Strip {
   enlarge(number) {
     if (this.wanted) openSheet(this.view.sheet.element);
     else if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number));
+  }
+
+  end() {
+    this.player.end();
+    this.view.sheet.listen(false);
   }
 
   play(on) {
@@ -293,6 +311,11 @@ export class Strip {
     this.write("directions", withLetter(this.read("directions"), this.asked().blocks, number, letter));
   }
 
+  /** Keep the first blocks as they are, once the server has written them. */
+  async keep(number, digest) {
+    if (!this.refuseWired("kept_blocks") && (await this.saveKept(number, digest))) this.write("kept_blocks", `${number}:${digest}`);
+  }
+
   retake(number, take) {
     this.write("takes", withTake(this.read("takes"), this.asked().blocks, number, take));
   }
@@ -318,13 +341,13 @@ export class Strip {
     if (!this.usable(number)) return [film];
     const given = this.log?.events.filter(({ fate }) => fate === "given").length; // to the run that is shown
     const digest = number < this.asked().blocks && this.log?.done?.digests?.[number - 1 - given];
-    const keep = digest ? [{ key: "k", text: words().keep(number), act: () => this.write("kept_blocks", `${number}:${digest}`) }] : [];
+    const keep = digest ? [{ key: "k", text: words().keep(number), act: () => this.keep(number, digest) }] : [];
     if (this.kept) keep.push({ text: words().unkeep(this.kept), act: () => this.write("kept_blocks", "") });
     if (number <= this.kept) return [keep, film];
     const [letter, take] = [letterOf(this.read("directions"), number), takeOf(this.read("takes"), number)];
     const said = (act) => () => {
       act();
-      this.view.said.textContent = this.view.square(number).title;
+      this.view.say(number);
     };
     const choice = (key, text) => ({ key, text, checked: letter === key, act: said(() => this.direct(number, key)) });
     const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];

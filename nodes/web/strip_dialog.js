@@ -24,6 +24,7 @@ export function openLarge(player, anchor) {
   const say = (state) => {
     told(state);
     time.textContent = words().time(state.at.toFixed(1), state.all.toFixed(1));
+    dialog.setAttribute("aria-label", words().large(state.number));
   };
   canvas.style.setProperty("--aspect", film.width / film.height);
   const keys = { " ": () => player.toggle(), p: () => player.toggle(), ArrowRight: () => player.step(1), ArrowLeft: () => player.step(-1) };
@@ -52,7 +53,7 @@ export function openSheet(sheet) {
   const [place, dialog] = [sheet.parentElement, make("dialog", "sdvg-large")];
   const focused = sheet.querySelector('[aria-checked="true"]');
   dialog.append(sheet);
-  open(dialog, sheet.getAttribute("aria-label"), () => {
+  open(dialog, sheet.querySelector("[role=radiogroup]").getAttribute("aria-label"), () => {
     place.append(sheet);
     sheet.querySelector('[aria-checked="true"]')?.focus({ preventScroll: true });
   });

@@ -3,10 +3,11 @@
 import { api } from "../../scripts/api.js";
 import { RATE } from "./blocks.js";
 
-const MOST = 100; // blocks; at 256 x 148 and 12 frames about 1.8 MB each
+const MOST = 100; // blocks, or as many as are on the screen; at 256 x 148 and 12 frames about 1.8 MB each
 const AT_ONCE = 2;
 
 const bitmaps = new Map(); // run and number -> the decoded picture, oldest first
+const players = new Set();
 const waiting = [];
 let fetching = 0;
 
@@ -51,8 +52,10 @@ async function load(event, signal) {
   const answer = await api.fetchApi(`/sdvg/frames/${event.run}/${event.number}`, { signal, cache: "default" });
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   bitmaps.set(keyOf(event), await createImageBitmap(await answer.blob()));
+  const shown = new Set([...players].flatMap((player) => player.shown.map(keyOf)));
   for (const [key, bitmap] of bitmaps) {
     if (bitmaps.size <= MOST) break;
+    if (shown.has(key)) continue;
     bitmaps.delete(key);
     bitmap.close();
   }
@@ -71,10 +74,12 @@ export class Player {
     this.on = true;
     this.seen = false;
     this.waking = 0;
+    this.beside = []; // events whose pictures a sheet shows
     this.show(null, RATE, []);
+    players.add(this);
     this.life = new AbortController();
-    this.observer = new IntersectionObserver(([{ isIntersecting }]) => {
-      this.seen = isIntersecting;
+    this.observer = new IntersectionObserver((entries) => {
+      this.seen = entries.at(-1).isIntersecting; // it may have left the page and come back
       this.wake();
     });
     // Not the canvas itself, which is hidden until there is something to play.
@@ -177,6 +182,7 @@ export class Player {
   }
 
   end() {
+    players.delete(this);
     this.life.abort();
     this.fetches.abort();
     this.observer.disconnect();
@@ -185,6 +191,11 @@ export class Player {
 
   get visible() {
     return this.on && this.seen && !document.hidden;
+  }
+
+  /** The events whose pictures are on the screen. */
+  get shown() {
+    return this.visible ? [...playable(this.events), ...this.beside] : [];
   }
 
   /** Fetch what is missing, and go on playing if there is something to play and somebody to see it. */
@@ -204,11 +215,13 @@ export class Player {
   }
 
   fetch(event) {
-    if (this.asked.has(event.number)) return this.still(event.number);
+    if (bitmapOf(event)) return this.still(event.number);
+    if (this.asked.has(event.number)) return undefined;
     this.asked.add(event.number);
     const { run } = this;
     const shown = () => {
       if (run !== this.run) return;
+      this.asked.delete(event.number);
       this.still(event.number);
       this.wake();
     };

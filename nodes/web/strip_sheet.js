@@ -30,7 +30,7 @@ export function takesKnown(number, shown, others, now) {
     const { signature } = log.info;
     const rest = (text) => JSON.stringify([...takesOf(text)].filter(([one]) => one < number));
     const prompts = (one) => JSON.stringify(one?.prompts);
-    const same = ["rest", "router"].every((part) => signature?.[part] === now?.[part]) && prompts(signature) === prompts(now);
+    const same = ["rest", "router", "tau"].every((part) => signature?.[part] === now?.[part]) && prompts(signature) === prompts(now);
     const before = (letters) => (letters ?? "").slice(0, number).replace(/\.+$/, "");
     return same && log.info.kept === shown.info.kept && rest(log.takes) === rest(shown.takes) && before(log.directions) === before(shown.directions);
   };
@@ -47,38 +47,63 @@ export function takesKnown(number, shown, others, now) {
 export class Sheet {
   constructor(acts) {
     this.acts = acts;
-    this.element = make("div", "sdvg-sheet", "", { role: "radiogroup" });
+    this.element = make("div", "sdvg-sheet");
+    this.cells = this.element.appendChild(make("div", "sdvg-cells", "", { role: "radiogroup" }));
+    this.tools = this.element.appendChild(make("div", "sdvg-tools"));
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.element.addEventListener("dblclick", () => this.acts.enlarge());
+    this.open = new AbortController();
   }
 
-  /** Show cells `{ key, events, label, chosen, act }`; each shows its events one above the other, and not what is still made. */
+  /** While it is shown, Escape closes it wherever the focus is, unless something there takes that key itself. */
+  listen(on) {
+    this.open.abort();
+    this.open = new AbortController();
+    const { signal } = this.open;
+    const taken = "dialog, input, textarea, [contenteditable], [role=menu], [role=dialog]";
+    const onEscape = (event) => {
+      if (event.key !== "Escape" || event.target.closest?.(taken) || document.querySelector("dialog[open]")) return;
+      event.stopPropagation();
+      this.acts.close();
+    };
+    if (on) document.addEventListener("keydown", onEscape, { signal, capture: true });
+  }
+
+  /**
+   * Show cells `{ key, events, labels, chosen, act }`; each shows its events one above the other with their labels, and not
+   * what is still made.
+   */
   show(title, cells) {
-    const drawn = JSON.stringify([title, ...cells.map(({ key, label, events }) => [key, label, events.map((one) => one?.run)])]);
+    const drawn = JSON.stringify([title, ...cells.map(({ key, labels, events }) => [key, labels, events.map((one) => one?.run)])]);
     if (drawn === this.drawn) { // the same cells, so that a double click finds what a click found
       for (const { key, chosen } of cells) this.element.querySelector(`[data-take="${key}"]`).setAttribute("aria-checked", String(chosen));
       return;
     }
     this.drawn = drawn;
-    this.element.setAttribute("aria-label", title);
-    const tools = make("div", "sdvg-tools");
+    this.cells.setAttribute("aria-label", title);
+    this.tools.replaceChildren();
     for (const [text, label, act] of [["✕", words().close, () => this.leave()], ["⤢", words().enlarge, () => this.acts.enlarge()]]) {
       const button = make("button", "sdvg-button", text, { type: "button", title: label, "aria-label": label });
-      tools.appendChild(button).addEventListener("click", act);
+      this.tools.appendChild(button).addEventListener("click", act);
     }
     const focused = this.element.contains(document.activeElement) && document.activeElement.dataset.take;
-    this.element.replaceChildren(...cells.map((one) => this.cell(one)), tools);
+    this.cells.replaceChildren(...cells.map((one) => this.cell(one)));
     if (focused) this.element.querySelector(`[data-take="${focused}"]`)?.focus({ preventScroll: true });
   }
 
-  cell({ key, events, label, chosen, act }) {
-    const attributes = { type: "button", role: "radio", "data-take": key, "aria-checked": chosen, "aria-label": label };
+  cell({ key, events, labels, chosen, act }) {
+    const label = labels.join(" · ");
+    const attributes = { type: "button", role: "radio", "data-take": key, "aria-checked": chosen, "aria-label": label, title: label };
     const cell = make("button", "sdvg-take", "", attributes);
-    const shown = events.map((event) => [event, cell.appendChild(make("canvas", "blank"))]).filter(([event]) => event?.sprite);
+    const canvases = labels.map((text) => {
+      const canvas = cell.appendChild(make("canvas", "blank"));
+      cell.append(make("span", "", text));
+      return canvas;
+    });
+    const shown = events.map((event, row) => [event, canvases[row]]).filter(([event]) => event?.sprite);
     const paint = (share) => shown.filter(([event]) => bitmapOf(event)).forEach(([event, canvas]) =>
       this.acts.paint(canvas, event, Math.max(0, Math.min(event.sprite.frames - 1, Math.floor(share * event.sprite.frames)))));
     for (const [event] of shown) fetchSprite(event, () => paint(0.5), new AbortController().signal);
-    cell.append(make("span", "", label));
     cell.disabled = !events.at(-1);
     cell.addEventListener("pointermove", ({ clientX }) => {
       const { left, width } = cell.getBoundingClientRect();

@@ -41,19 +41,26 @@ export const STYLE = `
 .sdvg-below { display: flex; flex: 1; gap: 10px; min-height: 0; padding: 0 3px; }
 .sdvg-film { flex: none; align-self: start; max-width: 58%; height: 100%; max-height: 100%; border-radius: 4px;
   object-fit: contain; object-position: left top; cursor: zoom-in; }
-.sdvg-sheet { display: none; flex: 1; gap: 8px; align-items: flex-start; overflow: auto hidden; scrollbar-width: thin; }
+.sdvg-sheet { display: none; flex: 1; gap: 8px; min-width: 0; }
+.sdvg-cells { display: flex; flex: 1; gap: 8px; align-items: flex-start; min-width: 0; overflow: auto hidden; scrollbar-width: thin; }
 .comparing .sdvg-sheet { display: flex; }
 .comparing .sdvg-film, .comparing .sdvg-side:has(.sdvg-error:empty) { display: none; }
 .sdvg-take { display: flex; flex: 0 1 160px; flex-direction: column; gap: 3px; min-width: 72px; max-height: 100%; padding: 3px; border: 2px solid transparent;
   border-radius: 6px; background: transparent; color: inherit; font: 11px/14px Inter, Arial, sans-serif; cursor: pointer; }
 .sdvg-take canvas, .sdvg-route .sdvg-take canvas.blank { display: block; flex: 0 1 auto; width: 100%; min-height: 0; aspect-ratio: var(--aspect, 1.7); object-fit: contain; border-radius: 3px; }
-.sdvg-tools { position: sticky; right: 0; display: flex; flex: none; flex-direction: column; gap: 4px; }
-.sdvg-large .sdvg-sheet { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); width: 92vw; }
+.sdvg-take:has(canvas ~ canvas) { min-width: 110px; white-space: nowrap; }
+.sdvg-take span { flex: none; overflow: hidden; text-overflow: ellipsis; }
+.sdvg-tools { display: flex; flex: none; flex-direction: column; gap: 4px; }
+.sdvg-large .sdvg-sheet { display: flex; align-items: flex-start; width: 92vw; }
+.sdvg-large .sdvg-cells { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); overflow: visible; }
 .sdvg-large .sdvg-take { max-height: none; font-size: 13px; }
 .sdvg-large .sdvg-take canvas { width: 100%; }
-.sdvg-large .sdvg-tools { top: 0; grid-column: 1 / -1; order: -1; justify-self: end; }
+.sdvg-large .sdvg-tools { position: sticky; top: 0; }
 .sdvg-large .sdvg-tools :last-child { display: none; }
-.sdvg-route.comparing .sdvg-play, .comparing .sdvg-time { visibility: hidden; }
+.sdvg-route.comparing .sdvg-play { visibility: hidden; }
+.comparing .sdvg-time { display: none; }
+.sdvg-route .sdvg-controls .sdvg-next { display: block; flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.sdvg-route:has(.sdvg-error:not(:empty)) .sdvg-next.nothing { display: none; }
 .sdvg-take[aria-checked="true"] { border-color: var(--input-text, #ddd); }
 .sdvg-take:focus-visible { border-color: #3b9bff; }
 .sdvg-squares .kept::before { content: url('data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" width="8" height="10"><path d="M2 5V3a2 2 0 0 1 4 0v2" fill="none" stroke="white"/><path d="M1 5h6v5H1z" fill="white"/></svg>');

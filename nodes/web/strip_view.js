@@ -32,7 +32,7 @@ export class StripView {
     this.player = this.controls.appendChild(push("sdvg-play", this.acts.play));
     this.time = this.controls.appendChild(make("span", "sdvg-time"));
     this.button = this.controls.appendChild(push("sdvg-stop", this.acts.stop));
-    this.more = this.controls.appendChild(push("sdvg-more", () => this.acts.open(this.at, this.more)));
+    this.more = this.controls.appendChild(push("sdvg-more", () => this.acts.open(this.named, this.more)));
     this.more.setAttribute("aria-haspopup", "menu");
     this.said = this.element.appendChild(make("div", "sdvg-said", "", { role: "status" }));
     this.listen();
@@ -102,7 +102,13 @@ export class StripView {
     this.at = Math.min(number, this.count);
     this.squares.querySelector('[tabindex="0"]')?.setAttribute("tabindex", "-1");
     this.square(this.at)?.setAttribute("tabindex", "0");
-    this.more.textContent = words().actions(this.at);
+    this.name(this.at);
+  }
+
+  /** Have the button below name a block: the one that was chosen or shown last. */
+  name(number) {
+    this.named = number;
+    this.more.textContent = words().actions(number);
   }
 
   /** As wide as the frames of the video are, a square. */
@@ -125,6 +131,7 @@ export class StripView {
     this.square(this.shown)?.classList.remove("at");
     this.square(number)?.classList.add("at");
     this.shown = number;
+    if (number) this.name(number);
   }
 
   /** Have `count` squares. */
@@ -153,8 +160,22 @@ export class StripView {
     element.setAttribute("aria-disabled", String(!usable));
     const label = sentence(number, of, event, { letter, take, again, kept });
     if (element.title === label) return;
+    if (number === this.saidOf) this.say(null); // it is so no more
     element.title = label;
     element.setAttribute("aria-label", label);
+  }
+
+  /** Say to a screen reader what a square says; null: nothing. */
+  say(number) {
+    this.saidOf = number;
+    this.said.textContent = number ? this.square(number).title : "";
+  }
+
+  /** Show the sheet in place of the film; the forecast, which a choice on it changes, is then below it. */
+  compare(on) {
+    this.element.classList.toggle("comparing", on);
+    (on ? this.time : this.detail).after(this.next);
+    this.sheet.listen(on);
   }
 
   /** Bring a square into view. Not scrollIntoView, which would also scroll everything around the strip. */
@@ -175,6 +196,8 @@ export class StripView {
     const what = all ? words().everything : some;
     const parts = [atMost ? words().atMost(what) : what, ...(seconds ? [words().about(decimal(seconds))] : [])];
     this.next.textContent = known ? words().next(parts) : "";
+    this.next.title = this.next.textContent;
+    this.next.classList.toggle("nothing", from === null);
   }
 
   /** In the legend's place: the block that is looked at; undefined: the legend. */

@@ -28,7 +28,8 @@ export function fromElsewhere(prompt) {
 
 export function claim(prompt, workflow = openWorkflow()) {
   tabs.set(prompt, (tabs.get(prompt) ?? new Set()).add(workflow));
-  sessionStorage.setItem(KEPT, JSON.stringify([...paths().set(prompt, workflow?.path)].slice(-MOST)));
+  const others = [...paths()].filter(([one]) => one !== prompt); // what is claimed again is the newest
+  sessionStorage.setItem(KEPT, JSON.stringify([...others, [prompt, workflow?.path]].slice(-MOST)));
 }
 
 const { queuePrompt } = api;

@@ -227,7 +227,7 @@ def _batch(
     check_writable(options.output)  # before a model is looked for
     strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
     request = replace(request, strength=strength)
-    same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private", "learned")
+    same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private")
     return Batch(
         files=model_files(options, request),
         load=load,

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models
+from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models, misplaced
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.router import POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
@@ -36,7 +36,7 @@ OF_SCORES = ("aggregation", "gate_prompt", "judge_vae")
 """Options of any block that is scored, by the policy or by a direction."""
 SPENT = ("preset", "policy", "forced_blocks", "handover")
 """What a budget chooses."""
-OVERRULED = ("preset", "budget", "learned", "policy")
+OVERRULED = ("preset", "budget", "policy")
 """Options without effect where every block has a direction, besides the settings of a policy."""
 
 
@@ -63,12 +63,10 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     given = {name: value for name, value in named.items() if value is not None}
     others = [name for name in (*OVERRULED, *OF_SCORES) if getattr(options, name, None) is not None]
     asked = dict.fromkeys((*others, *given))
-    budget, learned = "budget" in asked, "learned" in asked
+    budget = "budget" in asked
     if budget and any(name in asked for name in SPENT):
         raise BadInput("--budget allows no preset, policy, forced blocks or handover; leave them out")
-    if learned and {*given} - {"forced_blocks", "handover"}:
-        raise BadInput("--learned allows no policy, gate or script; leave them out")
-    gated = (given and not learned) or any(name in asked for name in OF_SCORES)
+    gated = given or any(name in asked for name in OF_SCORES)
     usual = ROUTER_PRESETS["paper" if gated else options.usual_preset]
     base = ROUTER_PRESETS[options.preset] if options.preset else getattr(options, "base_router", None) or usual
     if budget:
@@ -196,7 +194,7 @@ def naming_source(models: Path) -> Iterator[None]:
 
 
 def _get(fault: str, known: KnownFile, models: Path, way_out: str = "") -> str:
-    get = f"get {known.names[0]} from {known.source}"
+    get = misplaced(models, known) or f"get {known.names[0]} from {known.source}"
     return f"{fault}, but none was given or found in {show_folder(models)}; {get}{way_out}, or try --models pocket"
 
 

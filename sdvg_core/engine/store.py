@@ -111,7 +111,7 @@ class Store:
 
 
 class PixelStore:
-    """Keeps decoded blocks on the CPU, and decoder states in what memory they leave; the oldest go first.
+    """Keeps decoded blocks on the CPU, and decoder states in what memory they leave. Least recently used go first.
 
     Frames that 16 bits hold exactly take half the memory.
     """
@@ -125,6 +125,8 @@ class PixelStore:
         """Keep a block's frames and the decoder's state after it, where there is room."""
         half = frames.half()
         exact = half if torch.equal(half.to(frames.dtype), frames) else frames
+        self._frames.pop(key, None)  # what is put in again is the newest
+        self._states.pop(key, None)
         if exact.nbytes <= self.limit:
             self._frames[key] = exact.cpu(), frames.device, frames.dtype
         self.shrink(self.limit, _bytes(state))

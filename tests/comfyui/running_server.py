@@ -213,6 +213,8 @@ def write_models(models: Path) -> ModelFiles:
 def _furnish(folder: Path, pack: Path) -> None:
     nodes = folder / "custom_nodes"
     before = nodes / "before_tests"
+    if before.is_dir():
+        return  # the server is started again
     before.mkdir(parents=True)
     started = "import gc\n\ngc.freeze()\ngc.enable()\nNODE_CLASS_MAPPINGS = {}\n"
     (before / "__init__.py").write_text(started, encoding="ascii")

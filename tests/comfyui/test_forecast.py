@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,14 @@ from running_server import Server
 from sdvg_pack.nodes.host.reuse import signature
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 from server_prompts import POCKET, SAMPLER, change, node, pocket
+from strip_modules import NEXT, call, write_modules
 
 pytestmark = pytest.mark.comfyui
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_modules(tmp_path_factory.mktemp("modules"))
 
 
 def scheduled(*entries: tuple[Any, Any]) -> dict[str, Any]:
@@ -36,7 +43,7 @@ def renamed(prompt: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-EVERY = {"all", "rest", "router", "wired", "prompts"}
+EVERY = {"all", "rest", "router", "tau", "wired", "prompts"}
 # A change of the pocket workflow, and which parts of its signature differ then.
 CHANGES: list[tuple[dict[str, Any], set[str]]] = [
     ({}, set()),
@@ -44,8 +51,10 @@ CHANGES: list[tuple[dict[str, Any], set[str]]] = [
     ({"sampler__seed": 43}, {"all", "rest"}),
     ({"sampler__width": 128}, {"all", "rest"}),
     ({"sampler__schedule": "reference5"}, {"all", "rest"}),
-    ({"router__policy__tau": -0.8}, {"all", "router"}),
-    ({"router__policy": "always-draft"}, {"all", "router"}),
+    ({"router__policy__tau": -0.8}, {"all", "tau"}),
+    ({"router__policy__tau": [POCKET, 5]}, {"all", "router", "tau"}),
+    ({"router__policy__aggregation": "mean"}, {"all", "router"}),
+    ({"router__policy": "always-draft"}, {"all", "router", "tau"}),
     ({"sampler__blocks": 4}, {"all"}),
     ({"sampler__directions": "..t"}, {"all"}),
     ({"sampler__takes": "2:2"}, {"all"}),
@@ -151,3 +160,25 @@ def test_models_that_are_gone_make_everything_again(server: Server) -> None:
     assert made["run"] in server.ask("/sdvg/runs", prompt)["loading"]
     server.forget()
     assert server.ask("/sdvg/runs", prompt)["loading"] == {}
+
+
+@pytest.mark.parametrize("place, kept", [(1, False), (2, False), (1, True)])
+def test_another_tau_makes_again_what_the_strip_foretells(
+    place: int, kept: bool, server: Server, modules: Path
+) -> None:
+    """A run under one tau, the forecast for another one by the page's own code, and the run under that."""
+    prompt = pocket(blocks=4, sampler__seed=910 + place + 5 * kept, router__policy__tau=3.0 if kept else -3.0)
+    run = server.make(prompt).outputs[SAMPLER]
+    scores = [event["score"] for event in run["sdvg_route"]]
+    tau = scores[place] - 1e-3 if kept else scores[place] + 1e-3
+    other = change(prompt, router__policy__tau=tau)
+    told = server.ask("/sdvg/runs", other)
+    events = {"events": run["sdvg_route"], "done": run["sdvg_run"][0], "info": run["sdvg_run"][0], "of": 4}
+    log = {"run": run["sdvg_run"][0]["run"], "directions": "", "takes": "", **events}
+    asked = {"directions": "", "takes": "", "blocks": 4}
+    outlook = {"now": told["asked"][SAMPLER], "loading": told["loading"][log["run"]], "moving": False}
+    [foretold] = call(modules, NEXT, [{"run": log, "next": asked, "outlook": outlook}])
+    made = [event["reused"] for event in server.make(other).outputs[SAMPLER]["sdvg_route"]]
+    assert foretold["from"] == (made.index(False) + 1 if False in made else None)
+    assert not foretold.get("all")
+    assert not foretold["atMost"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +10,15 @@ import folder_paths
 import pytest
 import torch
 from host_run import Parts, make_job, video_of, with_inputs
-from sdvg_pack.nodes.host import kept as store
+from running_server import Refused, running_server
 from sdvg_pack.nodes.host import reuse
+from sdvg_pack.nodes.host.kept import find_kept
+from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.sdvg_core.engine.store import Store
-from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
+from server_prompts import SAMPLER, pocket
 from torch import Tensor
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
@@ -27,11 +28,10 @@ Kept = tuple[str, Tensor, Tensor]
 
 @pytest.fixture(scope="module", autouse=True)
 def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder for what is written, and no blocks kept from other tests."""
+    """A folder for what is written."""
     folder = tmp_path_factory.mktemp("output")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(folder_paths, "get_output_directory", lambda: str(folder))
-        patched.setattr(store, "_clips", OrderedDict())
         yield
 
 
@@ -71,15 +71,30 @@ def test_kept_blocks_stay_whatever_else_changes(parts: Parts, kept: Kept) -> Non
     assert made[2].blocks[1].decision.reason.name == "DIRECTED_TARGET"
 
 
-def test_they_are_there_after_the_server_was_started_again(
-    parts: Parts, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, frames, _ = kept
-    monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
-    run_job(make_job(parts), text)
-    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [text.split(":")[1]]
-    monkeypatch.setattr(store, "_clips", OrderedDict())
-    assert torch.equal(run_job(make_job(parts), text)[0], frames)
+def test_kept_blocks_are_there_after_the_server_was_started_again(tmp_path: Path) -> None:
+    """Nothing ran between the lock and the restart. Kind: what is promised is on the disk before it is shown.
+
+    The same workflow gives the same latents, bit for bit; so do the kept blocks under another seed.
+    """
+    prompt = pocket(blocks=3, sampler__seed=7)
+    with running_server(tmp_path) as server:
+        made = server.make(prompt)
+        text = f"2:{made.outputs[SAMPLER]['sdvg_run'][0]['digests'][1]}"
+        before = server.latents(made)
+        [file] = [server.ask("/sdvg/keep", {"blocks": text})["bytes"]]
+        with pytest.raises(Refused, match="the kept blocks are no longer there"):
+            server.ask("/sdvg/keep", {"blocks": "2:0123456789abcdef"})
+        for nothing in ({}, {"blocks": ""}, {"blocks": 3}, [], None):
+            with pytest.raises(Refused, match="to keep blocks, send"):
+                server.ask("/sdvg/keep", nothing or {})
+    [path] = (tmp_path / "output" / "sdvg" / "kept").iterdir()
+    assert (path.name, path.stat().st_size) == (f"{text[2:]}.safetensors", file)
+    with running_server(tmp_path) as server:
+        again = pocket(blocks=3, sampler__seed=7, sampler__kept_blocks=text)
+        assert torch.equal(server.latents(server.make(again)), before)
+        other = server.latents(server.make(pocket(blocks=3, sampler__seed=8, sampler__kept_blocks=text)))
+        assert torch.equal(other[:, :, :6], before[:, :, :6])
+        assert not torch.equal(other[:, :, 6:], before[:, :, 6:])
 
 
 REFUSED = [
@@ -125,14 +140,24 @@ def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts: Parts, kept: 
     assert [record.span.index for record in part[2].blocks] == [6]
 
 
-def test_of_many_runs_only_the_newest_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches: latents of every run of a day held in memory."""
-    monkeypatch.setattr(store, "_clips", OrderedDict())
-    spans = [Span(0, 0, 3), Span(1, 3, 3)]
-    runs = [
-        store.remember(torch.full((1, 4, 6, 2, 2), float(n)), spans, 0, 16, 16, 0)
-        for n in range(store.MOST_CLIPS + 3)
-    ]
-    assert set(store._clips) == {digest for digests in runs[3:] for digest in digests}
+def test_after_fifty_runs_the_beginning_on_the_screen_can_be_kept(parts: Parts) -> None:
+    """That of the newest run of every node: the fifty share theirs, and another node has made none meanwhile.
+
+    Kind: a store with a limit drops what was used longest ago, and never what a page shows. Catches also: the
+    latents of all runs of a day held in memory.
+    """
+    job = make_job(parts, script="ta", size=(16, 16))
+    shown = run_job(replace(job, node_id="shown"))[3]
+    runs = [run_job(with_inputs(job, node_id="busy", takes=f"2:{take}"))[3] for take in range(2, 52)]
+    for newest in (shown, runs[-1]):
+        assert newest.done
+        for number, digest in enumerate(newest.done["digests"], 1):
+            blocks = find_kept(f"{number}:{digest}")
+            assert blocks
+            assert (blocks.blocks, blocks.latents.shape[2]) == (number, 3 * number)
+    assert len({run.done["digests"][0] for run in runs if run.done}) == 1
+    kept = [run for run in runs if run in RUNS.now()]
+    assert len(kept) < 8
+    assert runs[0].done
     with pytest.raises(BadInput, match="no longer there"):
-        store.find_kept(f"1:{runs[0][0]}")
+        find_kept(f"2:{runs[0].done['digests'][1]}")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from host_run import Parts, held, load_parts, make_job, video_of
-from sdvg_pack.nodes.host import kept
 from sdvg_pack.nodes.host.job import Job
+from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 
@@ -61,7 +61,8 @@ def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs: int, tmp_p
             del parts
             parts = load_parts(tmp_path, seed=number)
         video_of(make_nth_job(number, parts))
-        kept._clips.clear()  # of which there is a certain number (test_kept.py)
+        for run in RUNS.now():
+            run.beginnings.clear()  # of the newest runs (test_kept.py)
         if number == SETTLED:
             settled = held()
         if settled is not None:

@@ -26,7 +26,7 @@ from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_pack.sdvg_core.pocket.trained_set import pocket_judge
-from server_prompts import EXTRA, GONE, POCKET, SAMPLER, change, node, pocket
+from server_prompts import EXTRA, GONE, POCKET, ROUTER, SAMPLER, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -54,6 +54,23 @@ def cached(done: Finished) -> set[str]:
     message = done.message("execution_cached")
     assert message is not None
     return set(message["nodes"])
+
+
+CUSTOM = {"preset": "custom", "preset.block_frames": 3, "preset.policy": "recompute", "preset.context_frames": 3}
+
+
+def test_a_number_that_a_choice_ignores_is_not_needed(server: Server) -> None:
+    """Kind: what a page hides or fills in, a prompt in API form may leave out (another: test_start.py)."""
+    gate = {"policy": "reward", "policy.tau": -0.7, "policy.aggregation": "min"}
+    loader = node("SDVGTargetLoader", file="tiny_krea.safetensors", weight_dtype="default", **CUSTOM)
+    prompt = pocket(sampler__blocks=1, extra=loader)
+    prompt[ROUTER]["inputs"] = {k: v for k, v in prompt[ROUTER]["inputs"].items() if "policy" not in k} | gate
+    prompt["see"] = node("PreviewAny", source=[EXTRA, 0])
+    record = server.make(prompt).record()
+    assert (record["settings"]["router"]["aggregation"], record["settings"]["router"]["quantile"]) == ("min", 0.1)
+    loader["inputs"] |= {"preset.policy": "incremental", "preset.window": 21, "preset.sink": 0}
+    del loader["inputs"]["preset.context_frames"]
+    assert server.make({EXTRA: loader, "see": prompt["see"]}).status == "success"
 
 
 def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: Path) -> None:

@@ -75,6 +75,9 @@ def test_keys_do_all_that_the_mouse_does(page: dict[str, Any]) -> None:
     assert keys["cleared"]["directions"] == ""
     assert (keys["chosen"]["directions"], keys["chosen"]["focus"]) == ("..d......", "3")
     assert (keys["first"]["takes"], keys["first"]["focus"]) == ("9:2", "6")
+    assert keys["said"] == ["Block 3 of 9 · directed: target · take 2", ""], (
+        "what a screen reader finds is true, or nothing"
+    )
 
 
 def test_a_direction_and_a_take_can_be_undone_each_by_itself(page: dict[str, Any]) -> None:
@@ -104,6 +107,7 @@ def test_a_run_states_its_result(page: dict[str, Any]) -> None:
     speed = r"predicted for the published pair on an H100: \d+\.\d s, target-only \d+\.\d s"
     assert re.fullmatch(rf"forced 1kept 5remade 3\d+\.\d s{speed}", page["first"]["legend"])
     assert (page["first"]["next"], numbers(page["first"], "outlined")) == ("next run: nothing to do", [])
+    assert page["first"]["refused"] == [True, False], "a refused run does not leave nothing to do"
 
 
 def test_the_drift_of_each_block_is_a_line_below_the_film(page: dict[str, Any]) -> None:
@@ -131,6 +135,9 @@ def test_the_film_stops_by_itself_and_then_costs_nothing(page: dict[str, Any]) -
     assert film["busy"] > 10
     assert len({frame.split(":")[0] for frame in film["all"]}) >= 4
     assert len(film["paused"]) == 1
+    assert film["named"] == f"Block {film['paused'][0].split(':')[0]} …", (
+        "the button is for the block that is shown"
+    )
 
 
 def test_every_block_shows_its_middle_frame_and_the_mouse_scrubs_through_it(page: dict[str, Any]) -> None:
@@ -178,6 +185,9 @@ def test_takes_are_made_one_after_the_other_and_shown_side_by_side(page: dict[st
 def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page: dict[str, Any]) -> None:
     sheet = page["sheet"]
     assert (sheet["chosen"]["takes"], sheet["chosen"]["cells"][1][1]) == ("8:2", "true")
+    forecast, *seen = sheet["chosen"]["forecast"]
+    assert forecast.startswith("next run: at most blocks 8 to 9")
+    assert seen == [True, "Block 8 …"]
     assert [event["reused"] for event in sheet["second"]["events"]] == [True] * 8 + [False]
     assert sheet["second"]["events"][7]["take"] == 2
     assert [take for take, *_ in sheet["second"]["cells"]] == list("1234")
@@ -196,10 +206,18 @@ def test_a_run_is_shown_below_the_one_before_block_by_block(page: dict[str, Any]
     assert [state["comparing"] for state in pair["states"]] == [True, True, True, False]
     assert {state["playing"] for state in pair["states"]} == {"false"}
     assert (large["focus"], back["focus"], film["focus"]) == ("8", "8", "8")
+    layout = pair["layout"]
+    assert (layout["sizes"], layout["last"]) == (1, True)
+    assert layout["over"] == layout["large"] == 0, "no button lies over a picture"
+    assert [label.split(": ")[0] for label in layout["labels"]] == ["8 · before", "8 · now"]
+    assert not layout["left"], "Escape closes it wherever the focus is"
 
 
 def test_kept_blocks_stay_whatever_else_changes(page: dict[str, Any]) -> None:
     kept = page["sheet"]["kept"]
+    assert kept["refused"] == "", "no lock is drawn that the server cannot keep"
+    assert re.fullmatch("7:[0-9a-f]{16}", kept["lock"]["text"])
+    assert kept["lock"]["status"] == 200, "its latents are on the disk before any other run"
     assert kept["asked"]["next"] == "next run: at most blocks 8 to 9"
     assert of_squares(kept["made"], "fate")[:7] == ["given"] * 7
     assert None not in of_squares(kept["made"], "fate")

@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_server import ROOT
+from comfy_page import HERE
 from sdvg_pack.sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_pack.sdvg_core.text.prompts import read_prompt
+from strip_modules import NEXT, call, run_node, write_modules
 
 pytestmark = pytest.mark.comfyui
 
-PURE = ("blocks.js", "prompt_lines.js", "runs.js")
 AUTHORS = dict.fromkeys(("forced", "remade", "target_unseen", "bailed_out"), "T")
 AUTHORS |= dict.fromkeys(("kept", "drafted_unseen"), "D")
 
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the modules, that node takes for ES modules."""
-    if shutil.which("node") is None:
-        pytest.skip("needs node")
-    folder = tmp_path_factory.mktemp("modules")
-    for name in PURE:
-        shutil.copy(ROOT / "nodes" / "web" / name, folder)
-    (folder / "package.json").write_text('{"type": "module"}', encoding="ascii")
-    return folder
-
-
-def call(modules: Path, source: str, given: Any) -> Any:
-    """Return what a JavaScript function makes of each of the things given; `js`: all that the modules export."""
-    imports = "".join(f'import * as m{i} from "./{name}";\n' for i, name in enumerate(PURE))
-    everything = ", ".join(f"...m{i}" for i in range(len(PURE)))
-    program = f"{imports}const js = {{{everything}}};\nconst of = {source};\n"
-    program += f"console.log(JSON.stringify({json.dumps(given)}.map((one) => of(one))));\n"
-    (modules / "program.js").write_text(program, encoding="utf-8")
-    command = ["node", "program.js"]
-    done = subprocess.run(command, cwd=modules, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return write_modules(tmp_path_factory.mktemp("modules"))
 
 
 def test_the_length_is_that_of_the_frames_which_the_decoder_makes(modules: Path) -> None:
@@ -65,7 +42,8 @@ def after(**changes: Any) -> dict[str, Any]:
     """Return a finished run of six blocks, what is asked of the next, and what the server says of both."""
     seconds = {"T": 4, "D": 1}
     events = [
-        {"fate": fate, "seconds": seconds[AUTHORS[fate]], "decode": 0.25} for fate in changes.pop("fates", FATES)
+        {"fate": fate, "seconds": seconds[AUTHORS[fate]], "decode": 0.25, "score": score}
+        for fate, score in zip(changes.pop("fates", FATES), changes.pop("scores", [None] * 8), strict=False)
     ]
     made_with = {"directions": changes.pop("was", ROUTE), "takes": changes.pop("takes_were", "")}
     then = SIGNATURE | {"prompts": changes.pop("prompts_were", [])}
@@ -100,7 +78,6 @@ AGAIN = [
     ({"fates": FATES[:4]}, 5),  # a run that was stopped goes on
     ({"fates": ["forced", "bailed_out"], "was": "", "directions": ".d", "blocks": 2}, 2),
 ]
-NEXT = "({ run, next, outlook }) => js.nextRun(run, next, outlook)"
 
 
 def test_what_the_next_run_makes_again(modules: Path) -> None:
@@ -108,6 +85,32 @@ def test_what_the_next_run_makes_again(modules: Path) -> None:
     for told, one, (changes, first) in zip(call(modules, NEXT, given), given, AGAIN, strict=True):
         count = 0 if first is None else one["next"]["blocks"] - first + 1
         assert (told["from"], told["count"]) == (first, count), changes
+
+
+# The tau that is asked for in place of -0.7, perhaps with letters, and the first block made again.
+SCORES = [None, -0.3, -0.9, -0.6, None, None]
+GATED: list[tuple[float | None, dict[str, str], int | None]] = [
+    (-0.65, {}, None),  # no decision changes
+    (-0.6, {}, None),  # in float32, as the gate compares
+    (-0.5, {}, 4),  # a kept draft is rejected
+    (-0.2, {}, 2),
+    (-1.0, {}, 4),  # a rejected draft is at hand, and what follows it is new
+    (-1.0, {"directions": "..t.td"}, None),
+    (-0.2, {"directions": ".d..td"}, 4),
+    (-0.2, {"was": ".d..td", "directions": ".d..td"}, 4),
+    (-0.5, {"takes": "3:2"}, 3),
+    (None, {}, None),  # a gate whose tau is not known, and has not changed
+]
+
+
+def test_another_tau_makes_again_what_its_first_changed_decision_changes(modules: Path) -> None:
+    """Kind: what the page can work out by what it shows, it does not call everything."""
+    given = [after(scores=SCORES, now={"tau": tau}, **changes) for tau, changes, _ in GATED]
+    told = call(modules, NEXT, given)
+    assert [one["from"] for one in told] == [first for *_, first in GATED]
+    assert not any(one.get("all") or one.get("atMost") for one in told)
+    # Block 4 is then the target's, and the later ones as they were, if nobody knows better.
+    assert told[2]["seconds"] == pytest.approx(3 / 4 + 4 + 4 + 1)
 
 
 # By those who made them, or are wanted; added ones take the mean of all; None where the author made none.
@@ -251,3 +254,32 @@ def test_which_of_two_accounts_of_a_node_is_shown(modules: Path) -> None:
     }"""
     told = call(modules, source, [[shown, new] for shown, new, _ in ACCOUNTS])
     assert told == [yields for *_, yields in ACCOUNTS]
+
+
+PAGE = (HERE / "browser" / "player.js").read_text(encoding="utf-8")
+
+
+def test_a_film_is_on_the_screen_if_the_newest_word_of_it_says_so(modules: Path) -> None:
+    """The browser may say several things at once. Catches: a film that stands still after a step is undone."""
+    told = "const seen = [[false, true], [true, false], [true]].map((all) => (see(...all), player.visible));"
+    assert run_node(modules, f"{PAGE}{told}\nconsole.log(JSON.stringify(seen));") == [True, False, True]
+
+
+def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_again(modules: Path) -> None:
+    """Of a film, and of a sheet beside it. Kind: a store with a limit never drops what a page shows."""
+    program = """
+    const [film, sheet] = [run("a", 9), run("b", 9)];
+    see(true);
+    player.show("a", 16, film);
+    player.beside = sheet;
+    await loadAll([...film, ...sheet]);
+    await loadAll(run("c", 200));
+    const shown = [there(film), there(sheet), there(run("c", 200))];
+    see(false);
+    await loadAll(run("d", 200));
+    const hidden = there(film);
+    see(true);
+    await settled();
+    console.log(JSON.stringify([shown, hidden, there(film)]));
+    """
+    assert run_node(modules, PAGE + program) == [[9, 9, 82], 0, 9]

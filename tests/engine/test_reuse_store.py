@@ -231,6 +231,18 @@ def test_a_changed_block_decodes_itself_and_the_later_ones_and_none_that_is_ther
     assert [record.decodes for record in again.records] == [0] * (place - 1) + [1] * (6 - place + 1)
 
 
+def test_pixels_and_states_that_are_put_in_again_are_the_newest() -> None:
+    """As a block is that was decoded again from a state before it. Kind: a store with a limit drops what was used
+    longest ago (others: the blocks' store above; kept blocks and pictures in comfyui/)."""
+    large, small = torch.rand(1, 12, 3, 8, 8), torch.rand(1, 1, 1, 1, 1)
+    frames, states = PixelStore(20_000), PixelStore(20_000)
+    for key in "abac":
+        frames.put(key, large, ())
+        states.put(key, small, large)
+    assert [frames.first_to_decode([key], to_go_on=False) for key in "abc"] == [1, 0, 1]
+    assert [states.state(key) is not None for key in "abc"] == [True, False, True]
+
+
 def test_without_room_for_states_decoding_starts_over_and_without_any_so_it_does() -> None:
     frames, state = torch.rand(1, 12, 3, 8, 8), (torch.rand(5000), None)
     pixels = PixelStore(20_000)

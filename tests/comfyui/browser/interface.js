@@ -101,10 +101,12 @@ async function inPalettes(page) {
     document.querySelector(".sdvg-json").setAttribute("open", "");
     document.querySelector(".sdvg-error").textContent = "an error";
   });
-  for (const name of ["light", "dark"]) {
+  for (const name of ["light", "arc", "solarized", "dark"]) {
     await palette(name);
     await quiet(page);
     worst[name] = await page.evaluate(contrasts);
+    // Frontends say in different ways which palette is in force: on the body, on the page, or nowhere (1.58.1).
+    await page.evaluate(() => document.querySelector(".dark-theme")?.classList.remove("dark-theme"));
     const { output } = await page.evaluate(() => window.app.graphToPrompt());
     worst.sent[name] = Object.values(output).find((one) => "theme" in one.inputs).inputs.theme;
   }

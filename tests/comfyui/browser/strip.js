@@ -16,7 +16,7 @@ main(async (page, options) => {
   const undone = await undo(page);
   await run(page);
   await settled(page);
-  const first = { ...(await look(page)), drift: await page.evaluate(seenDrift) };
+  const first = { ...(await look(page)), drift: await page.evaluate(seenDrift), refused: await page.evaluate(showError) };
   const film = await watchFilm(page);
   const sheet = await compareTakes(page);
   const again = await takeAgain(page);
@@ -25,6 +25,17 @@ main(async (page, options) => {
   const left = await leaveAndStop(page);
   return { before, menu, keys, undone, first, film, sheet, again, strays, off, left };
 });
+
+/** Whether the forecast is seen without an error, and with one. */
+function showError() {
+  const [next, error] = [".sdvg-next", ".sdvg-error"].map((name) => document.querySelector(name));
+  return ["", "this was refused"].map((text) => {
+    error.textContent = text;
+    const seen = next.checkVisibility();
+    error.textContent = "";
+    return seen;
+  });
+}
 
 /** The drift line as it is drawn, and what the server says of each block. */
 async function seenDrift() {
@@ -48,7 +59,7 @@ function look(page) {
     }));
     const [stop, focused] = [document.querySelector(".sdvg-stop"), document.activeElement];
     return {
-      squares, directions: value("directions"), takes: value("takes"),
+      squares, button: document.querySelector(".sdvg-more").textContent, directions: value("directions"), takes: value("takes"),
       legend: said("legend"), detail: said("detail"), next: said("next"), said: said("said"),
       stop: { text: stop.textContent, shown: stop.checkVisibility(), enabled: !stop.disabled },
       focus: focused.dataset.number ?? focused.getAttribute("role") ?? focused.tagName,
@@ -91,6 +102,7 @@ async function useKeys(page) {
   };
   await square(page, 1).focus();
   const moved = await press("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft");
+  const said = [(await press("n")).said, (await press("Enter", "End", "Enter")).said]; // another take, and back by the menu
   const written = await press("d", "End", "t", "n");
   await square(page, 4).focus();
   const asked = await press("w");
@@ -102,7 +114,7 @@ async function useKeys(page) {
   const cleared = await press(".", "Home", "ArrowRight", "ArrowRight", ".");
   const chosen = await press("Enter", "ArrowDown", "ArrowDown", "Enter");
   const first = await press("ArrowRight", "ArrowRight", "ArrowRight", " ", "End", "Enter"); // block 6 back to its first take
-  return { moved, written, prompt, cleared, chosen, first };
+  return { moved, written, prompt, cleared, chosen, first, said };
 }
 
 function pocketPrompt(page) {
@@ -189,6 +201,7 @@ async function watchFilm(page) {
   const busy = await page.evaluate(countTurns);
   await page.locator(".sdvg-play").click();
   const paused = await frames(page, 4);
+  const named = (await look(page)).button;
   const scrubbed = [];
   const box = await square(page, 2).boundingBox();
   for (const share of [0.04, 0.5, 0.96]) {
@@ -224,7 +237,7 @@ async function watchFilm(page) {
   const still = [...(await frames(page, 4)), (await look(page)).detail];
   await page.mouse.move(700, 880);
   await page.emulateMedia({ reducedMotion: "no-preference" });
-  return { idle, all, busy, paused, scrubbed, detail, chosen, steps, large: [large, largeNext], closed, thumbs, pixels, still };
+  return { idle, all, busy, paused, named, scrubbed, detail, chosen, steps, large: [large, largeNext], closed, thumbs, pixels, still };
 }
 
 function film(page) {
@@ -268,6 +281,9 @@ async function compareTakes(page) {
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("Enter");
   const chosen = { cells: await cells(), takes: (await look(page)).takes };
+  await quiet(page); // the server has said what it knows
+  const seen = () => page.evaluate(() => document.querySelector(".sdvg-next").checkVisibility());
+  chosen.forecast = [(await look(page)).next, await seen(), (await look(page)).button];
   await run(page);
   await quiet(page);
   const second = { cells: await cells(), events: (await known(page)).filter((one) => !one.until).at(-1).events };
@@ -278,7 +294,7 @@ async function compareTakes(page) {
   await page.keyboard.press("Escape");
   await square(page, 7).focus();
   const pair = await compareRuns(page);
-  await page.keyboard.press("k");
+  const [refused, lock] = await keepBlocks(page);
   const seed = (by) => page.evaluate(([type, change]) => {
     const widget = window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "seed");
     widget.value += change;
@@ -288,7 +304,7 @@ async function compareTakes(page) {
   }, [SAMPLER, by]);
   await seed(1000);
   await quiet(page);
-  const kept = { asked: await look(page) };
+  const kept = { refused, lock, asked: await look(page) };
   await run(page);
   await settled(page);
   Object.assign(kept, { made: await look(page), thumbs: await page.evaluate(() => document.querySelectorAll(".sdvg-squares canvas:not(.blank)").length) });
@@ -299,6 +315,23 @@ async function compareTakes(page) {
   await run(page);
   await settled(page);
   return { made, chosen, second, back, kept, pair };
+}
+
+/** Keep what the chosen square offers: what the widget says if the server has it no more, and if it has; whether that is on the disk. */
+async function keepBlocks(page) {
+  const said = () => page.evaluate((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
+  const told = (text) => page.waitForFunction((wanted) => document.body.textContent.includes(wanted), text);
+  const gone = (route) => route.continue({ postData: JSON.stringify({ blocks: "7:0123456789abcdef" }) });
+  await page.route("**/sdvg/keep", gone);
+  await page.keyboard.press("k");
+  await told("the kept blocks are no longer there");
+  const refused = await said();
+  await page.unroute("**/sdvg/keep", gone);
+  await page.keyboard.press("k");
+  await told("Written to output/sdvg/kept");
+  const text = await said();
+  const file = `/api/view?subfolder=sdvg/kept&type=output&filename=${text.split(":")[1]}.safetensors`;
+  return [refused, { text, status: await page.evaluate(async (path) => (await fetch(path)).status, file) }];
 }
 
 /** The run before above the one that is shown: looked through, enlarged by a double click, and left by Escape, twice. */
@@ -313,16 +346,36 @@ async function compareRuns(page) {
     playing: document.querySelector(".sdvg-play").dataset.playing, focus: document.activeElement.dataset.take ?? document.activeElement.dataset.number,
   }));
   const states = [await seen()];
+  const layout = await page.evaluate(seenSheet);
   await eighth.dblclick();
   states.push(await seen());
+  layout.large = (await page.evaluate(seenSheet)).over;
   for (let i = 0; i < 2; i += 1) {
     await page.keyboard.press("Escape");
     await quiet(page);
     states.push(await seen());
   }
+  await page.keyboard.press("b");
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Escape"); // with the focus nowhere
+  layout.left = (await seen()).comparing;
   const all = (await known(page)).filter((one) => !one.until);
   await square(page, 7).focus();
-  return { states, runs: all.filter((one) => one.workflow === all.at(-1).workflow).slice(-2).map((one) => one.run) };
+  return { layout, states, runs: all.filter((one) => one.workflow === all.at(-1).workflow).slice(-2).map((one) => one.run) };
+}
+
+/** How the sheet lies: the sizes of its pictures, what stands below the eighth ones, and whether its buttons lie over any. */
+function seenSheet() {
+  const cells = document.querySelector(".sdvg-cells");
+  cells.scrollLeft = cells.scrollWidth;
+  const buttons = document.querySelector(".sdvg-tools").getBoundingClientRect();
+  const boxes = [...cells.querySelectorAll("canvas")].map((one) => one.getBoundingClientRect());
+  const end = cells.getBoundingClientRect().right; // what is beyond is not seen
+  const over = ({ right, top, bottom }) => Math.min(right, end) > buttons.left && top < buttons.bottom && bottom > buttons.top;
+  return {
+    sizes: new Set(boxes.map(({ width, height }) => `${Math.round(width)}x${Math.round(height)}`)).size,
+    labels: [...cells.querySelectorAll('[data-take="8"] span')].map((one) => one.textContent), over: boxes.filter(over).length, last: boxes.at(-1).right <= end,
+  };
 }
 
 /** Another take of block 6: what is outlined, and what is then made. */
