@@ -81,9 +81,11 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
         raise BadInput("the policy scripted has no script; add --script raaraaaaa")
     stated = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
     chooser = (*stated, f"the policy {router.policy}")[0]
+    directed = replace(router, directions=options.directions)
+    last = (options.blocks or BLOCKS) + (router.forced_blocks if getattr(options, "continue_from", None) else 0)
     for name in asked:
         flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-        _check_heeded(name, flag, chooser, replace(router, directions=options.directions), options.blocks or BLOCKS)
+        _check_heeded(name, flag, chooser, directed, last)
     return router
 
 

@@ -116,6 +116,14 @@ def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_p
     assert repr(listed[2][1]) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("number", ["0", "7", "-1", "99"])
+def test_demo_refuses_a_number_that_its_list_does_not_have(tmp_path, monkeypatch, capsys, number):
+    """Catches a red ball, the prompt nearest to `0`."""
+    monkeypatch.chdir(tmp_path)
+    assert f"there is no prompt {number}; choose 1 to 6" in refused(capsys, ["demo", f"--prompt={number}"])
+    assert names(tmp_path) == []
+
+
 @pytest.mark.heavy
 def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monkeypatch, capsys):
     """As a newcomer would; its route has blocks of every kind."""
