@@ -13,17 +13,16 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConfig, check_policy
+from ..sdvg_core.engine.router import POLICIES, ROUTER_PRESETS, RouterConfig
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.pipeline.learned import open_learned
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
 from .sockets import RewardModel, Router, RouterValue, load_host_scorer, scorer_of
 
 logger = logging.getLogger(__name__)
 
-NONE, BUDGET, LEARNED = "none", "budget", "learned"
-REWARD_FOLDER, ROUTES = "image_reward", "sdvg_routes"
+NONE, BUDGET = "none", "budget"
+REWARD_FOLDER = "image_reward"
 OTHER_PACKS, SUFFIXES = ("ImageReward",), {".pt", ".pth", ".safetensors"}
 DOWNLOADS = os.path.expanduser("~/.cache/ImageReward")  # noqa: PTH111 - Path's raises for a user without a home
 """Where the image-reward package puts its download."""
@@ -57,14 +56,12 @@ class QualityRouter(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, device, reward_file=None, policy=None, scorer=NOT_WIRED) -> bool:
-        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file or an earlier version's policy.
+        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file.
 
         ComfyUI leaves the choices named here for us to check, before anything runs. It passes None for what comes
         over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.
         """
         name = policy.get("policy") if isinstance(policy, dict) else policy
-        if name in GONE:
-            check_policy(name)
         if (
             name in POLICIES
             and "tau" in POLICIES[name].settings
@@ -80,7 +77,7 @@ class QualityRouter(io.ComfyNode):
         cls, reward_file, forced_blocks, bail_out, handover, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
-        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, LEARNED))
+        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET))
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
             options = {"crop": crop, "device": device, "dtype": dtype}
@@ -99,7 +96,6 @@ def _policy_input() -> Any:
     rate = io.Float.Input("rate", default=0.7, min=0.0, max=1.0, step=0.05)
     seed = io.Int.Input("seed", default=0, min=0, max=2**31)
     script = io.String.Input("script", default="raaaaaaaa")
-    learned_file = io.Combo.Input("learned_file", options=[*folder_paths.get_filename_list(ROUTES), NONE])
     own = {widget.id: widget for widget in (tau, aggregation, quantile, rate, seed, script)}
     return io.DynamicCombo.Input(
         "policy",
@@ -111,7 +107,6 @@ def _policy_input() -> Any:
                 for name, policy in POLICIES.items()
                 if name not in FIRST
             ),
-            io.DynamicCombo.Option(LEARNED, [learned_file, *_first_inputs(FIRST[0])]),
         ],
     )
 
@@ -127,17 +122,14 @@ def _first_inputs(name: str) -> list[Any]:
 def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
     """Return the router from the policy's widgets and the others."""
     own = dict(policy)
-    name, budget, file = own["policy"], own.pop("budget", None), own.pop("learned_file", None)
-    if name in (*FIRST, LEARNED):
+    name = own["policy"]
+    budget = own.pop("budget", None)
+    if name in FIRST:
         blocks = max(own.pop("target_blocks"), modifiers["forced_blocks"])
         modifiers |= {"forced_blocks": blocks, "handover": own.pop("handover_steps")}
-    if name in (*FIRST, BUDGET, LEARNED):
+    if name in (*FIRST, BUDGET):
         own["policy"] = "first"
-    if file == NONE:
-        cure = f"put one into models/{ROUTES}, or take balanced"
-        raise BadInput(f"learned needs a file that study --learn wrote; {cure}")
-    learned = open_learned(Path(folder_paths.get_full_path_or_raise(ROUTES, file))) if file else None
-    return RouterValue(RouterConfig(**own, **modifiers), None, budget, name, learned)
+    return RouterValue(RouterConfig(**own, **modifiers), None, budget, name)
 
 
 def find_reward_file(reward_file: Any) -> str:
@@ -155,7 +147,7 @@ def find_reward_file(reward_file: Any) -> str:
 
 
 def register_reward_folder() -> None:
-    """Add `models/image_reward`, its relatives and that of learned routes to ComfyUI's; those from a yaml stay.
+    """Add `models/image_reward`, and its relatives to ComfyUI's; those from a yaml stay.
 
     A folder that cannot be made or read is left out: ComfyUI drops a pack whose loading fails.
     """
@@ -164,7 +156,6 @@ def register_reward_folder() -> None:
     known = folder_paths.folder_names_and_paths.get(REWARD_FOLDER, ([], set()))[0]
     every = [*known, *(path for path in paths if path not in known)]
     folder_paths.folder_names_and_paths[REWARD_FOLDER] = (every, SUFFIXES)
-    folder_paths.add_model_folder_path(ROUTES, str(models / ROUTES))
     try:
         (models / REWARD_FOLDER).mkdir(parents=True, exist_ok=True)
     except OSError as error:

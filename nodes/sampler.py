@@ -25,6 +25,7 @@ from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, work
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
+REUSE_GB = 4.0
 STEP = 16  # of width and height in pixels
 OF_REQUEST = ("width", "height", "blocks", "seed", "directions", "takes", "drafter_context", "colour_hold")
 
@@ -69,7 +70,9 @@ class SpeculativeSampler(io.ComfyNode):
                 io.String.Input("directions", default="", optional=True),
                 io.String.Input("takes", default="", optional=True),
                 *(_schedule_input(role) for role in ("drafter", "target")),
-                io.Float.Input("reuse_gb", default=4.0, min=0.0, max=256.0, step=0.5, advanced=True, optional=True),
+                io.Float.Input(
+                    "reuse_gb", default=REUSE_GB, min=0.0, max=256.0, step=0.5, advanced=True, optional=True
+                ),
                 io.Vae.Input("judge_vae", optional=True),
                 io.Combo.Input(
                     "tae_kind", options=list(get_args(StatedKind)), default=AUTO, advanced=True, optional=True
@@ -84,6 +87,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Image.Output(display_name="frames"),
                 io.Latent.Output(display_name="latent"),
                 Report.Output(display_name="report"),
+                io.Image.Output(display_name="new_frames"),
             ],
         )
 
@@ -131,7 +135,7 @@ class SpeculativeSampler(io.ComfyNode):
         prompt_schedule=(),
         drafter_schedule=BOTH,
         target_schedule=BOTH,
-        reuse_gb=2.0,
+        reuse_gb=REUSE_GB,
         kept_blocks="",
         **inputs,
     ) -> io.NodeOutput:
@@ -159,7 +163,7 @@ class SpeculativeSampler(io.ComfyNode):
         frames, latent, report, live = run_job(job, kept_blocks)
         if live.stop_asked:
             _stops[job.node_id] += 1
-        return io.NodeOutput(frames, latent, report, ui=output_of(live))
+        return io.NodeOutput(frames, latent, report, frames[live.given_frames :], ui=output_of(live))
 
     @classmethod
     def fingerprint_inputs(cls, **inputs) -> int:

@@ -17,7 +17,6 @@ from ..sdvg_core.devices.device import DTYPES
 from ..sdvg_core.engine.outside import OutsidePart
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.pipeline.learned import GainModel
 from ..sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
 Router = io.Custom("SDVG_ROUTER")
@@ -63,14 +62,13 @@ class RouterValue:
 
     `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of
     target-only's cost, for which the sampler chooses the numbers of the policy `first`; None if they are given.
-    `chosen`: the policy's name on the node. `learned`: a route by which the sampler chooses them for the prompt.
+    `chosen`: the policy's name on the node.
     """
 
     config: RouterConfig
     scorer: Any
     budget: float | None = None
     chosen: str = ""
-    learned: GainModel | None = None
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:

@@ -37,7 +37,7 @@ class StartNode(io.ComfyNode):
                 io.Video.Input("video", optional=True),
                 io.Image.Input("images", optional=True),
             ],
-            outputs=[Start.Output(display_name="start")],
+            outputs=[Start.Output(display_name="start"), io.Audio.Output(display_name="audio")],
         )
 
     @classmethod
@@ -49,15 +49,18 @@ class StartNode(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, use_as, video=None, images=None) -> io.NodeOutput:
-        """Return the clip at 16 frames a second, in its own size."""
+        """Return the clip at 16 frames a second, in its own size, and the sound of its frames; None without sound."""
         _check_one(video is not None, images is not None)
         how, strength, taken = str(use_as["use_as"]), use_as.get("strength", ""), f"{RATE} a second"
-        if video is not None:
-            images, taken = (video.get_components().images, "") if how == PICTURE else _frames_of(video)
+        sound = None
+        if video is not None and how == PICTURE:
+            images = video.get_components().images
+        elif video is not None:
+            images, sound, taken = _frames_of(video)
         if strength == BY_NUMBER and "amount" not in use_as:
             raise BadInput(f"the strength is {BY_NUMBER!r} and there is no number; give use_as.amount, such as 0.6")
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
-        return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken))
+        return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken), sound)
 
 
 def _check_one(video: bool, images: bool) -> None:
@@ -66,15 +69,21 @@ def _check_one(video: bool, images: bool) -> None:
         raise BadInput(f"SDVG Start has {found}; wire one of them")
 
 
-def _frames_of(video: Any) -> tuple[Any, str]:
-    """Return the frames of a VIDEO as 16 a second, and in words how they were chosen: by its time stamps, if it has them."""
+def _frames_of(video: Any) -> tuple[Any, Any, str]:
+    """Return the frames of a VIDEO as 16 a second, their sound, and how they were chosen: by its time stamps, if any."""
     parts = video.get_components()
     images, rate = parts.images, Fraction(parts.frame_rate)
     times, taken = [number / rate for number in range(len(images))], f"{float(rate):.4g} a second"
     if isinstance(video, InputImpl.VideoFromFile):
         stamps = time_stamps(video.get_stream_source(), *video.get_active_trim_window())
         times, taken = (stamps, f"its time stamps, {taken}") if len(stamps) == len(images) else (times, taken)
-    return images[newest_at(times, 1 / rate, "the video")], taken
+    if getattr(parts, "alpha", None) is not None:
+        taken = f"{taken}, without its alpha"
+    images, sound = images[newest_at(times, 1 / rate, "the video")], parts.audio
+    if sound is not None:
+        end = round(len(images) / RATE * sound["sample_rate"])
+        sound = {**sound, "waveform": sound["waveform"][..., :end]}
+    return images, sound, taken
 
 
 def _strength_inputs() -> list[io.Input]:

@@ -163,9 +163,9 @@ class External:
             if not math.isfinite(value):
                 raise ValueError(f"it printed {value}")
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise BadInput(
-                f"the external command printed no number last ({first_line(error)}); try it by hand"
-            ) from error
+            late = isinstance(error, subprocess.TimeoutExpired)  # which begins with the whole command
+            fault = f"it took over {self.timeout:g} s" if late else first_line(error)
+            raise BadInput(f"the external command printed no number last ({fault}); try it by hand") from error
         return {"external": value}
 
 

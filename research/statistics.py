@@ -131,7 +131,7 @@ def pass_weights(request: PlanRequest) -> Mapping[str, float]:
 
     The names are those a report counts passes by (`RunReport.passes`); `scores` is one pixel frame's.
     """
-    rates, tokens = request.rates, frame_tokens(request.width, request.height)
+    rates = request.rates
     costs = {
         "decodes": decode_seconds(request, request.judging or request.vae),
         "deliveries": decode_seconds(request, request.vae) if request.judging else 0.0,
@@ -139,6 +139,7 @@ def pass_weights(request: PlanRequest) -> Mapping[str, float]:
         "scores": SCORE_OPERATIONS / rates.scorer,
     }
     for role, (config, preset) in request.models.items():
+        tokens = frame_tokens(config, request)
         context = context_operations(config, preset, tokens)
         once = block_operations(config, preset, 1, tokens, control=request.control.get(role, 0)) - context
         costs[f"{role}_denoising"] = once / rates.transformer

@@ -21,8 +21,10 @@ from typing import Any
 import torch
 
 from sdvg_core import __version__
+from sdvg_core.causal_wan.config import common_patch
 from sdvg_core.checkpoints.model_files import KNOWN_FILES
-from sdvg_core.cli import INTERRUPTED, Parser
+from sdvg_core.cli import Parser
+from sdvg_core.cli.generate import INTERRUPTED
 from sdvg_core.cli.options import load_options, model_files
 from sdvg_core.cli.shared import add_device_options, add_model_options, file_path
 from sdvg_core.devices.device import check_device, device_line
@@ -31,10 +33,10 @@ from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_writable, staged_outputs
 from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.identity import fingerprint, named
+from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pipeline.request import cost_request
-from sdvg_core.plan.request import PATCH, VAE_STRIDE, PlanRequest
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import judge_file, pocket_options, trained_set
@@ -43,17 +45,16 @@ from sdvg_core.text.prompts import read_prompt_list
 
 from .calibrate import calibrate, compare_judge
 from .folder import Notebook, Plan, claim_folder, fill, held
-from .learn import learn, write_learned
 from .markdown import markdown, with_interval
 from .metrics import parse_external
 from .plots import write_plots
-from .protocol import ANCHOR_ONLY, PAPER_TAUS, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
+from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
 from .statistics import as_json, make_table, pass_weights, too_few
-from .summary import QUALITIES, SEAMS, page_text, summarise_study, table_of_rows
+from .summary import page_text, summarise_study, table_of_rows
 from .videos import JUDGED, StudyOptions, load_study_models
 from .world import held_out_prompts
 
-SUMMARY, TABLE, CSV, LEARNED = "summary.json", "table.md", "rows.csv", "learned.safetensors"
+SUMMARY, TABLE, CSV = "summary.json", "table.md", "rows.csv"
 CALIBRATION = ("reward-min@*",)
 POCKET_SIZE, REAL_SIZE = (64, 64), (832, 480)
 ROWS_VERSION = 2
@@ -72,27 +73,25 @@ def study(words: Sequence[str] | None) -> int:
     if options.calibrate and not judging and options.draft_share is None:
         raise BadInput("--calibrate has no goal; add --draft-share 0.8")
 
-    learning = options.learn is not None
     for name in ("prompts", "blocks", "workers"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name} is {value}; give 1 or more")
     check_writable(options.output)
     job = _job(options)
-    check_size(job.width, job.height, VAE_STRIDE * PATCH)
     configurations, classes = () if judging else _configurations(options, job), _prompts(options, job)
     plan = Plan(
         prompts=tuple(classes),
         seeds=tuple(dict.fromkeys(options.seeds)),
         configurations=configurations,
         blocks=job.blocks,
-        gains=not (options.no_gains or options.calibrate or learning),
+        gains=not (options.no_gains or options.calibrate),
         judged=bool(judging),
         weights=pass_weights(costs_of(job)),
         classes={prompt: of for prompt, of in classes.items() if of},
     )
     show: Show = _show_judge if judging else _show_calibration if options.calibrate else _show
-    return _make(options, job, plan, partial(_show_learned, job) if learning else show)
+    return _make(options, job, plan, show)
 
 
 def _configurations(options: argparse.Namespace, job: StudyOptions) -> tuple[Configuration, ...]:
@@ -101,7 +100,6 @@ def _configurations(options: argparse.Namespace, job: StudyOptions) -> tuple[Con
     drafter, target = (headers.shape(role).timesteps for role in ("drafter", "target"))
     steps = len(target) if drafter == target else 1  # of two schedules nothing can be handed over
     patterns = CALIBRATION if options.calibrate else options.configurations
-    patterns = (TARGET_ONLY, ANCHOR_ONLY, *patterns) if options.learn is not None else patterns
     return pick(protocol(job.blocks, taus, steps=steps), patterns)
 
 
@@ -139,14 +137,6 @@ def make_parser() -> Parser:
         action="store_true",
         help="instead, choose tau for a draft share; with --judge-vae, compare its scores of drafts with the full "
         "VAE's, and find its tau for a --tau of the full VAE (--judge-vae pocket: the embedded one)",
-    )
-    parser.add_argument(
-        "--learn",
-        nargs="?",
-        const="",
-        metavar="METRIC",
-        help="instead, learn which prompts gain most from the target, and write it for generate --learned; makes "
-        "target-only and anchor-only, and what --configurations adds, such as 'first@*'; needs two --seeds",
     )
     group.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
     add_model_options(parser)
@@ -209,7 +199,10 @@ def _job(options: argparse.Namespace) -> StudyOptions:
 def _prompts(options: argparse.Namespace, job: StudyOptions) -> dict[str, str | None]:
     """Return the prompts, with their classes. Raises `BadInput` for one outside the pocket world."""
     if options.prompt_file:
-        classes = read_classes(schedule.texts[0] for schedule in read_prompt_list(options.prompt_file))
+        listed = read_prompt_list(options.prompt_file)
+        if listed[0].changes:
+            raise BadInput("the study takes prompts that do not change; write one per line, without block numbers")
+        classes = read_classes(schedule.texts[0] for schedule in listed)
     elif job.pocket:
         classes = {prompt: parse(prompt).relation or "alone" for prompt in held_out_prompts(options.prompts)}
     else:
@@ -229,6 +222,8 @@ def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
 def costs_of(job: StudyOptions) -> PlanRequest:
     """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
     headers = check_models(job.files, job.load)
+    patch = common_patch(model.config for model in headers.models.values())
+    check_size(job.width, job.height, headers.vae.spatial_stride * patch)
     if job.pocket:
         return PlanRequest(judge=headers.judge.planned_as if headers.judge else None)
     if len(headers.models) < 2:
@@ -274,23 +269,6 @@ def _show_judge(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> 
 def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     table = make_table(notebook.rows_of(plan), plan.prompts, plan.seeds)
     _print_figures(calibrate(table, plan.configurations, options.draft_share), options, plan)
-
-
-def _show_learned(job: StudyOptions, options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
-    """Learn which prompts gain most from the target, and write it."""
-    rows, files = notebook.rows_of(plan), job.files
-    names = [
-        name for name in {**QUALITIES, **rows[0]["metrics"]} if name in rows[0]["metrics"] and name not in SEAMS
-    ]
-    if options.learn and options.learn not in names:
-        raise BadInput(f"the rows have no metric {options.learn!r:.40}; choose among {', '.join(names)}")
-    table = make_table(rows, plan.prompts, plan.seeds)
-    digests = {role: fingerprint(getattr(files, role)) for role in ("drafter", "target", "text_encoder")}
-    embeddings = encode_prompts(files, plan.prompts, job.load)
-    route, figures = learn(table, embeddings, options.learn or names[0], plan.blocks, digests)
-    with staged_outputs(options.output) as staging:
-        write_learned(staging.path(LEARNED), route)
-    _print_figures({**figures, "written to": str(options.output / LEARNED)}, options, plan)
 
 
 def _print_figures(found: dict[str, Any], options: argparse.Namespace, plan: Plan) -> None:

@@ -1,17 +1,68 @@
 """So that `python -m sdvg_core`, and `sdvg` where it is installed, run the command line."""
 
 import io
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
 
 from .cli import main
 
+UNWRITTEN = 1
+ENDING = ("SIGTERM", "SIGHUP")
+
+
+class Output(io.FileIO):
+    """A terminal or a log file. What a full disk does not take is lost, and the work goes on."""
+
+    fault: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write bytes; note a fault, but for a reader that has gone."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.fault = error
+            return memoryview(data).nbytes
+
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line in this terminal, which may lack letters that a path or a prompt has."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    return main(arguments)
+    """Run the command line in this terminal, which may be closed, full, or lack letters that a prompt has."""
+    if sys.flags.optimize > 1 and arguments is None:  # diffusers reads docstrings, which -OO drops
+        os.environ.pop("PYTHONOPTIMIZE", None)
+        os.execv(sys.executable, [sys.executable, "-m", "sdvg_core", *sys.argv[1:]])
+    sys.stdout, output = _opened(sys.stdout)
+    sys.stderr, _ = _opened(sys.stderr)
+    for name in ENDING:
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) is signal.SIG_DFL:  # under nohup, one is ignored
+            signal.signal(number, _end)
+    code = main(arguments)
+    sys.stdout.flush()
+    if output and output.fault and not code:
+        sys.stderr.write(f"sdvg: not all could be printed ({output.fault.strerror}); the files are written\n")
+        return UNWRITTEN
+    return code
+
+
+def _opened(stream: TextIO | None) -> tuple[TextIO, Output | None]:
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8"), None
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream, None  # a host's
+    output = Output(stream.fileno(), "w", closefd=False)
+    buffer = io.BufferedWriter(output)
+    lines = stream.line_buffering
+    return io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", line_buffering=lines), output
+
+
+def _end(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # once is enough
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,16 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import ROPE_BASE, TorchOps
 from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.forward import Pass, TextKV, context_pass, denoise_pass, project_text, token_grid
+from sdvg_core.causal_wan.forward import (
+    PLAIN,
+    Pass,
+    Stages,
+    TextKV,
+    context_pass,
+    denoise_pass,
+    project_text,
+    token_grid,
+)
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import Schedule, get_schedule, predict_clean, renoise
 
@@ -96,9 +105,11 @@ class TrainingOps(TorchOps):
 class Prompted:
     """A model, a batch of prompts, and the context of each sample, ready to denoise blocks."""
 
-    def __init__(self, tree: WanTree, embedding: Tensor, real: Tensor) -> None:
+    kind = TrainingOps
+
+    def __init__(self, tree: WanTree, embedding: Tensor, real: Tensor, stages: Stages = PLAIN) -> None:
         padded = torch.cat((embedding * real[..., None], torch.zeros_like(embedding[:, :1])), dim=1)
-        self.tree, self.ops = tree, TrainingOps(tree.text_len, real)
+        self.tree, self.ops, self.stages = tree, self.kind(tree.text_len, real), stages
         self.text: TextKV = project_text(tree, padded, self.ops)
         self.cache = TensorCache([{} for _ in tree.blocks])
         self.place = Place(0, tuple(range(BLOCK)), BLOCK)
@@ -106,7 +117,7 @@ class Prompted:
     def see(self, context: Tensor) -> Prompted:
         """Take in clean latents `b c 3 h w`, the context of the block to come."""
         rope = self.ops.rope(self.tree, 0, token_grid(self.tree, context.shape[2:]), context.device)
-        context_pass(self.tree, context, Pass(self.text, self.cache, self.place, rope, self.ops))
+        context_pass(self.tree, context, Pass(self.text, self.cache, self.place, rope, self.ops, self.stages))
         self.place = Place(BLOCK, tuple(range(BLOCK, 2 * BLOCK)), 2 * BLOCK)
         return self
 
@@ -120,7 +131,9 @@ class Prompted:
     def velocity(self, x: Tensor, timestep: float) -> Tensor:
         """Predict the velocity of noisy blocks `b c 3 h w` at one timestep."""
         rope = self.ops.rope(self.tree, self.place.position, token_grid(self.tree, x.shape[2:]), x.device)
-        return denoise_pass(self.tree, x, timestep, Pass(self.text, self.cache, self.place, rope, self.ops))
+        return denoise_pass(
+            self.tree, x, timestep, Pass(self.text, self.cache, self.place, rope, self.ops, self.stages)
+        )
 
     @torch.no_grad()
     def sample(self, noises: Sequence[Tensor], schedule: Schedule = SCHEDULE) -> Tensor:

@@ -296,7 +296,8 @@ def step_error(shipped: Shipped, tree: WanTree, clips: Samples) -> dict[str, flo
 def save_model(path: Path, tree: WanTree) -> None:
     """Write a transformer as the pocket set holds it."""
     weights = {f"model.{name}": w.half().contiguous() for name, w in tree.state_dict().items()}
-    stated = {"text_dim": tree.text_dim, "num_heads": tree.num_heads}
+    names = ("text_dim", "num_heads", "patch_size", "out_dim")  # ComfyUI would take any patch for 2 x 2
+    stated = {name: getattr(tree, name) for name in names}
     save_file(weights, path.with_suffix(".part"), {"config": json.dumps({"transformer": stated})})
     path.with_suffix(".part").replace(path)
 

@@ -117,15 +117,6 @@ def _settled(entry: PromptEntry) -> tuple[str, str]:
     return carried, CHANGED.format(from_here)
 
 
-def unshown(prompts: Sequence[PromptEntry], last: int) -> tuple[str, ...]:
-    """Say which prompts start after block `last`, the video's last one, counted from 0."""
-    return tuple(
-        f"The prompt from block {entry.index + 1} on is not shown: the video ends with block {last + 1}."
-        for entry in prompts
-        if entry.index > last
-    )
-
-
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
     """Return the condition of each block. `scored`: whether a scorer reads the texts; if not, they may be empty."""
     entries = []

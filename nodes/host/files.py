@@ -20,7 +20,7 @@ from comfy.ldm.wan.model import VaceWanAttentionBlock
 from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
-from ...sdvg_core.causal_wan.config import WanConfig, control_shapes
+from ...sdvg_core.causal_wan.config import HEAD_DIM, WAN_1_3B, WanConfig, control_shapes
 from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
 from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights, note_on
@@ -83,12 +83,12 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     itself, for another device.
     """
     found = open_wan(path, choice)
-    options = dict(WEIGHT_DTYPES[weight_dtype])
-    if found.weights.path.suffix in SAFETENSORS and found.key_style in HOST_STYLES:
+    options, unusual = dict(WEIGHT_DTYPES[weight_dtype]), _unusual_sizes(found.config)
+    stated = all(f'"{name}"' in found.weights.metadata.get("config", "") for name in unusual)
+    if found.weights.path.suffix in SAFETENSORS and found.key_style in HOST_STYLES and stated:
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
-    model = comfy.sd.load_diffusion_model_state_dict(
-        _state_dict(found), options, **_unusual_sizes(found.config), **host_options
-    )
+    metadata = {"config": json.dumps({"transformer": unusual})} if unusual else None
+    model = comfy.sd.load_diffusion_model_state_dict(_state_dict(found), options, metadata=metadata, **host_options)
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
     file = found.weights
@@ -97,13 +97,13 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
-    """Return metadata for the sizes that ComfyUI cannot see in shapes; nothing for the published models."""
-    usual = WanConfig(
-        dim=config.dim, ffn_dim=config.ffn_dim, num_layers=config.num_layers, num_heads=config.dim // 128
-    )
-    names = ("num_heads", "text_dim", "freq_dim")
-    stated = {n: getattr(config, n) for n in names if getattr(config, n) != getattr(usual, n)}
-    return {"metadata": {"config": json.dumps({"transformer": stated})}} if stated else {}
+    """Return the sizes that ComfyUI cannot see in shapes, to be stated; none for the published models."""
+    usual = {name: getattr(WAN_1_3B, name) for name in ("text_dim", "freq_dim", "patch_size")}
+    usual["num_heads"] = config.dim // HEAD_DIM
+    stated = {name: getattr(config, name) for name, value in usual.items() if getattr(config, name) != value}
+    if "patch_size" in stated:  # ComfyUI divides the head's rows by 2 x 2
+        stated["out_dim"] = config.out_dim
+    return stated
 
 
 def _state_dict(found: WanCheckpoint) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from .vae import header_of
 class KeptBlocks:
     """The first `blocks` blocks of a run of `width` x `height` pixels: normalised latents `b c t h w`.
 
-    `still`: how many of their latent frames show a start image.
+    `still`: how many of their latent frames show a start image; `from_pixels`: how many were given as pixels.
     """
 
     blocks: int
@@ -34,6 +34,7 @@ class KeptBlocks:
     width: int
     height: int
     still: int = 0
+    from_pixels: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,6 +111,12 @@ class Job:
         return self.start is not None and self.start.how == RESTYLE
 
     @property
+    def continues(self) -> bool:
+        """Whether it goes on from a clip, as latents or as frames."""
+        extends = self.start is not None and self.start.how not in (PICTURE, RESTYLE)
+        return self.continue_from is not None or extends
+
+    @property
     def controls(self) -> dict[str, Any]:
         """The VACE MODELs beside the models, by role, if the run has a control."""
         wired = {role: one.get_attachment(CONTROL) for role, one in self.models.items()} if self.controlled else {}
@@ -144,6 +151,11 @@ def fit(images: Tensor, width: int, height: int) -> Tensor:
     return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")[:, None]
 
 
+def start_picture(images: Tensor, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:
+    """Return a start image in the video's size, `1 1 c h w`, and notes on what was done to it."""
+    return fit(images, width, height), crop_note(images, width, height)
+
+
 def from_start(job: Job) -> Job:
     """Return the job with the picture of its SDVG Start as its start image."""
     if job.start is None or job.start.how != PICTURE:
@@ -158,7 +170,7 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
     part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     if part.shape[2:] != (height, width):
         part = comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
-    alpha = " without its alpha" if images.shape[-1] > 3 else ""
+    alpha = " without its alpha" if shines_through(images) else ""
     note = f"The clip: {len(images)} frames at 16 a second, taken from {start.taken}, {columns}x{rows}{alpha} in {width}x{height}."
     return Footage(part, note)
 
@@ -172,16 +184,20 @@ def cropped(images: Tensor, width: int, height: int) -> Tensor:
     return images[:, top : rows - top, left : columns - left]
 
 
-def crop_note(job: Job) -> tuple[str, ...]:
-    """Say what is cut off the start image, if anything is, and which one of several it is."""
-    if job.start_image is None:
-        return ()
-    count, rows, columns = job.start_image.shape[:3]
-    width, height = job.request.width, job.request.height
-    left = cropped(job.start_image, width, height).shape
+def shines_through(images: Tensor) -> bool:
+    """Return whether any pixel of images `f h w c` is not opaque."""
+    return images.shape[-1] > 3 and bool((images[..., 3] < 1).any())
+
+
+def crop_note(images: Tensor, width: int, height: int) -> tuple[str, ...]:
+    """Say what is lost of the start image, if anything is, and which one of several it is."""
+    count, rows, columns = images.shape[:3]
+    left = cropped(images, width, height).shape
     notes = []
     if count > 1:
         notes.append(f"The start image is a batch of {count}; the video starts from its first picture.")
+    if shines_through(images[:1]):
+        notes.append("The start image is used without its alpha.")
     if left[1:3] != (rows, columns):
         sizes = f"from {columns} x {rows} to {left[2]} x {left[1]}"
         notes.append(

@@ -32,6 +32,7 @@ class LiveRun:
 
     In `begin` are the ids of `run`, `node` and `workflow`.
 
+    `given_frames`: how many of its frames are those of the clip that it continues.
     `models`, `keys`, `pixel_keys`: what the next run needs to use its blocks again; see `reuse`.
     `beginnings`: what can be kept of it as it is, by digest; see `kept`.
     """
@@ -41,6 +42,7 @@ class LiveRun:
     sprites: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     done: dict[str, Any] | None = None
     stop_asked: bool = False
+    given_frames: int = 0
     models: tuple[weakref.ref[Any], ...] = ()
     keys: tuple[str, ...] = ()
     pixel_keys: tuple[str, ...] = ()

@@ -28,7 +28,6 @@ from ...sdvg_core.causal_wan.refusals import ADDITIONS, GIVE_T2V, INPUT_CHANNELS
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.identity import fingerprint
 
 
 class ComfyOps(TorchOps):
@@ -62,6 +61,16 @@ class ComfyOps(TorchOps):
     def rotate(self, x: Tensor, rope: Tensor) -> Tensor:
         """Rotate `b l n d` by the table."""
         return apply_rope1(x, rope)
+
+
+def settle_attention(device: torch.device) -> None:
+    """Attend to one token, so that a run's bits do not depend on whether it is the first of its process.
+
+    torch sets its own order of attention kernels in a process's first attention on a GPU, over the order that ComfyUI
+    asks for around that call. Without this, that call of the first run is rounded otherwise than in later runs.
+    """
+    token = torch.zeros(1, 1, 1, 64, dtype=torch.float16, device=device)
+    torch.nn.functional.scaled_dot_product_attention(token, token, token)
 
 
 def comfy_wan(
@@ -126,12 +135,6 @@ def attach_origin(patcher: Any, **known: Any) -> Any:
     return patcher
 
 
-def digest_of(patcher: Any) -> str | None:
-    """Return the fingerprint of a MODEL's file; None if another loader loaded it, or if it was changed since."""
-    path = origin_of(patcher).file
-    return None if path is None or patcher.patches or not path.exists() else fingerprint(path)
-
-
 def preset_of(patcher: Any) -> Preset:
     """Return a MODEL's preset. If another loader loaded it, guess the preset from its size.
 
@@ -191,6 +194,8 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
             return what
     if tree.in_dim != LATENT_CHANNELS or tree.out_dim != LATENT_CHANNELS:
         return INPUT_CHANNELS.get(tree.in_dim, f"a Wan model with {tree.in_dim} input channels")
+    if tree.patch_size[0] != 1:
+        return f"a Wan model with tokens of {tree.patch_size[0]} latent frames"
     if tree.model_type != "t2v" or type(tree).__name__ not in CLASSES:
         return f"a Wan model of another kind ({type(tree).__name__}, {tree.model_type})"
     return None
@@ -204,6 +209,9 @@ def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
         raise BadInput(f"the MODEL in control has no VACE blocks; {GIVE_VACE}")
     if theirs.dim != ours.dim or theirs.ffn_dim != ours.ffn_dim or ours.num_layers % blocks:
         raise BadInput(f"control is for a width of {theirs.dim}, and the {role} has {ours.dim}; {GIVE_VACE}")
+    patches = [tuple(theirs.vace_patch_embedding.kernel_size), tuple(ours.patch_size)]
+    if patches[0] != patches[1]:
+        raise BadInput(f"control has tokens of {patches[0]}, and the {role} of {patches[1]}; {GIVE_VACE}")
     if control.load_device != patcher.load_device:
         places = f"on {patcher.load_device} and its control on {control.load_device}"
         raise BadInput(f"the {role} is {places}; choose one device for both")

@@ -17,27 +17,25 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
+from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
-from ...sdvg_core.pipeline.latents import STILL, still_in
-from ...sdvg_core.pipeline.learned import route_prompts
+from ...sdvg_core.pipeline.latents import from_pixels_in, lead_metadata, still_in
 from ...sdvg_core.pipeline.request import ResolvedRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.text.prompts import Conditions
+from ...sdvg_core.text.prompts import Conditions, unshown
 from .conditioning import (
     has_control,
     read_conditions,
     read_controls,
-    read_embedding,
     settle_texts,
     strengths_of,
-    unshown,
 )
-from .job import Job, crop_note, fit, footage_of, from_start
+from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
@@ -48,8 +46,8 @@ from .model import (
     comfy_wan,
     compute_dtype,
     config_of,
-    digest_of,
     origin_of,
+    settle_attention,
 )
 from .progress import NodeProgress
 from .reuse import begin_reuse, ended, store_notes
@@ -75,7 +73,10 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         check_control(job.models[role], control, role)
     with job.router.on_screen():
         resolved = resolve(job)
+    if job.kept:  # it is the same video that goes on, so the route is no news
+        resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
     before = job.kept.blocks if job.kept else 0
+    clip_blocks = len(resolved.plan.clip) - before
     if job.until_block > before:
         resolved = replace(
             resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
@@ -95,13 +96,13 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         given=before,
         until=job.until_block,
         kept=kept_blocks,
-        note=" ".join(job.headers.swapped_note),
+        note=" ".join((*job.headers.swapped_note, *(one for one in resolved.notes if one == NO_TARGET_BLOCK))),
         prompt=job.prompt_id,
         signature=job.signature,
-        before=len(resolved.plan.clip) - before,
+        before=clip_blocks,
     )
     memory = memory_of(job)
-    of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
+    of_start = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     of_models = (*(note for role in job.models for note in ineffective[role]), *job.notes)
@@ -112,12 +113,16 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     progress.show("\n".join(notes))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
+        settle_attention(job.main.load_device)
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
         run = _plan(job, resolved, conditions, memory, progress)
         try:
-            frames, latents, records = _make(run, progress)
+            clips, latents, records = _make(run, progress)
+            if asked.continues:
+                progress.live.given_frames = sum(map(len, clips[:clip_blocks]))
+            frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
             if records and not job.until_block:  # the page shows no more of a take than its last block
-                sizes = resolved.width, resolved.height, resolved.plan.still
+                sizes = resolved.width, resolved.height, resolved.plan.still, resolved.plan.from_pixels
                 progress.live.beginnings = beginnings_of(latents, run.spans[: len(records)], before, *sizes)
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
@@ -142,8 +147,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         raise refusal_of(memory)
     frames, latents, report = made
     samples = job.main.model.process_latent_out(latents)
-    still = {STILL: resolved.plan.still} if resolved.plan.still else {}
-    return frames, {"samples": samples.cpu(), **still}, report, progress.live
+    latent = {"samples": samples.cpu(), **lead_metadata(resolved.plan, samples.shape[2])}
+    return frames, latent, report, progress.live
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -158,26 +163,20 @@ def resolve(job: Job) -> ResolvedRequest:
     if job.models and job.controlled:
         size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)
         controls = read_controls(prompt.conditioning, job.main.model.process_latent_in, *size)
-    still = job.kept.still if job.kept else still_in(job.continue_from or {})
-    decide = partial(
-        resolve_request,
+    still, from_pixels = (job.kept.still, job.kept.from_pixels) if job.kept else (0, 0)
+    if clip is not None and job.continue_from is not None:
+        still, from_pixels = still_in(job.continue_from), from_pixels_in(job.continue_from, clip)
+    return resolve_request(
+        request,
         headers=headers,
         clip=clip,
         still=still,
-        read_image=None if job.start_image is None else partial(fit, job.start_image),
+        from_pixels=from_pixels,
+        read_image=None if job.start_image is None else partial(start_picture, job.start_image),
         read_footage=partial(footage_of, job.start) if job.start else None,
         restyle=job.restyles,
         controls=controls,
     )
-    resolved, route = decide(request), job.router.learned
-    if route is None:
-        return resolved
-    known = {role: digest_of(patcher) for role, patcher in job.models.items()} | {"text_encoder": None}
-    embedding = read_embedding(prompt.conditioning, job.main.model.diffusion_model.text_dim)
-    gains = [route.gain_of(prompt.text, embedding)]
-    [(request, note)] = route_prompts([0], headers, resolved, route, gains)
-    resolved = decide(request)
-    return replace(resolved, notes=(*resolved.notes, *route.notes(known, resolved.plan.spans[-1].index + 1), note))
 
 
 def _most_steps(presets: Collection[Preset]) -> int:
@@ -210,8 +209,8 @@ def _plan(
     return resolved.run(engine, conditions, begin_reuse(job), device_clock(*memory.devices))
 
 
-def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
-    """Return frames `f h w c`, latents `b c t h w` and the records."""
+def _make(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
+    """Return frames `f h w c` by block, latents `b c t h w` and the records."""
     progress.begin(len(run.reused))
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
@@ -227,10 +226,9 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
                     progress.given(event.preview)
             if event.left:
                 progress.delivering(event.left)
-            frames += [delivered.frames().cpu() for delivered in event.delivered]
+            frames += [delivered.frames().cpu()[0].movedim(1, -1) for delivered in event.delivered]
     history = event.timeline.history
-    # A long video has gigabytes, so it is copied once.
-    return torch.cat([clip[0].movedim(1, -1) for clip in frames]), history.latents(0, history.frames), records
+    return frames, history.latents(0, history.frames), records
 
 
 def _report(

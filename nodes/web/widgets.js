@@ -41,8 +41,6 @@ function addFront(node) {
 
 // A preset always starts with its own numbers.
 const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps"];
-// How many values a loader with the preset "custom" had first, before those of its newest inputs.
-const OLD_CUSTOM = 10;
 // Below the usual range every draft is accepted, above it hardly any. The server takes the whole, as saved workflows may have it.
 const RANGE = { usual: { min: -2.5, max: 0.5 }, whole: { min: -3, max: 3 } };
 
@@ -120,16 +118,6 @@ function restore(node, kept) {
   }
 }
 
-/** A loader as saved before that had its newest inputs: values are saved by their place alone. */
-function makeRoom(node, { widgets_values: values }) {
-  const newest = node.widgets?.find(({ name }) => name === "new_prompt");
-  if (newest && values && !newest.options.values.includes(values.at(-1))) newest.value = "keep"; // as it was then
-  if (values?.[2] !== "custom" || typeof values[OLD_CUSTOM] !== "string") return; // where a switch is now, `weights` was
-  const later = node.widgets.slice(OLD_CUSTOM).filter(({ name }) => name.startsWith("preset."));
-  const all = [...values.slice(0, OLD_CUSTOM), ...later.map((widget) => defaultOf(node, widget)), ...values.slice(OLD_CUSTOM)];
-  for (const [place, widget] of [...node.widgets].entries()) if (place >= OLD_CUSTOM && all[place] !== undefined) widget.value = all[place];
-}
-
 function follow(node) {
   const kept = new Map();
   const policy = () => node.widgets?.find(({ name }) => name === "policy")?.value;
@@ -143,8 +131,7 @@ function follow(node) {
       tend(node, kept);
     });
   }
-  after(node, "onConfigure", (saved) => {
-    makeRoom(node, saved);
+  after(node, "onConfigure", () => {
     last = policy();
     tend(node, kept);
   });
@@ -169,7 +156,6 @@ const WORDS = {
     "always-draft": ["Drafter only", "the small model makes every block"],
     "always-target": ["Target only", "the large model makes every block"],
     scripted: ["Script", "you say who makes each block, in letters"],
-    learned: ["Learned", "prompts that gain more from the target get more first blocks"],
   },
   zh: {
     fast: "快速预览",
@@ -185,7 +171,6 @@ const WORDS = {
     "always-draft": ["仅草稿模型", "每块都由小模型生成"],
     "always-target": ["仅目标模型", "每块都由大模型生成"],
     scripted: ["脚本", "用字母指定每块由谁生成"],
-    learned: ["学得的路由", "从目标模型获益多的提示词，分到更多开头的块"],
   },
 };
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints.lora import Lora, open_lora
-from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
+from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
 from ..checkpoints.state_dicts import UNSTATED, Choice
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
@@ -29,7 +29,7 @@ from .attention import TorchOps
 from .config import HEAD_DIM, WanConfig, wan_shapes
 from .generator import Wan
 from .modules import WanTree
-from .names import KeyStyle, from_diffusers, is_rotary, key_styles
+from .names import KeyStyle, flat_name, is_rotary, key_styles
 from .presets import PRESETS, Preset
 from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign
 
@@ -184,15 +184,14 @@ def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) 
     return most if most in COMPUTE_DTYPES else torch.float32
 
 
-def find_lora(text: str, found: WanCheckpoint) -> Lora | None:
-    """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint; None if it is for another model.
+def find_lora(text: str, found: WanCheckpoint, dtype: torch.dtype | None = None) -> Lora:
+    """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint that is computed in `dtype`, by default its own.
 
-    Raises `BadInput` if the file holds something else, or if the weights it changes are quantised.
+    Raises `OtherModel` if it is for another model, `BadInput` if the file holds something else, NaN, or too large
+    numbers.
     """
-    lora = open_lora(text, wan_shapes(found.config), from_diffusers)
-    if lora and any(found.weights.info[name].dtype in FP8 for name in lora.changes):
-        name = found.weights.path.name
-        raise BadInput(f"{lora.file.path.name} changes weights that {name} holds in fp8; use the 16-bit checkpoint")
+    lora = open_lora(text, wan_shapes(found.config), flat_name)
+    lora.check_values(found.weights, dtype or found.dtype)
     return lora
 
 
@@ -222,17 +221,22 @@ def fill(
     for name in shapes:
         device = torch.device("cpu") if name.startswith(aside) else target
         weight = weights[name]
-        if name in stored:
+        changed = any(name in lora.changes for lora in loras)
+        if name in stored and not changed:
             rounded[name] = weight.to(device), scale(name, device)
             continue
         owner, _, leaf = name.rpartition(".")
-        if weight.dtype in FP8:
-            weight = dequantized(weight.to(device), scale(name, device), dtype)
-        weight = weight.to(device=device, dtype=dtype)
+        form = weight.dtype
+        wide = torch.float32 if name in stored else dtype
+        if form in FP8:
+            weight = dequantized(weight.to(device), scale(name, device), wide)
+        weight = weight.to(device=device, dtype=wide)
         for lora in loras:
             weight = lora.applied(name, weight)
-        if fp8 and name in linear:
-            rounded[name] = weight.to(FP8[0]), None
+        if name in stored:
+            rounded[name] = quantized(weight, form, scale(name, device))
+        elif fp8 and name in linear:
+            rounded[name] = quantized(weight, FP8[0])
         else:
             tree.get_submodule(owner).register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
     for name, (weight, scaled) in rounded.items():

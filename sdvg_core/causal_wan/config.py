@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from ..checkpoints import LARGEST_SIZE
@@ -65,6 +65,11 @@ class WanConfig:
             if (self.dim, self.num_layers) == (config.dim, config.num_layers):
                 return name
         return f"{self.parameters / 1e9:.2f}B" if self.parameters >= 1e7 else f"{self.parameters / 1e6:.2f}M"
+
+
+def common_patch(configs: Iterable[WanConfig]) -> int:
+    """Return the latent pixels that a video's sides must be a multiple of, so that each model can cut it up."""
+    return math.lcm(*(size for config in configs for size in config.patch_size[1:]))
 
 
 def _check_count(name: str, value: object) -> None:

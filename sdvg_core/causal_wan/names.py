@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -33,6 +34,12 @@ DIFFUSERS_PARTS = (
     ("ffn.net.2", "ffn.2"),
     ("proj_out", "head.head"),
     ("scale_shift_table", "modulation"),
+)
+
+# How LoRAs' names of a layer begin: ComfyUI's, PEFT's, DiffSynth's and diffusers', then kohya's and LyCORIS's.
+LORA_START = re.compile(
+    r"((base_model\.model|(model\.)?diffusion_model|pipe\.dit|transformer|unet|model)\."
+    r"|lora_unet_|lora_transformer_|lycoris_)*"
 )
 
 
@@ -91,3 +98,15 @@ def from_diffusers(name: str) -> str:
     for theirs, ours in DIFFUSERS_PARTS:
         padded = padded.replace(f".{theirs}.", f".{ours}.")
     return padded[1:-1]
+
+
+def flat_name(name: str) -> str:
+    """Return the original name of a layer, `_` for every dot, from its name in a LoRA of any spelling."""
+    flat = re.sub(r"[._]+", "_", f".{LORA_START.sub('', unwrapped(name), count=1)}.")
+    if flat == "_scale_shift_table_":
+        return "head_modulation"
+    for wrapper in WRAPPERS:
+        flat = flat.replace(f"_{wrapper.strip('_')}_", "_")
+    for theirs, ours in DIFFUSERS_PARTS:
+        flat = flat.replace(f"_{theirs}_".replace(".", "_"), f"_{ours}_".replace(".", "_"))
+    return flat.strip("_")

@@ -81,12 +81,14 @@ def check_no_additions(file: str, names: Iterable[str], every: Collection[str]) 
 
 
 def check_channels(file: str, config: WanConfig) -> None:
-    """Refuse models whose input or output is not Wan 2.1's latents."""
+    """Refuse models whose input or output is not Wan 2.1's latents, frame by frame."""
     if config.in_dim != 16:
         other = INPUT_CHANNELS.get(config.in_dim, f"a model with {config.in_dim} input channels")
         raise BadInput(f"{file} is {other}; {GIVE_T2V}")
     if config.out_dim != 16:
         raise BadInput(f"{file} has {config.out_dim} output channels, not 16; {GIVE_T2V}")
+    if config.patch_size[0] != 1:
+        raise BadInput(f"{file} has tokens of {config.patch_size[0]} latent frames, not 1; {GIVE_T2V}")
 
 
 def check_layers(file: str, config: WanConfig, stated: bool) -> None:

@@ -7,7 +7,7 @@ file said on the day it was read, not advice. A digest stands here only if a pub
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
 from ..errors import BadInput
@@ -100,11 +100,11 @@ KNOWN_MODELS = (
         files=("causal_forcing-framewise.safetensors",),
         preset="causal-forcing-framewise",
         licence="Apache-2.0",
-        repository="Comfy-Org/causal_forcing_framewise_ComfyUI_repackaged",
+        repository="TalmajM/causal_forcing_framewise_ComfyUI_repackaged",
         path="split_files/diffusion_models/causal_forcing-framewise.safetensors",
         gigabytes=5.7,
         sha256="408c67a8c6725756f5be2c5cf2d5c584c15dd147f5a0c458be62dcb3efb78477",
-        digest_source="a public catalogue of 2026-08-06 that quotes the Hub, for TalmajM's copy of the repository",
+        digest_source="a public catalogue of 2026-08-06 that quotes the Hub",
     ),
     KnownModel(
         name="Causal-Forcing++, 2 steps",
@@ -145,8 +145,8 @@ KNOWN_MODELS = (
         licence="Apache-2.0 since November 2025, non-commercial before",
         repository="Efficient-Large-Model/LongLive-1.3B",
         path="models/longlive_base.pt",
-        warning="this is LongLive's base without its LoRA (models/lora.pt), which looks like any 1.3B model: the "
-        "published model is the base with the LoRA merged, run with the preset longlive-1.0",
+        warning="this is LongLive's base, which is run with its LoRA: --lora lora.pt (models/lora.pt there); alone "
+        "it looks like any 1.3B model",
     ),
     KnownModel(
         name="Krea Realtime",
@@ -164,7 +164,12 @@ KNOWN_MODELS = (
 
 def row_of(file: Path) -> KnownModel | None:
     """Return the row of a file, by its name and, where two models share that, its folder; None if it has none."""
-    return next((m for m in KNOWN_MODELS if any(file.match(name) for name in m.files)), None)
+    return next((m for m in KNOWN_MODELS if any(has_name(file, name) for name in m.files)), None)
+
+
+def has_name(file: PurePath, name: str) -> bool:
+    """Return whether a path ends with a name, perhaps with its folder, in any letter case."""
+    return PurePath(str(file).lower()).match(name.lower())
 
 
 def known_model(file: Path) -> KnownModel | None:
@@ -175,7 +180,7 @@ def known_model(file: Path) -> KnownModel | None:
     found = row_of(file)
     if found:
         return found
-    alike = [m for m in KNOWN_MODELS if any(PurePosixPath(name).name == file.name for name in m.files)]
+    alike = [m for m in KNOWN_MODELS if any(has_name(file, PurePosixPath(name).name) for name in m.files)]
     if not alike:
         return None
     presets = " or ".join(dict.fromkeys(m.preset for m in alike))

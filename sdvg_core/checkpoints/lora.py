@@ -1,58 +1,126 @@
-"""LoRAs: low-rank changes of a model's weights, merged while these are read.
+"""LoRAs and their kin: changes of a model's weights, merged while these are read.
 
-A layer's weight becomes `W + strength * alpha / rank * up @ down`, computed in float32, as ComfyUI does it.
+Every change is computed in float32, as ComfyUI does it: with alpha over rank, DoRA by the rows' lengths before the
+change. What ComfyUI would merge and this does not is refused; what neither knows is left out, and named.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ..devices.device import dtype_name
 from ..errors import BadInput
 from .weights import WeightFile, open_weights
 
-PREFIXES = (
-    "base_model.model.",
-    "model.diffusion_model.",
-    "diffusion_model.",
-    "transformer.",
-    "lora_unet_",
-    "model.",
+ENDING = re.compile(
+    r"[._]lora(?:_linear_layer)?[._](?:(?P<lora_a>up|B)|(?P<lora_b>down|A))(?:\.default)?(?:\.weight)?$"
+    r"|\.(?P<other>alpha|dora_scale|(?:hada|lokr)_w[12](?:_[ab])?)$"
+    r"|\.(?P<diff>diff|w_norm)$|\.(?P<bias>diff_b|b_norm)$"
+    r"|\.(?P<unread>lora_mid\.weight|reshape_weight|set_weight|hada_t1|lokr_t2|oft_blocks|a1\.weight)$"
 )
-DOWN = (".lora_down.weight", ".lora_A.weight", ".lora_A.default.weight", ".lora.down.weight")
-UP = (".lora_up.weight", ".lora_B.weight", ".lora_B.default.weight", ".lora.up.weight")
-ALPHA, DIFFS = ".alpha", {".diff": "weight", ".diff_b": "bias"}
+"""How a tensor's name says which part of a change it is. ComfyUI merges what is `unread` here, too."""
+SHARED = ("alpha", "dora_scale")
+FACTORS = {"lora": ("lora",), "hada": ("hada_w1", "hada_w2"), "lokr": ("lokr_w1", "lokr_w2")}
+"""Kind of a change -> what it is made of, each a matrix or the product of its halves `_a` and `_b`."""
+RANKED = ("lora_b", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
+"""Parts whose rows are the rank, by which alpha is divided; the first that a change has counts."""
 MOST_STRENGTH = 100.0
+
+
+class OtherModel(BadInput):
+    """A LoRA is for a model of another shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of one weight: a difference `diff`, or a product of `FACTORS`, perhaps under DoRA.
+
+    `parts`: part -> name of its tensor in the file. `scale`: alpha over rank.
+    """
+
+    kind: str
+    parts: Mapping[str, str]
+    scale: float
+
+    def merged(self, weight: Tensor, parts: Mapping[str, Tensor], strength: float) -> Tensor:
+        """Return a float32 weight with the change that float32 `parts` make."""
+        product = self._product(parts).reshape(weight.shape)
+        if "dora_scale" not in parts:
+            return weight + strength * self.scale * product
+        changed = weight + self.scale * product
+        magnitude = parts["dora_scale"]
+        lengths: Tensor
+        if magnitude.shape[0] == weight.shape[0]:
+            lengths = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
+        else:
+            lengths = torch.linalg.vector_norm(changed, dim=(0, *range(2, weight.ndim)), keepdim=True)
+        ratio = magnitude.reshape(lengths.shape) / (lengths + torch.finfo(torch.float32).eps)
+        return weight + strength * (changed * ratio - weight)
+
+    def _product(self, parts: Mapping[str, Tensor]) -> Tensor:
+        if self.kind == "diff":
+            return parts["diff"]
+        matrices = {part: tensor.reshape(_rows_columns(tensor.shape)) for part, tensor in parts.items()}
+        first, *second = [
+            matrices[name] if name in matrices else matrices[f"{name}_a"] @ matrices[f"{name}_b"]
+            for name in FACTORS[self.kind]
+        ]
+        if self.kind == "lokr":
+            return torch.kron(first, *second)
+        return first * second[0] if second else first
+
+
+def _rows_columns(shape: Sequence[int]) -> tuple[int, int]:
+    return shape[0], math.prod(shape[1:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lora:
-    """A LoRA for one model. `changes`: by the model's own name of a weight, the tensors of its change."""
+    """A LoRA for one model.
+
+    `changes`: by the model's own name of a weight. `unused`: names in the file of tensors that change no weight.
+    """
 
     file: WeightFile
     strength: float
-    changes: Mapping[str, tuple[str, ...]]
+    changes: Mapping[str, Change]
+    unused: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.file.path.name}:{self.strength:g}"
 
     def applied(self, name: str, weight: Tensor) -> Tensor:
-        """Return a weight with its change, in its own dtype; the weight itself without one."""
+        """Return a weight with its change, in its own dtype; the weight itself without one.
+
+        Raises `BadInput` if that dtype cannot hold the result.
+        """
         if name not in self.changes:
             return weight
-        parts = [self.file[part].to(weight.device, torch.float32) for part in self.changes[name]]
-        if len(parts) == 1:
-            change = self.strength * parts[0]
-        else:
-            down, up, *alpha = parts
-            scale = self.strength * (float(alpha[0]) / down.shape[0] if alpha else 1.0)
-            change = scale * (up.flatten(1) @ down.flatten(1))
-        return (weight.float() + change.reshape(weight.shape)).to(weight.dtype)
+        change = self.changes[name]
+        parts = {part: self.file[source].to(weight.device, torch.float32) for part, source in change.parts.items()}
+        merged = change.merged(weight.float(), parts, self.strength).to(weight.dtype)
+        if not bool(merged.isfinite().all()) and bool(weight.isfinite().all()):
+            fault = f"{self.file.path.name} makes {name} too large for {dtype_name(weight.dtype)}"
+            raise BadInput(f"{fault}; lower its strength, or compute in bfloat16")
+        return merged
+
+    def check_values(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        """Raise `BadInput` for NaN, infinity, or a change that makes a weight too large for `dtype`."""
+        for name, change in self.changes.items():
+            bound = abs(self.strength * change.scale)  # no number of a product is larger than its factors' norms
+            for source in change.parts.values():
+                bound *= float(torch.linalg.vector_norm(self.file[source].float(), dtype=torch.float64))
+                if not math.isfinite(bound):
+                    raise BadInput(f"{source} in {self.file.path.name} holds NaN or infinity; fetch the file again")
+            if bound > torch.finfo(dtype).max / 2:
+                self.applied(name, weights[name].to(dtype))
 
 
 def split_strength(text: str) -> tuple[Path, float]:
@@ -67,62 +135,94 @@ def split_strength(text: str) -> tuple[Path, float]:
     return Path(name if colon else text), strength
 
 
-def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], wan_name: Callable[[str], str]) -> Lora | None:
-    """Return a LoRA for a model with weights of these `shapes`, or None if it is for another one.
+def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Callable[[str], str]) -> Lora:
+    """Return a LoRA for a model with weights of these `shapes`; its values are not read.
 
-    `text`: `FILE` or `FILE:STRENGTH`. `wan_name`: from diffusers' name of a layer to the model's own.
-    Raises `BadInput` if the file holds no LoRA, or something else too.
+    `text`: `FILE` or `FILE:STRENGTH`. `flat_name`: makes one name of all spellings of a layer. Raises `OtherModel`
+    if it does not fit the model, `BadInput` if the file holds no LoRA, or changes that are not read here.
     """
     path, strength = split_strength(text)
     file = open_weights(path)
-    layers = {name.rpartition(".")[0] for name in shapes}
-    flat = {layer.replace(".", "_"): layer for layer in layers}
-    found: dict[str, list[str | None]] = {}
-    foreign, others = [], 0
-    for name in file:
-        layer, place, leaf = _placed(name)
-        if layer is None:
-            foreign.append(name)
+    weights = {flat_name(name.removesuffix(".weight")): name for name in shapes}
+    parts: dict[str, dict[str, str]] = {}
+    unused = []
+    for source in file:
+        layer, part = _layer_and_part(source)
+        name = weights.get(flat_name(layer)) if part else None
+        if name is None:
+            unused.append(source)
             continue
-        for prefix in PREFIXES:
-            layer = layer.removeprefix(prefix)
-        layer = flat.get(layer) or wan_name(layer)
-        if layer not in layers:
-            others += 1
-            continue
-        parts = found.setdefault(f"{layer}.{leaf}", [None, None, None])
-        if parts[place]:
-            raise BadInput(
-                f"{path.name} changes {layer}.{leaf} twice ({parts[place]}, {name}); convert it to one change"
-            )
-        parts[place] = name
-    if not found and not others:
-        raise BadInput(f"{path.name} holds no LoRA; give one for the drafter or the target")
-    if foreign:
-        some = f"{len(foreign)} tensors, such as {foreign[0]:.60}"
-        raise BadInput(f"{path.name} has {some}, which no plain LoRA has; convert it to lora_down and lora_up")
-    changes = {name: tuple(part for part in parts if part) for name, parts in found.items()}
-    fits = all(_fits(file, parts, shapes.get(name, ())) for name, parts in changes.items())
-    return None if others or not fits else Lora(file, strength, changes)
+        other = parts.setdefault(name, {}).setdefault(part, source)
+        if other != source:
+            raise BadInput(f"{path.name} changes {name} twice ({other}, {source}); convert it to one change")
+    if not parts and not any(map(ENDING.search, file)):
+        raise BadInput(f"{path.name} holds no LoRA, but {unused[0]}; give one for the drafter or the target")
+    if not parts:
+        raise OtherModel(f"{path.name} changes no layer of this model, but {unused[0]}; give a LoRA of Wan 2.1")
+    changes = {name: _open_change(file, name, shapes[name], named) for name, named in parts.items()}
+    return Lora(file, strength, changes, tuple(unused))
 
 
-def _placed(name: str) -> tuple[str | None, int, str]:
-    """Return a tensor's layer, its place (0 down or diff, 1 up, 2 alpha), and what of the layer it changes."""
-    for place, ends in ((0, DOWN), (1, UP), (2, (ALPHA,))):
-        for end in ends:
-            if name.endswith(end):
-                return name.removesuffix(end), place, "weight"
-    for end, leaf in DIFFS.items():
-        if name.endswith(end):
-            return name.removesuffix(end), 0, leaf
-    return None, 0, ""
+def _layer_and_part(source: str) -> tuple[str, str]:
+    """Return the layer, or its bias, that a tensor's name states, and the part of its change; empty for none."""
+    end = ENDING.search(source)
+    if end is None:
+        return source, ""
+    layer = source[: end.start()]
+    if end["bias"]:
+        return f"{layer}.bias", "diff"
+    return layer, end["other"] or end.lastgroup or ""
 
 
-def _fits(file: WeightFile, parts: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a change is of a weight of this shape: as many rows, and as many numbers in each."""
-    sizes = [file.info[part].shape for part in parts]
-    if len(sizes) == 1:
-        return tuple(sizes[0]) == tuple(shape)
-    down, up = sizes[:2]
-    halves = len(down) > 1 and len(up) > 1 and down[0] == math.prod(up[1:])
-    return halves and (up[0], math.prod(down[1:])) == (shape[0], math.prod(shape[1:]))
+def _open_change(file: WeightFile, name: str, shape: tuple[int, ...], parts: Mapping[str, str]) -> Change:
+    """Return the change of a weight. Raises `OtherModel` if it is for another shape, `BadInput` if it is none."""
+    if "unread" in parts:
+        raise BadInput(
+            f"{parts['unread']} in {file.path.name} is of a kind that is not read here; convert it to LoRA"
+        )
+    kinds = {part.partition("_")[0]: source for part, source in parts.items() if part not in SHARED}
+    if len(kinds) > 1:
+        several = ", ".join(kinds.values())
+        raise BadInput(f"{file.path.name} changes {name} twice ({several}); convert it to one change")
+    kind = next(iter(kinds), "lora")
+    shapes = {part: file.info[source].shape for part, source in parts.items()}
+    try:
+        fits = _fits(kind, shapes, shape)
+    except KeyError as error:
+        source = next(iter(parts.values()))
+        raise BadInput(f"{file.path.name} has {source} without its other part; fetch the file again") from error
+    if not fits:
+        source = next(iter(kinds.values()))
+        raise OtherModel(f"{source} in {file.path.name} does not fit {name} of {shape}; give a LoRA for its size")
+    rank = next((shapes[part][0] for part in RANKED if part in shapes), 0)
+    scale = 1.0
+    if rank and "alpha" in parts:
+        alpha = file[parts["alpha"]]
+        if alpha.numel() != 1 or not bool(alpha.isfinite()):
+            raise BadInput(f"{parts['alpha']} in {file.path.name} is no finite number; fetch the file again")
+        scale = float(alpha) / rank
+    return Change(kind, {part: source for part, source in parts.items() if part != "alpha"}, scale)
+
+
+def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, ...]) -> bool:
+    """Whether parts of these shapes change a weight of that shape. Raises `KeyError` if a part is missing."""
+    if kind == "diff":
+        return shapes["diff"] == weight
+    sizes = {part: _rows_columns(shape or (1,)) for part, shape in shapes.items()}
+    factors: list[tuple[int, int]] = []
+    for name in FACTORS[kind]:
+        if name not in sizes:
+            rows, inner = sizes[f"{name}_a"]
+            rank, columns = sizes[f"{name}_b"]
+            if inner != rank:
+                return False
+            sizes[name] = rows, columns
+        factors.append(sizes[name])
+    if kind == "lokr":
+        factors = [(math.prod(rows for rows, _ in factors), math.prod(columns for _, columns in factors))]
+    if set(factors) != {_rows_columns(weight)}:
+        return False
+    magnitude = shapes.get("dora_scale")
+    if magnitude is None or len(weight) == 1:
+        return magnitude is None
+    return math.prod(magnitude) == weight[0 if magnitude[:1] == weight[:1] else 1]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from glob import iglob
+from itertools import chain, islice
 from pathlib import Path
 
-from .known_models import KNOWN_MODELS
+from ..settings import check_fields
+from .known_models import KNOWN_MODELS, has_name
 
-TRANSFORMERS = "diffusion_models"
-"""The folder of drafters and targets in a ComfyUI installation."""
+TRANSFORMERS, OLDER = "diffusion_models", ("unet",)
+"""The folder of drafters and targets in a ComfyUI installation, and its name in older ones, which is read too."""
+MOST_FILES = 20_000
+"""How many files of a folder are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,9 @@ class ModelFiles:
     vocabulary: Path | None = None
     judge_vae: Path | None = None
     controls: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +62,7 @@ def _transformer(role: str) -> KnownFile:
     return KnownFile(
         role=role,
         folder=TRANSFORMERS,
+        other_folders=OLDER,
         names=tuple(name for model in models for name in model.files),
         source=models[0].source,
         licence=f"{models[0].licence} (read {models[0].read})",
@@ -75,6 +84,7 @@ KNOWN_FILES = (
     KnownFile(
         role="text_encoder",
         folder="text_encoders",
+        other_folders=("clip",),
         names=(
             "umt5_xxl_fp16.safetensors",
             "umt5_xxl_fp8_e4m3fn_scaled.safetensors",
@@ -116,6 +126,7 @@ CONTROL_FILES = tuple(
     KnownFile(
         role=f"{role}_control",
         folder=TRANSFORMERS,
+        other_folders=OLDER,
         names=(f"Wan2_1-VACE_module_{size}_bf16.safetensors", f"wan2.1_vace_{whole}_fp16.safetensors"),
         source=f"Kijai/WanVideo_comfy on the Hugging Face Hub, Wan2_1-VACE_module_{size}_bf16.safetensors",
         gigabytes=gigabytes,
@@ -127,13 +138,32 @@ CONTROL_FILES = tuple(
 
 
 def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:
-    """Return the path of every known role found in a models folder, in the role's subfolder or at the top."""
+    """Return the path of every known role found in a models folder, in the role's subfolders or at the top."""
     return {k.role: find_files(folder, k.names, (k.folder, *k.other_folders)) for k in known_files}
 
 
-def find_files(folder: Path, names: Iterable[str], folders: Iterable[str] = (TRANSFORMERS,)) -> Path | None:
-    """Return the first file of these names in a models folder: in the subfolders named, or at the top."""
-    places = (*(folder / name for name in folders), folder)
+def find_files(folder: Path, names: Iterable[str], folders: Iterable[str] = (TRANSFORMERS, *OLDER)) -> Path | None:
+    """Return the first file of these names in a models folder: in the subfolders named or at the top.
+
+    If there is none, one below those subfolders, which ComfyUI lists too, or one whose letters differ in case.
+    """
     names = tuple(names)
-    candidates = (place / name for place in places for name in names)
+    places = [folder / name for name in folders]
+    usual = (place / name for place in (*places, folder) for name in names)
+    below = (file for place in places for file in _named(place, "**", names))
+    candidates = chain(usual, below, _named(folder, "*", names))
     return next((path for path in candidates if path.is_file()), None)
+
+
+def misplaced(folder: Path, known: KnownFile) -> str:
+    """Say what to do with a file of a models folder that has a name of a missing role; empty if none has one."""
+    file = next((path for path in _named(folder, "**", known.names) if path.is_file()), None)
+    option = known.role.replace("_", "-")
+    return f"move {file} into {known.folder}/, or give it as --{option}" if file else ""
+
+
+def _named(place: Path, pattern: str, names: Sequence[str]) -> Iterator[Path]:
+    """Yield the files of a folder that match a pattern, by the order of their names, the least deep first."""
+    matching = iglob(pattern, root_dir=place, recursive=True)  # noqa: PTH207 - that of Path follows no links
+    files = sorted((Path(file) for file in islice(matching, MOST_FILES)), key=lambda file: (len(file.parts), file))
+    return (place / file for name in names for file in files if has_name(file, name))

@@ -61,6 +61,20 @@ def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Ten
     return wide.mul_(scale.float().reshape(-1, *(1,) * (weight.ndim - 1)))
 
 
+def quantized(weight: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Return a weight `(rows, columns)` rounded to fp8, and its scale, anew, if it had one: of all or of each row.
+
+    Without a scale, numbers beyond fp8's are cut, as ComfyUI cuts them.
+    """
+    most = torch.finfo(dtype).max
+    if scale is not None:
+        sizes = weight.float().abs()
+        largest = sizes.amax() if scale.numel() == 1 else sizes.amax(dim=1, keepdim=True)
+        scale = largest.clamp(min=torch.finfo(torch.float32).tiny * most) / most
+        weight = weight / scale
+    return weight.clamp(-most, most).to(dtype), scale
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantisation:
     """Which tensors of a file are fp8.

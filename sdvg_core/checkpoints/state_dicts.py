@@ -16,7 +16,7 @@ from ..errors import BadInput, printable
 Weights = Literal["auto", "ema", "raw"]
 STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
 """A choice -> the name of the state dict, in every published training checkpoint that has both."""
-INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module")
+INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module", "generator_lora")
 """The names of state dicts that hold a model; without a choice, the first that is there is taken."""
 MOST_NAMED, LONGEST_NAME = 6, 40
 

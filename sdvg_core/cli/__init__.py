@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -22,7 +23,7 @@ NAMES = {one.name for one in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
 """The commands, in the order of the help: every file here that is not a helper of the others."""
 
-OUT_OF_MEMORY, INTERRUPTED, NOBODY_READS = 1, 130, 141
+OUT_OF_MEMORY, SIGNALLED, NOBODY_READS = 1, 128, 141
 OF_TORCH = "OutOfMemoryError"
 """torch's own error for a GPU; by its name, because torch is not imported here."""
 # What torch says when the host has none left.
@@ -97,8 +98,10 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
         # The reader has closed the pipe. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
-    except KeyboardInterrupt:
-        code, said = INTERRUPTED, "interrupted; no half-written file is left"
+    except KeyboardInterrupt as error:
+        number = error.args[0] if error.args else signal.SIGINT
+        by = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        code, said = SIGNALLED + number, f"{by}; no half-written file is left"
     except OSError as error:
         where = printable(str(error.filename or "a file")[:200])
         code, said = 2, f"the system refused {where} ({error.strerror or first_line(error)}); check it"
@@ -119,7 +122,7 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         name = command.__name__.rpartition(".")[2]
-        summary = (command.__doc__ or "").strip().splitlines()[0]
+        summary = (command.__doc__ or "").strip().partition("\n")[0]
         own = commands.add_parser(name, help=summary, description=command.__doc__)
         command.add_arguments(own)
         if short := getattr(command, "SHORT", ()):

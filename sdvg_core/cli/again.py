@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import LATENTS
 from ..pipeline.identity import differences
@@ -21,12 +22,12 @@ from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..text.prompts import PromptSchedule
 
 VIDEO = ("seed", "blocks", "drafter_context", "compile")
-ROUTER = ("policy", "forced_blocks", "bail_out", "handover", "rate", "script")
 MODEL = (
     *("block_frames", "schedule", "first_schedule", "context_frames", "keep_first_frame"),
     *("window", "sink", "relative", "recache", "flush", "context_memory"),
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
+NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
 MACHINE = ("device", "overlap")
 """Endings of settings that say where a video was made, not what it is."""
 
@@ -39,9 +40,7 @@ def words_again(report: RunReport, models: Path) -> list[str]:
     words, now = [], report.settings
     try:
         router, scorer, first = now["router"], now["scorer"], report.blocks[0].span.index
-        own: dict[str, Any] = {name: now[name] for name in VIDEO} | {name: router[name] for name in ROUTER}
-        own |= {"gate": router["tau"], "router_seed": router["seed"], "directions": router["directions"][first:]}
-        own |= {"aggregation": router["quantile" if router["aggregation"] == "quantile" else "aggregation"]}
+        own: dict[str, Any] = {name: now[name] for name in VIDEO} | {"directions": router["directions"][first:]}
         own |= {"takes": ",".join(f"{place}:{take}" for place, take in now["takes"].items()), "fps": report.fps}
         own |= {"vae_dtype": now["vae"]["dtype"], "text_dtype": now["text_encoder"]["dtype"]}
         own |= {"reward_dtype": scorer["dtype"], "crop": scorer["crop"]} if "crop" in scorer else {}
@@ -73,7 +72,18 @@ def words_again(report: RunReport, models: Path) -> list[str]:
         words += [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value not in (None, "")]
         return [*words, f"--size={now['width']}x{now['height']}"]
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput("the report has no settings of a run; give the report.json that generate wrote") from error
+        raise BadInput(NO_SETTINGS) from error
+
+
+def router_again(report: RunReport) -> RouterConfig:
+    """Return the router of a report's video, without the directions. Raises `BadInput` for one from outside."""
+    settings = {**report.settings["router"], "directions": ""}
+    if part := settings.pop("part", None):
+        raise BadInput(f"the video was made with a router of your own, {part!s:.40}; make it again from Python")
+    try:
+        return RouterConfig(**settings)
+    except TypeError as error:
+        raise BadInput(NO_SETTINGS) from error
 
 
 def _text(value: Any) -> str:

@@ -88,9 +88,11 @@ def _run(options: argparse.Namespace) -> int:
     said = f"Two tiny models will make {count(request.blocks, 'block')} of {scene.text!r}."
     say(f"{said} The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it.")
     ((folder, report),) = make_videos(batch, stopping=stopping, say=say)
-    (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
+    compared = not options.overwrite and (folder / COMPARISON).exists()  # then all was there
+    if not compared:
+        (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     alone = None
-    if not stopping.asked and report.tally.by_target < len(report.blocks):
+    if not compared and not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the target alone makes the same blocks from the same noise.")
         alone = _compare(batch, folder, report, stopping)
     say(route_in_words(report))
@@ -99,7 +101,7 @@ def _run(options: argparse.Namespace) -> int:
         say(f"Measured: {seconds:.2f} s instead of {whole:.2f} s, {whole / seconds:.2f}x as fast as target-only.")
     say(with_the_real_pair(report))
     say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
-    if alone:
+    if alone or compared:
         say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")
     say(f"  {folder / 'video.mp4'}")
     say(f"  {folder / 'route.png'}: which blocks were kept, and why")

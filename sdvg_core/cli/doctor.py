@@ -11,7 +11,7 @@ from typing import Any
 from .. import __version__
 from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.known_models import KNOWN_MODELS
-from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files
+from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files, misplaced
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from .shared import file_path, show_folder
@@ -51,7 +51,7 @@ def examine(models: Path) -> dict[str, Any]:
         "devices": _devices(),
         "attention": _attention(),
         "models_folder": str(models),
-        "models": {known.role: _examine_file(found[known.role], known) for known in every},
+        "models": {known.role: _examine_file(found[known.role], known, models) for known in every},
         "known_models": _known_models(models),
     }
 
@@ -72,14 +72,15 @@ def _known_models(models: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
+def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str, Any]:
     from ..pipeline.inspection import inspect_file
     from ..scorers.tokenizer import read_vocabulary
 
     if path is None:
         source = f"{known.source}; {known.licence}" if known.licence else known.source
-        missing = {"wanted": known.names[0], "folder": known.folder, "source": source, "gigabytes": known.gigabytes}
-        return {"found": False, "optional": known in OPTIONAL_FILES, **missing}
+        missing: dict[str, Any] = {"wanted": known.names[0], "folder": known.folder, "source": source}
+        missing |= {"gigabytes": known.gigabytes, "optional": known in OPTIONAL_FILES}
+        return {"found": False, **missing, "misplaced": misplaced(models, known)}
     result: dict[str, Any] = {"found": True, "path": str(path)}
     try:
         if known.role == "vocabulary":
@@ -150,6 +151,7 @@ def _model_line(model: dict[str, Any]) -> str:
 
     if not model["found"]:
         get = f"get {model['wanted']} ({_size(model['gigabytes'])}) into {model['folder']}/ from {model['source']}"
+        get = model["misplaced"] or get
         return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"
     if model.get("would_load", True):
         # The rest is the same for every transformer.

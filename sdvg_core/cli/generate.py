@@ -57,8 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument(
         "--prompt", help="what the video should show; a line '5: a storm' changes it from block 5 on"
     )
-    prompt.add_argument("--prompt-file", type=file_path, help="prompts, one video per line")
-    prompt.add_argument("--prompt-schedule", type=file_path, help=argparse.SUPPRESS)  # lines of --prompt in a file
+    prompt.add_argument(
+        "--prompt-file", type=file_path, help="prompts, one video per line; lines '5: a storm' are of one video"
+    )
     parser.add_argument(
         "--from", dest="report", type=file_path, metavar="REPORT", help="report.json of a video to make again"
     )
@@ -119,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
     from ..devices.device import settled_threads
     from ..files.outputs import REPORT
     from ..report.run_report import read_report
-    from .again import words_again
+    from .again import router_again, words_again
     from .options import naming_source
 
     if options.report and options.report.is_dir():
@@ -130,8 +131,11 @@ def run(options: argparse.Namespace) -> int:
     before = [*EMBEDDED, *before] if options.models == POCKET or f"--models={POCKET}" in before else before
     # Placed first, so that options on the command line override them.
     words = options.words
+    stated = tuple(name for name, value in vars(options).items() if value != options.parser.get_default(name))
     options = options.parser.parse_args([*before, *words[1:]])
     options.words, options.seed, options.report = words, options.seeds[0], at
+    options.stated = stated
+    options.base_router = router_again(report) if report else None
     for name in ("continue_from", "start_image", "restyle", "control", "control_mask"):
         if report and report.settings.get(name) and not getattr(options, name):
             given = f"--{name.replace('_', '-')}"
@@ -166,7 +170,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         predicted = embedded and not request.restyle  # skipped steps are not predicted
         pair = f"\n{with_the_real_pair(report)}" if predicted else ""
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}{pair}\nWritten to {folder}")
-        if again and len(reports) == 1:
+        if again and len(reports) == 1 and folder.resolve() != options.report.parent.resolve():
             say(compared(again, options.report.parent, report, folder))
     whole = len(reports) == len(prompts) * len(batch.seeds) and all(
         len(report.blocks) == request.blocks for _, report in reports
@@ -192,12 +196,17 @@ def make(
     from ..devices.device import settled_threads
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import make_videos
+    from ..text.prompts import check_prompt
     from .options import load_options, naming_source
 
     embedded, parser = Path(models) == POCKET, argparse.ArgumentParser()
     add_arguments(parser)
     options = parser.parse_args(EMBEDDED if embedded else [])
-    options.prompt, options.models, options.output, options.words = prompt, Path(models), Path(out), ()
+    check_prompt(prompt)
+    options.prompt = prompt
+    options.models = Path(models)
+    options.output = Path(out)
+    options.words = options.stated = ()
     size = {"width": options.width, "height": options.height}
     wanted = VideoRequest(**{**size, "router": router_preset(preset), **request})
     options.seeds, prompts = [wanted.seed], read_prompts(options, None)
@@ -218,15 +227,16 @@ def _batch(
     check_writable(options.output)  # before a model is looked for
     strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
     request = replace(request, strength=strength)
-    same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private", "learned")
+    same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private")
     return Batch(
         files=model_files(options, request),
         load=load,
         request=request,
         prompts=prompts,
-        seeds=tuple(dict.fromkeys(options.seeds)),
-        numbered=bool(options.prompt_file),
+        seeds=tuple(options.seeds),
+        numbered=bool(options.prompt_file) and not prompts[0].changes,
         command=options.words,
+        stated=options.stated,
         **{name: getattr(options, name) for name in same},
     )
 
@@ -261,13 +271,11 @@ def exit_code(stopping: StopRequest, *, whole: bool) -> int:
 def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
     """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
     from ..pocket.grammar import understand
-    from ..text.prompts import read_prompt, read_prompt_list, read_prompt_schedule
+    from ..text.prompts import read_prompt, read_prompt_list
     from .again import prompts_again
 
     if options.prompt_file:
         prompts = read_prompt_list(options.prompt_file)
-    elif options.prompt_schedule:
-        prompts = (read_prompt_schedule(options.prompt_schedule),)
     elif options.prompt is not None:
         prompts = (read_prompt(options.prompt),)
     elif again:

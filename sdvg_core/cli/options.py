@@ -11,26 +11,33 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models
+from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models, misplaced
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
-from ..engine.router import ROUTER_PRESETS, RouterConfig
+from ..engine.router import POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
+from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput, MissingModel
 from ..files.footage import count_frames
 from ..pipeline.options import LoadOptions, ModelOptions
-from ..pipeline.request import VideoRequest, blocks_in
+from ..pipeline.request import BLOCKS, VideoRequest, blocks_in
 from ..pocket import POCKET
 from ..pocket.trained_set import judge_file, pocket_judge, trained_set
 from .shared import SETTINGS, YES_NO, show_folder
 
+FLAGS = {"tau": "--gate", "seed": "--router-seed"}
+"""How options are spelled whose field has another name."""
 ROUTER_OPTIONS = (
     *("policy", "tau", "aggregation", "rate", "seed", "script"),
     *("forced_blocks", "bail_out", "handover"),
 )
-OF_A_GATE = ("gate_prompt", "judge_vae")
-"""Further options that only a gate needs, so they choose one."""
-SPENT = ("policy", "forced_blocks", "handover")
+NAMING = {"tau": "reward", "rate": "random", "script": "scripted"}
+"""Options that choose a policy, unless the policy that is stated reads them."""
+OF_SCORES = ("aggregation", "gate_prompt", "judge_vae")
+"""Options of any block that is scored, by the policy or by a direction."""
+SPENT = ("preset", "policy", "forced_blocks", "handover")
 """What a budget chooses."""
+OVERRULED = ("preset", "budget", "policy")
+"""Options without effect where every block has a direction, besides the settings of a policy."""
 
 
 def video_request(options: argparse.Namespace) -> VideoRequest:
@@ -39,7 +46,7 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
     restyled = given.get("restyle")
     whole = restyled or (None if given.get("continue_from") else given.get("control"))
     if given["blocks"] is None:
-        given["blocks"] = blocks_in(count_frames(whole)) if whole else 9
+        given["blocks"] = blocks_in(count_frames(whole)) if whole else BLOCKS
     if given.get("strength") is None:
         given.pop("strength", None)
     elif not restyled:
@@ -48,22 +55,64 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
-    """Return the router's settings: the preset's, overridden by the options."""
-    if getattr(options, "policy", None) == "scripted" and options.script is None:
-        raise BadInput("the policy scripted has no script; add --script raaraaaaa")
+    """Return the router's settings: those of the preset, or of the report to make again, overridden by the options.
+
+    Raises `BadInput` for an option that no block would heed.
+    """
     named = {name: getattr(options, "router_seed" if name == "seed" else name, None) for name in ROUTER_OPTIONS}
     given = {name: value for name, value in named.items() if value is not None}
+    others = [name for name in (*OVERRULED, *OF_SCORES) if getattr(options, name, None) is not None]
+    asked = dict.fromkeys((*others, *given))
+    budget = "budget" in asked
+    if budget and any(name in asked for name in SPENT):
+        raise BadInput("--budget allows no preset, policy, forced blocks or handover; leave them out")
+    gated = given or any(name in asked for name in OF_SCORES)
+    usual = ROUTER_PRESETS["paper" if gated else options.usual_preset]
+    base = ROUTER_PRESETS[options.preset] if options.preset else getattr(options, "base_router", None) or usual
+    if budget:
+        base = RouterConfig(policy="first")
+    naming = [policy for name, policy in NAMING.items() if name in given and not _reads(base.policy, name)]
+    if naming and not budget:
+        base = replace(base, policy=naming[0])
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
-    learned = getattr(options, "learned", None)
-    if learned and {*given} - {*SPENT[1:]}:
-        raise BadInput("--learned allows no policy, gate or script; leave them out")
-    if getattr(options, "budget", None) is None:
-        gated = (given and not learned) or any(getattr(options, name, None) is not None for name in OF_A_GATE)
-        return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
-    if options.preset or any(name in given for name in SPENT):
-        raise BadInput("--budget allows no preset, policy, forced blocks or handover; leave them out")
-    return RouterConfig(**{**given, "policy": "first"})
+    router = replace(base, **given)
+    if router.policy == "scripted" and not router.script:
+        raise BadInput("the policy scripted has no script; add --script raaraaaaa")
+    stated = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
+    chooser = (*stated, f"the policy {router.policy}")[0]
+    for name in asked:
+        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+        _check_heeded(name, flag, chooser, replace(router, directions=options.directions), options.blocks or BLOCKS)
+    return router
+
+
+def _check_heeded(name: str, flag: str, chooser: str, router: RouterConfig, blocks: int) -> None:
+    """Raise `BadInput` unless a block may heed an option.
+
+    `flag`: how it is spelled. `router`: with the directions. `chooser`: what chose the policy.
+    """
+    letters = {*router.directions}
+    if name in OF_SCORES and letters & {"a", "r"}:
+        return
+    if name == "handover":
+        later = range(router.whole_blocks, min(blocks, MOST_BLOCKS))
+        early = (decide_early(router, index, ()) for index in later)
+        if router.handover and all(decision and decision.accepted for decision in early):
+            raise BadInput(f"the target makes no block after the first, so {flag} has no effect; leave it out")
+    elif letters and ROUTER_DECIDES not in letters:
+        if name != "preset" or "r" not in letters:  # which is remade with the preset's handover
+            raise BadInput(f"--directions decides every block, so {flag} has no effect; leave one of them out")
+    elif name not in OVERRULED and not _reads(router.policy, name):
+        raise BadInput(f"{chooser} does not heed {flag}; leave one of them out")
+
+
+def _reads(policy: str, name: str) -> bool:
+    """Whether blocks under a policy heed an option."""
+    if name == "forced_blocks":
+        return policy != "always-target"
+    by_score = POLICIES[policy].decide is not None
+    return name in POLICIES[policy].settings or (by_score and name in ("bail_out", "gate_prompt", "judge_vae"))
 
 
 def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:
@@ -126,7 +175,10 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
             raise BadInput(f"there is no {role} at {path}; check the path")
     files = {role: path for role, path in paths.items() if path is not None}
     there = find_models(options.models, CONTROL_FILES).values()
-    modules = tuple(options.control_modules or filter(None, there)) if request and request.control else ()
+    controlled = request is not None and request.control is not None
+    if options.control_modules and not controlled:
+        raise BadInput("--control-modules has no effect without --control; add a clip, or leave them out")
+    modules = tuple(options.control_modules or filter(None, there)) if controlled else ()
     return ModelFiles(**files, tokenizer=options.tokenizer, controls=modules)
 
 
@@ -142,7 +194,7 @@ def naming_source(models: Path) -> Iterator[None]:
 
 
 def _get(fault: str, known: KnownFile, models: Path, way_out: str = "") -> str:
-    get = f"get {known.names[0]} from {known.source}"
+    get = misplaced(models, known) or f"get {known.names[0]} from {known.source}"
     return f"{fault}, but none was given or found in {show_folder(models)}; {get}{way_out}, or try --models pocket"
 
 

@@ -210,13 +210,6 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         metavar="SHARE",
         help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
     )
-    group.add_argument(
-        "--learned",
-        type=file_path,
-        metavar="FILE",
-        help="a route that study --learn wrote: prompts that gain more from the target get more first blocks, on "
-        "average as many as --budget buys, or the preset or --forced-blocks says",
-    )
     group.add_argument("--policy", metavar="POLICY", help=", ".join(ROUTER_POLICIES))
     group.add_argument(
         "--forced-blocks",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,8 +22,6 @@ from .. import __version__
 from ..errors import BadInput, first_line
 from .execution import AUTO, DTYPE_NAMES
 
-DEVICE_TYPES = ("cpu", "cuda")
-"""Types of devices that are known to run everything here; torch has a dozen more."""
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 """What a model can be run in."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -56,10 +55,15 @@ def pick_device(name: str, *, embedded: bool = False) -> str:
     return "cuda" if torch.cuda.is_available() and not embedded else "cpu"
 
 
+def check_device_name(name: str) -> None:
+    """Raise `BadInput` unless a name is that of a device that some machine may have."""
+    if not re.fullmatch("cpu|cuda(:[0-9]{1,3})?", name):
+        raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
+
+
 def check_device(name: str) -> torch.device:
     """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if it does not exist here."""
-    if name.partition(":")[0] not in DEVICE_TYPES:
-        raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
+    check_device_name(name)
     try:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:

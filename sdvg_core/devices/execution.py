@@ -11,12 +11,14 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from ..errors import BadInput, first_line
+from ..settings import check_fields
 
 if TYPE_CHECKING:
     import torch
 
 AUTO: Literal["auto"] = "auto"
-DTYPE_NAMES = ("float32", "float16", "bfloat16")
+Dtype = Literal["float32", "float16", "bfloat16"]
+DTYPE_NAMES = get_args(Dtype)
 CompileMode = Literal["off", "default"]
 """`default`: the stages around a layer's attentions, and the VAE's decoder."""
 Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
@@ -32,7 +34,6 @@ That is `planes`. Seconds of one CPU core (torch 2.13.0, float32) as planes and 
 and 64x64 0.08, 0.28; at width 16 and 192x128 0.91, 4.3; at width 32 and 96x64 0.69, 1.7; a frame at the released
 width 96 and 96x64 1.48, 1.67. Nine blocks of full size take an H100 1.67 s, as diffusers' own 2.70 s.
 """
-_CHOICES = {"attention": Attention, "kv_dtype": KvDtype, "vae_layers": VaeLayers, "compile": CompileMode}
 
 WITHOUT_FLOAT64 = ("mps", "xpu", "privateuseone")
 """Types of devices that compute no float64: Apple's, Intel's (few can) and DirectML's, as ComfyUI has it."""
@@ -61,10 +62,7 @@ class Execution:
     compile: CompileMode = "off"
 
     def __post_init__(self) -> None:
-        for name, choice in _CHOICES.items():
-            words, value = get_args(choice), getattr(self, name)
-            if value not in words:
-                raise BadInput(f"there is no {name} {value!r:.60}; choose one of {', '.join(words)}")
+        check_fields(self)
 
     @property
     def settled(self) -> Execution:

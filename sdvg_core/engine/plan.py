@@ -100,7 +100,8 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
                 raise MissingModel(role, f"the directions need {model}", f"take {letters} out of them")
             if router.part:
                 raise MissingModel(role, f"the router {type(router.part).__name__} needs {model}", "take another")
-            named = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == router]
+            anew = replace(router, route_start=0)
+            named = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == anew]
             raise MissingModel(role, f"the policy {(*named, router.policy)[0]} needs {model}", way_out)
     return needed
 
@@ -110,6 +111,7 @@ class RunPlan:
     """A run's blocks. `router`: with the user's directions. `clip`: the spans of the clip it continues.
 
     `still`: how many latent frames show a start image; the video shows only their first pixel frame.
+    `from_pixels`: how many of the clip's first latent frames were given as pixels.
     `strengths`: of the blocks, if they restyle a clip. `notes`: what a reader of the report must know.
     """
 
@@ -118,11 +120,16 @@ class RunPlan:
     spans: tuple[Span, ...]
     models_needed: ModelSet
     still: int = 0
+    from_pixels: int = 0
     strengths: tuple[Strength, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 NOT_FORCED = "There is no target, so the first block was not forced."
+NO_TARGET_BLOCK = (
+    "The route goes on from the clip's latents and leaves the target none of the new blocks; give it some by "
+    "directions, or continue from the clip's frames, after which the route begins anew."
+)
 NOT_HANDED_OVER = "Where the clip stands in for all steps of a handover, the target makes the restyled block alone."
 
 
@@ -143,6 +150,7 @@ def plan_blocks(
     scorer: bool = True,
     given_frames: int = 0,
     still: int = 0,
+    from_pixels: int = 0,
     picture: bool = False,
     directions: str = "",
     takes: str = "",
@@ -150,7 +158,8 @@ def plan_blocks(
 ) -> RunPlan:
     """Return the plan of a run of `blocks` blocks after a clip of `given_frames` latent frames, or a picture.
 
-    `still`: how many of the clip's first frames show a start image. A picture becomes a whole block that shows it
+    `still`: how many of the clip's first frames show a start image; `from_pixels`: how many were given as pixels.
+    No model made these, so the route begins after them. A picture becomes a whole block that shows it
     without motion: no model was trained to go on from fewer frames.
 
     `block_frames`: latent frames per block of the available models, by role; the target's apply if it is needed.
@@ -163,16 +172,20 @@ def plan_blocks(
         available = ModelSet(drafter="drafter" in sizes, target="target" in sizes, scorer=scorer)
         size = sizes["target" if available.target else "drafter"]
         given, shown = (size, size) if picture else (given_frames, still)
-        if not 0 <= shown <= given:
-            claim = f"a clip of {given} latent frames cannot begin with {shown} of a start image"
+        lead = shown or from_pixels
+        if not 0 <= lead <= given:
+            claim = f"a clip of {given} latent frames cannot begin with {lead} given as pixels"
             raise BadInput(f"{claim}; make it again")
         spans = plan_spans(blocks, size, given, read_takes(takes, blocks), shown)
         first = spans[0].index
         check_directions(directions, blocks)
         directions_of_clip = ROUTER_DECIDES * first + directions
-        directed = replace(router, directions=directions_of_clip) if directions.strip(ROUTER_DECIDES) else router
+        directed = replace(router, route_start=min(from_pixels // size, first))
+        if directions.strip(ROUTER_DECIDES):
+            directed = replace(directed, directions=directions_of_clip)
         notes: tuple[str, ...] = ()
-        if not available.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
+        begins = first == directed.route_start
+        if not available.target and begins and directed.direction(first) == ROUTER_DECIDES:
             unforced = without_target(directed)
             directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
         if strengths:
@@ -180,12 +193,17 @@ def plan_blocks(
         if any(0 < directed.handover <= skip for skip in directed.skipped):
             notes = (*notes, NOT_HANDED_OVER)
         directed.check_blocks(spans[-1].index)
+        needed = check_available(directed, spans, available)
+        from_here = replace(directed, route_start=first)
+        if available.target and not needed.target and models_needed(from_here, spans).target:
+            notes = (*notes, NO_TARGET_BLOCK)
         return RunPlan(
             router=directed,
             clip=spans_of_clip(given, size, shown),
             spans=spans,
-            models_needed=check_available(directed, spans, available),
+            models_needed=needed,
             still=shown,
+            from_pixels=from_pixels,
             strengths=tuple(strengths),
             notes=notes,
         )
@@ -239,7 +257,8 @@ def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> Non
     """Raise `BadInput` unless two models can skip as many steps as a plan's strengths do."""
     check_strengths(plan.strengths, [drafter.timesteps, target.timesteps])
     if plan.spans[0].index == 0:
-        check_strengths(plan.strengths[:1], [drafter.first_timesteps or drafter.timesteps, target.first_timesteps])
+        firsts = [model.first_timesteps or model.timesteps for model in (drafter, target)]
+        check_strengths(plan.strengths[:1], firsts)
 
 
 def _may_be_handed_over(router: RouterConfig, index: int) -> bool:

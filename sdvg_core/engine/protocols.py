@@ -137,8 +137,9 @@ class Router(Protocol):
         """Whether drafts are scored before it decides."""
 
     def keep(self, index: int, score: float | None) -> bool:
-        """Return whether the draft of block `index` of the clip, from 0, is kept.
+        """Return whether the draft of block `index` of the route, from 0, is kept.
 
+        The route begins with the clip, or with the first new block after a clip given as pixels.
         `score`: that of its worst frame, in the scorer's units; None if drafts are not scored.
         """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 # torch is imported only to decide: the command line imports this file for its words, and must start quickly.
 Aggregation = Literal["min", "mean", "quantile"]
-
-GONE = {"percentile": "a budget, which spends a share known beforehand, or random with a rate"}
-"""Policies of earlier versions, and what to choose instead."""
 
 RANDOM_SALT = 0x5D7
 SCRIPT_LETTERS = ("a", "r", "d", "t")
@@ -100,7 +97,7 @@ DIRECTED = {
 class Policy:
     """One way to decide who makes a block.
 
-    `early`: from config and block of the clip, the decision before any draft; None if the draft's score decides.
+    `early`: from config and block of the route, the decision before any draft; None if the draft's score decides.
     `decide`: from config, block, score, and the score of the last frame committed before (None unless it
     `compares`), that decision; None if nothing is scored. `settings`: the fields of `RouterConfig` that it reads.
     """
@@ -132,7 +129,7 @@ POLICIES: Mapping[str, Policy] = {
     "reward": Policy(early=lambda config, index: None, decide=_gate, settings=GATE_SETTINGS),
     "first": Policy(early=lambda config, index: UNSEEN_DRAFT),
     "relative": Policy(
-        # The clip's first block has no frame before it to be compared with.
+        # The route's first block has no frame of a model before it to be compared with.
         early=lambda config, index: None if index else UNSEEN_TARGET,
         decide=_gate,
         settings=GATE_SETTINGS,
@@ -157,14 +154,15 @@ class RouterConfig:
 
     `tau`: scorer units; `score >= tau` keeps the draft. For `relative`, the least difference between the draft's
     score and that of the last committed frame. `quantile`: 0 is the worst frame, 1 the best. `rate`: chance that
-    `random` keeps a draft. `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the clip.
-    `forced_blocks`: how many of the clip's first blocks the target makes under every policy; `first` drafts all
+    `random` keeps a draft. `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the route.
+    `forced_blocks`: how many of the route's first blocks the target makes under every policy; `first` drafts all
     others. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
     many denoising steps the drafter makes of a block of the target's, which then continues; 0 for none.
-    `whole_blocks`: how many of the clip's first blocks are never handed over. `directions`: the user's decisions,
+    `whole_blocks`: how many of the route's first blocks are never handed over. `directions`: the user's decisions,
     under every policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
     steps a restyled clip replaces, by block of the clip; if that is `handover` or more, nothing is handed over.
-    `part`: a router from outside, which decides in the policy's place.
+    `part`: a router from outside, which decides in the policy's place. `route_start`: the block of the clip at
+    which the route begins, the first one after a clip given as pixels, which no model made.
     """
 
     policy: str = "reward"
@@ -180,7 +178,9 @@ class RouterConfig:
     whole_blocks: int = 1
     directions: str = ""
     skipped: tuple[int, ...] = ()
-    part: Router | None = None
+    # Not hashed: a plain dataclass is a router too, and it has no hash.
+    part: Router | None = field(default=None, hash=False)
+    route_start: int = 0
 
     def __post_init__(self) -> None:
         if self.part is not None:
@@ -221,8 +221,12 @@ class RouterConfig:
     def settings(self) -> dict[str, Any]:
         """What the report says of it."""
         values = asdict(replace(self, part=None))
-        del values["skipped"], values["part"]
+        del values["skipped"], values["part"], values["route_start"]
         return values if self.part is None else {**values, "part": type(self.part).__name__}
+
+    def place(self, index: int) -> int:
+        """Return the place in the route of block `index` of the clip, from 0."""
+        return index - self.route_start
 
     def direction(self, index: int) -> str:
         """Return the user's letter for block `index` of the clip."""
@@ -231,15 +235,17 @@ class RouterConfig:
     def handover_at(self, index: int) -> int:
         """Return how many steps the drafter makes of block `index` of the clip, if the target makes it."""
         begun = self.skipped[index] if index < len(self.skipped) else 0
-        return 0 if index < self.whole_blocks or begun >= self.handover else self.handover
+        whole = self.place(index) < self.whole_blocks or self.direction(index) == "t"
+        return 0 if whole or begun >= self.handover else self.handover
 
     def check_blocks(self, last_index: int) -> None:
-        """Raise `BadInput` if the script does not reach the clip's last block."""
-        if self.policy == "scripted" and len(self.script) <= last_index:
-            raise BadInput(f"the script ends before block {last_index + 1}; write per block {LETTERS_IN_SHORT}")
+        """Raise `BadInput` if the script does not reach block `last_index` of the clip."""
+        number = self.place(last_index) + 1
+        if self.policy == "scripted" and len(self.script) < number:
+            raise BadInput(f"the script ends before block {number}; write per block {LETTERS_IN_SHORT}")
 
 
-COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks")
+COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks", "route_start")
 KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
     (("tau", "quantile", "rate"), (int, float), "a number"),
     (("seed", *COUNTS), int, "a whole number"),
@@ -249,8 +255,6 @@ KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
 
 def check_policy(name: str) -> None:
     """Raise `BadInput` if there is no policy of this name."""
-    if name in GONE:
-        raise BadInput(f"the policy {name} was taken out; choose {GONE[name]}")
     _one_of("policy", name, tuple(POLICIES))
 
 
@@ -281,13 +285,14 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
     direction = config.direction(index)
     if direction != ROUTER_DECIDES:
         return DIRECTED.get(direction)
-    if index < config.forced_blocks:
+    place = config.place(index)
+    if place < config.forced_blocks:
         return Decision(accepted=False, reason=Reason.FORCED)
     if _bailed_out(config, past):
         return Decision(accepted=False, reason=Reason.BAILED_OUT)
     if config.part is not None:
-        return None if config.part.needs_scorer else _by_part(config, index)
-    return POLICIES[config.policy].early(config, index)
+        return None if config.part.needs_scorer else _by_part(config, place)
+    return POLICIES[config.policy].early(config, place)
 
 
 def _by_part(
@@ -334,7 +339,7 @@ def decide(config: RouterConfig, index: int, scores: Tensor, reference: float | 
     if direction == ROUTER_DECIDES:
         by_score = POLICIES[config.policy].decide if config.part is None else _by_part
         assert by_score is not None, "it decided early"
-        decision = by_score(config, index, score, reference)
+        decision = by_score(config, config.place(index), score, reference)
     else:
         keep = direction == "a"
         reason = Reason.DIRECTED_KEPT if keep else Reason.DIRECTED_REMADE

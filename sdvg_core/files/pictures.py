@@ -1,10 +1,14 @@
-"""Read a picture, or find the pictures of a folder, cropped to the size of the video to make."""
+"""Read the pictures of a file or a folder, cropped to the size of the video to make."""
 
 from __future__ import annotations
 
+import logging
+import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,28 +19,106 @@ from torch import Tensor
 from ..errors import BadInput, first_line
 from .small_files import check_regular
 
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it says of a damaged file is no sentence of ours
+
 # Pillow knows dozens more formats. One of them runs an interpreter, and others are barely maintained.
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
 MOST_PIXELS, LONGEST_SIDE = 40_000_000, 100
+MOST_IN_ALL = 10_000_000_000
+"""Pixels of an animation: a small file could hide hours of decoding."""
+UNREADABLE = (" as a picture", "use a PNG or JPEG")
+SHORTEST, USUAL = Fraction(10, 1000), Fraction(1, 10)
+"""Seconds: browsers show a frame of an animation that states no more than the first for the second."""
 
 
-def read_image(path: Path, width: int, height: int) -> Tensor:
-    """Read a picture, cropped in the middle and resized to fill `width` x `height`: `1 1 3 h w` in [0, 1].
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """One of `count` pictures of a file, not yet decoded. `seconds`: how long it is shown, None if nothing says."""
+
+    path: Path
+    image: Image.Image
+    count: int
+    seconds: Fraction | None
+
+    def fitted(self, width: int, height: int) -> tuple[Tensor, bool]:
+        """Return it upright, cropped in the middle and resized: bytes `3 h w`; and whether it loses an alpha.
+
+        Raises `BadInput` if it is damaged.
+        """
+        with reading(self.path, *UNREADABLE), _silence():
+            upright = ImageOps.exif_transpose(self.image)
+            alpha = upright.has_transparency_data
+            if upright.mode.startswith("I;16") or (upright.mode == "I" and self.image.format == "PNG"):
+                upright = Image.fromarray((np.asarray(upright) / 257).round().astype(np.uint8))
+            elif upright.mode in ("I", "F"):
+                raise BadInput(f"{self.path.name} has 32 bits a channel; give 8 or 16")
+            elif alpha:
+                upright = upright.convert("RGBA")
+                alpha = upright.getchannel("A").getextrema() != (255, 255)
+            fitted = ImageOps.fit(upright.convert("RGB"), (width, height), Image.Resampling.LANCZOS)
+        return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous(), alpha
+
+
+def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:
+    """Read the first picture of a file in a size: `1 1 3 h w` in [0, 1]; and notes on what was done to it.
 
     Raises `BadInput` if the file is missing, not a picture, or absurdly large.
     """
-    with reading(path, " as a picture", "use a PNG or JPEG"), warnings.catch_warnings():
+    with closing(pictures_of(path)) as pictures:
+        picture = next(pictures)
+        pixels, alpha = picture.fitted(width, height)
+    taken = f"the first of its {picture.count} pictures" if picture.count > 1 else "a picture"
+    return (pixels.float() / 255)[None, None], (note_on(path.name, taken, alpha, width, height),)
+
+
+def note_on(name: str, taken: str, alpha: bool, width: int, height: int) -> str:
+    """Return what was done to the pictures of a file or a folder, as a sentence. `alpha`: whether one was lost."""
+    return f"{name}: {taken}{', without alpha' if alpha else ''}, cropped to {width}x{height}."
+
+
+def pictures_of(path: Path) -> Generator[Picture, None, None]:
+    """Yield the pictures of a file, one or those of an animation, each to be used before the next.
+
+    Raises `BadInput` if it is missing, not a picture, or has absurdly many pixels.
+    """
+    with reading(path, *UNREADABLE):
         check_regular(path)
-        # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(path, formats=FORMATS) as picture:
-            check_picture_size(*picture.size, path)
-            ImageOps.exif_transpose(picture, in_place=True)
-            upright = picture.convert("RGB") if picture.mode != "RGB" else picture
-            fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
-    pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
-    return pixels.permute(2, 0, 1)[None, None].contiguous()
+        with _silence():
+            Image.init()
+            image = Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN])
+        with image:
+            check_picture_size(*image.size, path)
+            with _silence():
+                # The second picture of a JPEG, which makes it an MPO, is its depth or the other eye.
+                count = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+            if count * image.width * image.height > MOST_IN_ALL:
+                size = f"{count} pictures of {image.width} x {image.height} pixels"
+                raise BadInput(f"{path.name} has {size}; give at most {MOST_IN_ALL // 10**9} billion in all")
+            first = int(count > 1 and bool(image.info.get("default_image")))
+            for number in range(first, count):
+                with _silence():
+                    image.seek(number)
+                    check_picture_size(*image.size, path)
+                    seconds = _seconds(image) if count > 1 else None
+                yield Picture(path, image, count - first, seconds)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Hide warnings of what a file states wrongly, or too large, which is refused. Never held over a `yield`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _seconds(image: Image.Image) -> Fraction | None:
+    """Return how long a picture of an animation is shown; a page has no time."""
+    if image.format == "TIFF":
+        return None
+    image.load()  # only then is the time known
+    stated = Fraction(image.info.get("duration", 0)) / 1000
+    return stated if stated > SHORTEST else USUAL
 
 
 def check_picture_size(width: int, height: int, path: Path) -> None:
@@ -47,9 +129,12 @@ def check_picture_size(width: int, height: int, path: Path) -> None:
 
 
 def pictures_in(path: Path) -> list[Path] | None:
-    """Return the pictures of a folder, or the one that `path` is; None if it is another kind of file."""
-    found = sorted(one for one in (path.iterdir() if path.is_dir() else [path]) if one.suffix.lower() in SUFFIXES)
-    return found if found or path.is_dir() else None
+    """Return the pictures of a folder by their numbers, or the one that `path` is; None for any other file."""
+    if not path.is_dir():
+        return [path] if path.suffix.lower() in SUFFIXES else None
+    files = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
+    padded = {file: re.sub(r"\d+", lambda digits: digits[0].zfill(255), file.name) for file in files}
+    return sorted((file for file in files if not file.is_dir()), key=lambda file: (padded[file], file))
 
 
 @contextmanager

@@ -17,16 +17,17 @@ from torch import Tensor
 from ..errors import BadInput
 
 # The paper's videos were written with CRF 18. The number of threads changes the bytes x264 writes, so it must not
-# depend on the machine.
-X264_OPTIONS = {"crf": "18", "preset": "medium"}
+# depend on the machine. Players take chroma to lie on the left unless the file says otherwise.
+X264_OPTIONS = {"crf": "18", "preset": "medium", "chroma_sample_location": "center"}
 THREADS = 4
 # Without this the muxer writes its version into the file.
 MUXER_OPTIONS = {"fflags": "+bitexact"}
 # ISO/IEC 23091-2: 1 is BT.709 as primaries, as transfer and as matrix; PyAV calls the limited range 1.
 BT709 = 1
 LIMITED_RANGE = 1
-# Area: each pair of chroma values is the mean of its four pixels.
-PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "MPEG", "interpolation": "AREA"}
+# swscale's area: each pair of chroma values is the mean of its four pixels; and its accurate rounding.
+AREA = 0x20 | 0x40000
+PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "MPEG", "interpolation": AREA}
 
 SLOWEST, FASTEST = 0.001, 1000.0
 """Pixel frames per second; players and the file format itself end near there."""

@@ -34,17 +34,23 @@ from ..files.outputs import (
     unfinished_blocks,
     unfinished_request,
 )
+from ..plan.budget import afford
 from ..report.run_report import read_report
-from ..text.prompts import PromptSchedule, check_prompt
+from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
 from .headers import Headers, check_models
-from .identity import Identity, differences, digest_of, fingerprint, identify, identify_parts
+from .identity import Identity, differences, digest_of, identify, identify_parts
 from .latents import load_latents
-from .learned import open_learned, route_prompts
 from .loading import encode_prompts
 from .options import LoadOptions
-from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
+from .request import ResolvedRequest, VideoRequest, cost_request, predict_bytes, resolve_files
 
+OF_PARTS = {
+    "drafter": ("drafter", "drafter_preset", "drafter_settings", "drafter_context"),
+    "target": ("target", "target_preset", "target_settings", "weight_dtype"),
+    "scorer": ("reward", "vocabulary", "reward_dtype", "crop"),
+}
+"""The options that have no effect in a video that does not ask for a part."""
 MOST_FOLDERS = 999
 LONGEST_COMMAND = 1000
 
@@ -77,14 +83,15 @@ class Video:
 class Batch:
     """The videos of one call: a prompt each, and what they share. It holds values only, so processes can send it.
 
-    `output`: the folder to write into, if nothing there would be replaced, or if this very request left it
-    unfinished; otherwise the next free one of `output-2`, `output-3` ... With `resume`, only `output`, and its
-    finished videos are kept; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
+    `output`: the folder to write into, if nothing there would be replaced, or if it has videos of this very
+    request; otherwise the next free one of `output-2`, `output-3` ... Finished videos are kept. With `resume`, only
+    `output`; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
     the caller adds, by its path from the folder; without it nothing counts as finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
-    the request's seed. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
-    folder, as several always do. `command`: the words of the command line, to show how to finish the video.
+    the request's seed. `numbered`: whether each video gets a numbered folder, as several always do. `command`: the
+    words of the command line, to show how to finish the video. `stated`: the names of the options that the user
+    gave, to say which have no effect.
     """
 
     files: ModelFiles
@@ -99,9 +106,15 @@ class Batch:
     reuse: Path | None = None
     private: bool = False
     seeds: tuple[int, ...] = ()
-    learned: Path | None = None
     numbered: bool = False
     command: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise BadInput("to resume keeps what is there, and to overwrite replaces it; leave one of them out")
+        if twice := [seed for seed in self.seeds if self.seeds.count(seed) > 1]:
+            raise BadInput(f"seed {twice[0]} is given twice and makes one video twice; leave one out")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +123,6 @@ class BatchPlan:
 
     `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
     `resolved`: the request of `batch`, which is that of the video that needs the most models.
-    `embeddings`: of prompts that were encoded already, to choose their routes.
     """
 
     folder: Path
@@ -119,7 +131,6 @@ class BatchPlan:
     resolved: ResolvedRequest
     needed: ModelSet
     videos: tuple[Video, ...]
-    embeddings: Mapping[str, Tensor]
 
     @property
     def to_make(self) -> tuple[Video, ...]:
@@ -128,9 +139,8 @@ class BatchPlan:
 
     def embed(self) -> dict[str, Tensor]:
         """Return the embedding of every prompt of the videos that are not there yet."""
-        left = [text for video in self.to_make for text in video.prompt.texts if text not in self.embeddings]
-        more = encode_prompts(self.batch.files, left, self.batch.load) if left else {}
-        return {**self.embeddings, **more}
+        texts = [text for video in self.to_make for text in video.prompt.texts]
+        return encode_prompts(self.batch.files, texts, self.batch.load) if texts else {}
 
 
 @contextmanager
@@ -145,27 +155,16 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     check_writable(batch.output)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
-    learned, gains, embeddings, of_learned = None, list[float](), dict[str, Tensor](), tuple[str, ...]()
-    if batch.learned:
-        learned = open_learned(batch.learned)
-        pair = (None, None) if batch.load.loras else (batch.files.drafter, batch.files.target)
-        models = zip(("drafter", "target", "text_encoder"), (*pair, batch.files.text_encoder), strict=True)
-        known = {role: fingerprint(path) if path else None for role, path in models}
-        of_learned = learned.notes(known, request.blocks)
-        texts = [prompt.texts[0] for prompt in prompts if not prompt.first]
-        embeddings = encode_prompts(batch.files, texts, batch.load)
-        gains = [learned.gain_of(text, embeddings[text]) for text in texts]
-    stated = [prompt.first for prompt in prompts]
-    routed = [(request, "")] * len(stated)
-    if learned or any(stated):
-        routed = route_prompts(stated, headers, resolved, learned, gains)
+    routed = route_prompts([prompt.first for prompt in prompts], headers, resolved)
     routes = {one: resolved if one == request else resolve_files(one, headers) for one, _ in routed}
     needed_by = {one: found.plan.models_needed for one, found in routes.items()}
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
     resolved, headers = routes[request], headers.restrict_to(needed)
+    last = resolved.plan.spans[-1].index
+    of_prompts = dict.fromkeys(note for prompt in prompts for note in unshown(prompt.starts, last))
     of_models = dict.fromkeys(note for found in routes.values() for note in found.notes)
-    for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
+    for note in (*of_models, *of_prompts):
         sys.stderr.write(f"sdvg: {note}\n")
     videos: list[Video] = []
     for prompt, (one, note) in zip(prompts, routed, strict=True):
@@ -173,16 +172,63 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         for seed in batch.seeds or (request.seed,):
             own = replace(one, seed=seed)
             identity = identify(files, batch.load, own, prompt, batch.gate_prompt)
-            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, (*of_learned, note)))
+            of_video = (note, *unshown(prompt.starts, last))
+            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, of_video))
     numbered = batch.numbered or len(videos) > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, found, notes):
-        planned = BatchPlan(folder, batch, headers, resolved, needed, found, embeddings)
+        planned = BatchPlan(folder, batch, headers, resolved, needed, found)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_disk_space(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
-        sys.stderr.write("".join(f"{note}\n" for note in notes))
+        sys.stderr.write("".join(f"{note}\n" for note in (*notes, *_unused(batch.stated, needed))))
         yield planned
+
+
+def route_prompts(
+    stated: Sequence[int], headers: Headers, resolved: ResolvedRequest
+) -> list[tuple[VideoRequest, str]]:
+    """Return the request of each prompt's video, and a note on its route, perhaps empty.
+
+    All share one budget: prompts that state their first blocks get them, the others share the rest.
+    `stated`: by prompt, how many first blocks it states; 0 for none. `resolved`: the request of all, resolved.
+    Raises `BadInput` for more first blocks than a video has.
+    """
+    request = resolved.request
+    if not any(stated):
+        return [(request, "")] * len(stated)
+    if max(stated) > request.blocks:
+        fault = f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}"
+        raise BadInput(f"{fault}; state fewer")
+    router = resolved.plan.router
+    index = resolved.plan.spans[0].index
+    given = router.place(index)
+    blocks = given + request.blocks
+    handover = router.handover
+    share = None
+    budget_note = ""
+    if request.budget is not None:
+        cost = replace(cost_request(headers, resolved.width, resolved.height, request.blocks), given_blocks=index)
+        share, handover = afford(request.budget, router, cost, stated)
+        budget_note = f"of a budget of {request.budget:g} over {len(stated)} prompts, "
+    routes: list[tuple[VideoRequest, str]] = []
+    for count in stated:
+        if not count and share is None:
+            routes.append((request, ""))
+            continue
+        first = given + (count or int(share or 0))
+        route = replace(request.router, policy="first", forced_blocks=first, handover=handover)
+        reason = "as its prompt states, " if count else ""
+        note = f"{budget_note}{reason}the target makes the first {first} of {blocks} blocks."
+        routes.append((replace(request, router=route, budget=None), note[0].upper() + note[1:]))
+    return routes
+
+
+def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
+    """Return a line on the options of parts that no block asks for."""
+    unused = {name for role, names in OF_PARTS.items() if not getattr(needed, role) for name in names}
+    flags = [f"--{name.replace('_', '-')}" for name in stated if name in unused]
+    return (f"sdvg: Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
 
 
 @contextmanager
@@ -212,8 +258,12 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
                 notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
-            if left and not all(video.exists for video in found):
+            whole = all(video.exists for video in found)
+            if left and not whole:
                 notes.append(f"sdvg: this goes on with what an earlier call left in {folder}")
+            if whole and (batch.last is None or os.path.lexists(folder / batch.last)):
+                again = "add --overwrite or name another --output to make it again"
+                notes.append(f"sdvg: {folder} has this very video; {again}")
             yield folder, found, notes
             return
     raise refused[0]
@@ -230,9 +280,6 @@ def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vide
         table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
         if other or table[0] != table[1]:  # a table of ours is two files
             raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
-    last = batch.last is None or os.path.lexists(folder / batch.last)
-    if not batch.resume and last and all(video.exists for video in found):
-        raise BadInput(f"{folder} has this very video; name another folder, or add --overwrite")
     return found
 
 
@@ -290,7 +337,7 @@ def look_up(video: Video, last: str | None) -> Video:
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
     finished = ours and not unfinished
-    reported = finished and (folder / REPORT).exists()
+    reported = finished and (folder / REPORT).exists() and (folder / VIDEO).exists()
     exists = reported and len(read_report(folder / REPORT).blocks) == video.request.blocks
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
 

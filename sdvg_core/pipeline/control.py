@@ -51,7 +51,8 @@ class ControlFootage:
         Its last frame is held for less than a block. Raises `BadInput` if more is missing.
         """
         edge = held(self.footage.frames, frames, block, "control")
-        return replace(self, lead=lead, new=new), f"Control {self.footage.note}{edge}"
+        of_mask = f" Mask {self.mask.note}" if self.mask else ""
+        return replace(self, lead=lead, new=new), f"Control {self.footage.note}{edge}{of_mask}"
 
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
         """Return it as the models take it, for `latent_frames` from the beginning of the history."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.config import WanConfig
 from ..causal_wan.control_files import GIVE_VACE, ControlCheckpoint, inspect_control, open_control
 from ..causal_wan.presets import Preset, notes_by_name
-from ..checkpoints.lora import Lora
+from ..checkpoints.lora import Lora, OtherModel
 from ..checkpoints.model_files import ModelFiles
+from ..checkpoints.quantized import FP8
 from ..checkpoints.state_dicts import UNSTATED, Choice, note_on
 from ..checkpoints.weights import open_weights
 from ..decoders.vae_files import VaeHeader, open_vae
@@ -22,6 +23,7 @@ from ..devices.device import check_device, parse_dtype
 from ..devices.execution import AUTO, check_compile
 from ..engine.plan import ModelSet
 from ..errors import BadInput
+from ..report.summary import count
 from ..scorers.image_reward import check_reward_dtype
 from ..text.umt5 import check_text_dtype
 from .options import LoadOptions, ModelOptions
@@ -128,7 +130,7 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
         for role, (path, model) in options_of.items()
         if path is not None
     }
-    models = _with_controls(_with_loras(models, options.loras), files.controls)
+    models = _with_controls(_with_loras(models, options), files.controls)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
     if not vae.encodes and any(model.preset.policy == "recompute" for model in models.values()):
         name = files.vae.name
@@ -170,18 +172,42 @@ def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> di
     return changed
 
 
-def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict[str, WanHeader]:
-    """Give each LoRA to the models that it fits."""
+def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[str, WanHeader]:
+    """Give each LoRA to the models that it fits, and a note to those that lack it or leave a part of it out."""
     changed = dict(models)
-    for text in loras:
-        fitting = {
-            role: lora for role, model in models.items() if model.found and (lora := find_lora(text, model.found))
-        }
+    dtype = parse_dtype(options.dtype) if options.dtype else None
+    for text in options.loras:
+        fitting: dict[str, Lora] = {}
+        problems: list[OtherModel] = []
+        for role, model in models.items():
+            assert model.found is not None, "a host has LoRAs of its own"
+            try:
+                fitting[role] = find_lora(text, model.found, dtype)
+            except OtherModel as problem:
+                problems.append(problem)
         if not fitting:
-            raise BadInput(f"the LoRA {text} fits neither drafter nor target; give one of their sizes")
-        for role, lora in fitting.items():
-            changed[role] = replace(changed[role], loras=(*changed[role].loras, lora))
+            raise problems[0]
+        fewest = min(len(lora.unused) for lora in fitting.values())
+        fitting = {role: lora for role, lora in fitting.items() if len(lora.unused) == fewest}
+        for role, model in changed.items():
+            if role in fitting:
+                lora = fitting[role]
+                notes = (*model.notes, *_notes_on_lora(role, model, lora))
+                changed[role] = replace(model, loras=(*model.loras, lora), notes=notes)
+            else:
+                only, lora = next(iter(fitting.items()))
+                note = f"The LoRA {lora} fits only the {only}: what the {role} makes lacks it."
+                changed[role] = replace(model, notes=(*model.notes, note))
     return changed
+
+
+def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
+    assert model.found is not None
+    if lora.unused:
+        unused = f"{count(len(lora.unused), 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
+        yield f"The {role} has no layer for {unused}: the rest is used, as in ComfyUI."
+    if any(model.found.weights.info[name].dtype in FP8 for name in lora.changes):
+        yield f"The {role}'s weights are in fp8: those that the LoRA {lora} changes are rounded to fp8 again."
 
 
 def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> VaeHeader:

@@ -48,6 +48,7 @@ def identify(
     part = request.router.part
     asked = asdict(replace(request, router=replace(request.router, part=None)))
     asked["router"]["part"] = None if part is None else identity_of(part)
+    del asked["router"]["route_start"]  # follows from the clip
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
     if request.control:
         begin |= {name: getattr(request, name) for name in ("control", "control_mask")}

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..checkpoints.weights import WeightFile, open_weights
+from ..engine.plan import RunPlan
 from ..errors import BadInput
 from ..files.small_files import parse_json
 
@@ -21,6 +22,8 @@ KEY = "latents"
 METADATA = "sdvg"
 STILL = "still"
 """In metadata: how many of the first latent frames show a start image."""
+FROM_PIXELS, FRAMES = "from_pixels", "latent_frames"
+"""In metadata: how many of the first latent frames were given as pixels, and of how many in all."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -60,10 +63,30 @@ def load_latents(path: Path) -> LatentsFile:
 
 def still_in(values: Mapping[str, Any]) -> int:
     """Return how many of a clip's first latent frames show a start image, by the metadata saved with it."""
-    still = values.get(STILL, 0)
-    if not isinstance(still, int) or still < 0:
-        raise BadInput(f"{STILL} is {still!r:.40}, no count of latent frames; make the clip again")
-    return still
+    return _count(values, STILL)
+
+
+def from_pixels_in(values: Mapping[str, Any], latents: Tensor) -> int:
+    """Return how many of a clip's first latent frames were given as pixels, by the metadata saved with it.
+
+    0 if frames of `latents` (`b c t h w`) were cut off since: which ones, nobody knows.
+    """
+    frames = latents.shape[2]
+    return _count(values, FROM_PIXELS) if values.get(FRAMES, frames) == frames else 0
+
+
+def lead_metadata(plan: RunPlan, frames: int) -> dict[str, int]:
+    """Return what to save of the lead that no model made, in a clip of `frames` latent frames; perhaps nothing."""
+    counts = {STILL: plan.still, FROM_PIXELS: plan.from_pixels}
+    begun = {name: count for name, count in counts.items() if count}
+    return {**begun, FRAMES: frames} if begun else {}
+
+
+def _count(values: Mapping[str, Any], name: str) -> int:
+    count = values.get(name, 0)
+    if not isinstance(count, int) or count < 0:
+        raise BadInput(f"{name} is {count!r:.40}, no count of latent frames; make the clip again")
+    return count
 
 
 def read_metadata(file: WeightFile) -> Mapping[str, Any]:

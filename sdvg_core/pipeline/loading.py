@@ -155,7 +155,11 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
     """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit."""
     options, device = options.settled(), check_device(options.device)
     vram = free_vram(device, options.vram)
-    if vram is None or headers.one_model:
+    if vram is None:
+        return None
+    if headers.one_model:
+        if options.vram != AUTO:
+            raise BadInput("vram plans two models, but drafter and target are one; leave it out")
         return None
     files = {role: model.found for role, model in headers.models.items() if model.found}
     dtypes = [options.dtype or dtype_name(file.dtype) for file in files.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -11,11 +12,14 @@ import torch
 from ..causal_wan.checkpoint import WanCheckpoint
 from ..causal_wan.presets import Preset, get_preset, guess_preset, preset_by_name
 from ..causal_wan.schedule import get_schedule
+from ..checkpoints.lora import split_strength
 from ..checkpoints.state_dicts import Choice, Weights
 from ..decoders import StatedKind
-from ..devices.device import check_device
-from ..devices.execution import AUTO, Execution, WeightDtype
+from ..devices.device import check_device, check_device_name
+from ..devices.execution import AUTO, Dtype, Execution, WeightDtype
+from ..errors import BadInput
 from ..scorers import Crop
+from ..settings import check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,9 @@ class ModelOptions:
     schedule: str | None = None
     first_schedule: str | None = None
     weights: Weights = AUTO
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def named(self, file: Path) -> Preset | None:
         """Return the preset that is stated, or else the one of the file's name; None if there is neither."""
@@ -81,16 +88,29 @@ class LoadOptions:
     schedule: str | None = None
     device: str = "cpu"
     side_device: str | None = None
-    dtype: str | None = None
-    vae_dtype: str = "float32"
+    dtype: Dtype | None = None
+    vae_dtype: Dtype = "float32"
     tae_kind: StatedKind = AUTO
-    text_dtype: str = "bfloat16"
-    reward_dtype: str = "float32"
+    text_dtype: Dtype = "bfloat16"
+    reward_dtype: Dtype = "float32"
     crop: Crop = "center"
     execution: Execution = field(default_factory=Execution)
     loras: tuple[str, ...] = ()
     weight_dtype: WeightDtype = "default"
     vram: float | Literal["auto", "all"] = AUTO
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for device in filter(None, (self.device, self.side_device)):
+            check_device_name(device)
+        if self.schedule is not None:
+            get_schedule(self.schedule)
+        if self.schedule and self.drafter.schedule and self.target.schedule:
+            raise BadInput("the schedule of both has no effect, as each model has its own; leave it out")
+        for lora in self.loras:
+            split_strength(lora)
+        if isinstance(self.vram, float | int) and not 0 < self.vram < math.inf:
+            raise BadInput(f"vram is {self.vram:g}; give GB such as 16, auto or all")
 
     @property
     def side(self) -> torch.device:

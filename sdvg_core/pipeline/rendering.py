@@ -12,6 +12,7 @@ from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.store import Store
 from ..files.outputs import BLOCKS, FILES, LATENTS, PICTURE, REPORT, VIDEO, Staging
+from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..report.assemble import FAST_NOTE, assemble_report, notes_on
 from ..report.picture import route_picture
@@ -20,7 +21,7 @@ from ..report.run_report import RunReport
 from ..text.prompts import Conditions
 from .blocks import BlockFiles
 from .identity import MOST_TOLD
-from .latents import STILL, save_latents
+from .latents import lead_metadata, save_latents
 from .loading import Models
 from .request import ResolvedRequest
 
@@ -83,11 +84,12 @@ def render(
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
-    if run.still:
-        noted[STILL] = run.still
     history = shown.timeline.history
+    noted |= lead_metadata(resolved.plan, history.frames)
     save_latents(files[LATENTS], history.latents(0, history.frames), noted)
     more = []
+    if resolved.sound and (problem := add_sound(files[VIDEO], resolved.sound)):
+        more.append(problem)
     if reuse and not run.reused:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
     if resumed:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..causal_wan.config import common_patch
 from ..decoders.vae_files import VaeHeader
 from ..engine.control import ControlClip, check_control_strength
 from ..engine.drift import check_hold
@@ -32,22 +33,26 @@ from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.run import Run, make_run
 from ..engine.types import Condition, DrafterContext, check_blocks
 from ..errors import BadInput
-from ..files.footage import Footage, read_footage
+from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
+from ..files.sound import CODECS, Sound
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE
 from ..report.summary import count
+from ..settings import check_fields
 from .control import ControlFootage, held
 from .headers import Headers
-from .latents import load_latents, still_in
+from .latents import from_pixels_in, load_latents, still_in
 
-WIDTH, HEIGHT = 832, 480
-"""The paper's size."""
+WIDTH, HEIGHT, BLOCKS = 832, 480, 9
+"""The paper's size and length."""
 NO_MODEL = "there is no drafter and no target; give at least one"
 TWO_STARTS = "the video has two starts; give a clip, an image or a clip to restyle"
 MOST_EDGE = 256
+NEEDS = {"control_mask": "control", "control_strength": "control", "control_edge": "control_mask"}
+"""Fields that have no effect without another."""
 LATENTS_SUFFIX = ".safetensors"
 LEAST_GIVEN = 9
 """Pixel frames of a video to continue: a whole block. A shorter one begins with its first frame held."""
@@ -69,7 +74,7 @@ class VideoRequest:
     they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
     """
 
-    blocks: int = 9
+    blocks: int = BLOCKS
     seed: int = 42
     width: int | None = None
     height: int | None = None
@@ -90,11 +95,14 @@ class VideoRequest:
     control_edge: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_blocks(self.blocks)
         check_seed(self.seed)
         check_rate(self.fps)
         if self.budget is not None:
             check_budget(self.budget)
+            if self.router.part is not None:
+                raise BadInput("a budget chooses the route, and so does a router of your own; give one of them")
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         read_strengths(self.strength, self.blocks)
@@ -102,8 +110,14 @@ class VideoRequest:
         check_control_strength(self.control_strength)
         if not 0 <= self.control_edge <= MOST_EDGE:
             raise BadInput(f"the edge of a kept region is {self.control_edge}; give 0 to {MOST_EDGE} pixels")
-        if self.control_mask and not self.control:
-            raise BadInput("the mask has no control; add one, or leave the mask out")
+        for name, size in (("width", self.width), ("height", self.height)):
+            if size is not None and size < 1:
+                raise BadInput(f"{name} {size} is too small; use 16 or more")
+        for name, needed in NEEDS.items():
+            usual = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != usual and not getattr(self, needed):
+                words = name.replace("_", " "), needed.replace("_", " ")
+                raise BadInput(f"{words[0]} has no effect without {words[1]}; add it, or leave {words[0]} out")
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
 
@@ -114,7 +128,7 @@ class ResolvedRequest:
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]; `footage`:
     the clip to continue or restyle, as pixels. `control`: what the blocks obey, as pixels; `controls`: the same as
-    latents. `notes`: what a reader of the report must know of models and budget.
+    latents. `sound`: what the mp4 has. `notes`: what a reader of the report must know of models and budget.
     """
 
     request: VideoRequest
@@ -126,6 +140,7 @@ class ResolvedRequest:
     footage: Footage | None = None
     control: ControlFootage | None = None
     controls: tuple[ControlClip, ...] = ()
+    sound: Sound | None = None
     notes: tuple[str, ...] = ()
 
     def given(self, codec: VideoCodec) -> tuple[Tensor | None, Tensor | None]:
@@ -184,7 +199,8 @@ def resolve_request(
     *,
     clip: Tensor | None = None,
     still: int = 0,
-    read_image: Callable[[int, int], Tensor] | None = None,
+    from_pixels: int = 0,
+    read_image: Callable[[int, int], tuple[Tensor, tuple[str, ...]]] | None = None,
     read_footage: Callable[[int, int], Footage] | None = None,
     restyle: bool = False,
     read_control: Callable[[int, int], ControlFootage] | None = None,
@@ -193,19 +209,19 @@ def resolve_request(
     """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
 
     `clip`: normalised latents `b c t h w` of the clip to continue; one frame counts as a picture. `still`: how
-    many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
-    width and a height; `read_footage`: the video to continue or, with `restyle`, to make anew. `read_control`,
-    `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
+    many of its first frames show a start image; `from_pixels`: how many were given as pixels. `read_image`: makes
+    the first frame, `1 1 c h w` in [0, 1], in a width and a height, with notes on it; `read_footage`: the video to
+    continue or, with `restyle`, to make anew. `read_control`, `controls`: what the blocks obey, from the video's
+    first frame on, as pixels or as latents.
     Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
         raise BadInput(NO_MODEL)
-    vae, patch = headers.vae, next(iter(headers.models.values())).config.patch_size[1]
-    stride = vae.spatial_stride
+    vae, stride = headers.vae, headers.vae.spatial_stride
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
     width = usual[0] if request.width is None else request.width
     height = usual[1] if request.height is None else request.height
-    check_size(width, height, stride * patch)
+    check_size(width, height, stride * common_patch(model.config for model in headers.models.values()))
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     given_frames = there = 0 if clip is None else clip.shape[2]
@@ -218,11 +234,13 @@ def resolve_request(
         strengths = read_strengths(request.strength, request.blocks)
     elif footage:
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
+        from_pixels = given_frames
     picture = read_image is not None or given_frames == 1
     if (picture or footage or read_control or there < given_frames) and not vae.encodes:
         found = "the VAE's file has no encoder for a start or a control"
         raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
-    router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
+    clip_frames = 0 if picture else max(given_frames - still, 0)
+    router, bought = _within_budget(request, headers, width, height, clip_frames, from_pixels)
     half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
         steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
@@ -234,6 +252,7 @@ def resolve_request(
         scorer=headers.scorer,
         given_frames=given_frames,
         still=still,
+        from_pixels=from_pixels,
         picture=picture,
         directions=request.directions,
         takes=request.takes,
@@ -258,23 +277,28 @@ def resolve_request(
         of_control = (told,)
     controls = tuple(replace(one, start=lead // vae.temporal_stride) for one in controls)
     _check_length(controls, plan, vae.temporal_stride, frames)
+    image, of_image = read_image(width, height) if read_image else (None, ())
+    sound, of_sound = _sound(footage, control.footage if control else None, request.fps)
     return ResolvedRequest(
         request=request,
         width=width,
         height=height,
         plan=plan,
         clip=clip,
-        image=read_image(width, height) if read_image else None,
+        image=image,
         footage=footage,
         control=control,
         controls=controls,
+        sound=sound,
         notes=(
             *plan.notes,
             *_of_models(headers),
             *bought,
             *of_clip,
+            *of_image,
             *_of_footage(footage, plan, vae.temporal_stride),
             *of_control,
+            *of_sound,
         ),
     )
 
@@ -329,12 +353,30 @@ def _of_footage(footage: Footage | None, plan: RunPlan, stride: int) -> tuple[st
     return (footage.note + held(footage.frames, wanted, block, "clip to restyle"),)
 
 
+def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tuple[Sound | None, list[str]]:
+    """Return the sound of the video, of its clip before its control, and a note for each sound that is left out."""
+    chosen: Sound | None = None
+    notes = []
+    for sound in (clip.sound for clip in (footage, control) if clip and clip.sound):
+        if chosen:
+            problem = f"the video has that of {chosen.path.name}"
+        elif fps != RATE:
+            problem = f"the clip is taken as {RATE} frames a second, and the video has {fps:g}"
+        elif sound.codec not in CODECS:
+            problem = f"an mp4 does not hold {sound.codec}"
+        else:
+            chosen = sound
+            continue
+        notes.append(f"The sound of {sound.path.name} is left out: {problem}.")
+    return chosen, notes
+
+
 def _check_pair(headers: Headers) -> None:
     """Raise `BadInput` if two models cannot work on one video."""
     if len(headers.models) < 2:
         return
     drafter, target = (headers.models[role] for role in ("drafter", "target"))
-    for name, words in {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}.items():
+    for name, words in {"in_dim": "latent channels", "text_dim": "text channels"}.items():
         ours, theirs = getattr(drafter.config, name), getattr(target.config, name)
         if ours != theirs:
             found = f"the drafter has {ours} {words} and the target {theirs}"
@@ -350,7 +392,7 @@ def _of_models(headers: Headers) -> tuple[str, ...]:
 
 
 def _within_budget(
-    request: VideoRequest, headers: Headers, width: int, height: int, given_frames: int
+    request: VideoRequest, headers: Headers, width: int, height: int, given_frames: int, from_pixels: int
 ) -> tuple[RouterConfig, tuple[str, ...]]:
     """Return the request's router, or what its budget buys, and a sentence that says so."""
     if request.budget is None:
@@ -359,7 +401,8 @@ def _within_budget(
         raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
     cost = cost_request(headers, width, height, request.blocks)
     cost = replace(cost, given_blocks=given_frames // cost.block_frames)
-    router, note = spend(request.budget, request.router, cost)
+    routed = replace(request.router, route_start=from_pixels // cost.block_frames)
+    router, note = spend(request.budget, routed, cost)
     return router, (note,)
 
 
@@ -383,11 +426,13 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
 
 def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
     """Resolve a request whose start is in files."""
+    if request.strength != USUAL and not request.restyle:
+        raise BadInput("the strength has no effect without a clip to restyle; add one, or leave the strength out")
     given, video = request.continue_from, request.restyle
     if given and given.suffix != LATENTS_SUFFIX:
         given, video = None, given
     saved = load_latents(given) if given else None
-    clip, still = (saved.latents.float(), still_in(saved.metadata)) if saved else (None, 0)
+    clip = saved.latents.float() if saved else None
     image = partial(read_image, request.start_image) if request.start_image else None
     footage = partial(read_footage, video) if video else None
     of_control = (request.control_mask, request.control_strength, request.control_edge)
@@ -396,7 +441,8 @@ def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
         request,
         headers,
         clip=clip,
-        still=still,
+        still=still_in(saved.metadata) if saved else 0,
+        from_pixels=from_pixels_in(saved.metadata, saved.latents) if saved else 0,
         read_image=image,
         read_footage=footage,
         restyle=bool(request.restyle),

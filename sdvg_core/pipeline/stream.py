@@ -24,7 +24,7 @@ from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
 from ..report.assemble import notes_on
 from ..report.summary import block_line
-from ..text.prompts import PromptSchedule, one_prompt
+from ..text.prompts import PromptSchedule, check_prompt, one_prompt, unshown
 from .headers import check_models
 from .loading import load_encoder, load_models
 from .options import LoadOptions
@@ -156,7 +156,9 @@ class Streamer:
         `gate_prompt`: what the scorer reads instead of the prompt.
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
         """
-        schedule = one_prompt(prompt) if isinstance(prompt, str) else prompt
+        schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
+        if gate_prompt is not None:
+            check_prompt(gate_prompt)
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
         resolved, loaded = resolve_files(request, self._headers), self._loaded
@@ -169,7 +171,8 @@ class Streamer:
                 raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, gate_prompt, asked_to_end)
-            stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_parts))
+            of_prompt = unshown(schedule.starts, resolved.plan.spans[-1].index)
+            stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
             # A weak reference, so that nobody waits for a stream that was dropped.
             self._newest = weakref.ref(stream)
         return stream

@@ -57,7 +57,9 @@ class VideoTable:
         for video in planned.videos:
             if video.exists:
                 self._rows[video.number] = self._done(video.number, read_report(video.folder / REPORT))
-        self._write()
+        lines = self._folder / LINES
+        if planned.to_make or not lines.exists() or len(lines.read_bytes().splitlines()) <= len(self._rows):
+            self._write()  # else a longer list wrote it, and nothing is made
 
     @property
     def rows(self) -> tuple[Row, ...]:

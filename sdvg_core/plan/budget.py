@@ -23,16 +23,18 @@ from .request import PlanRequest
 def spend(budget: float, router: RouterConfig, request: PlanRequest) -> tuple[RouterConfig, str]:
     """Return the router that uses most of a budget for first blocks by the target, and a note that says so.
 
-    `budget`: a share of target-only's predicted seconds. `router`: keeps its other settings. `request`: the run.
+    `budget`: a share of target-only's predicted seconds. `router`: keeps its other settings, and its route begins
+    where they say. `request`: the run.
     The last route within the budget is chosen, from the cheapest to target-only: one more block by the target
     each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
     A budget below the cheapest route takes that one, and the note says so.
     """
     check_budget(budget)
-    shares = _shares(request, router.whole_blocks)
+    counted = router.place(request.given_blocks)
+    shares = _shares(request, router)
     least = min(shares, key=lambda route: shares[route])
     blocks, steps = [least, *(route for route, share in shares.items() if share <= budget)][-1]
-    bought = replace(router, policy="first", forced_blocks=request.given_blocks + blocks, handover=steps)
+    bought = replace(router, policy="first", forced_blocks=counted + blocks, handover=steps)
     what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
     handed = f", with {steps} steps of a block handed over" if steps else ""
     share = shares[blocks, steps]
@@ -49,7 +51,7 @@ def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Se
     `budget`: as in `spend`, on average over all videos. `stated`: for each of them, how many blocks the target
     makes, if its prompt states it; 0 for those that share what is left. Raises `BadInput` if that is too little.
     """
-    shares = _shares(request, router.whole_blocks)
+    shares = _shares(request, router)
     cost: dict[int, float] = {}
     for (blocks, _), share in shares.items():
         cost.setdefault(blocks, share)  # the first route of so many blocks hands over most
@@ -74,7 +76,7 @@ def handover_of(request: PlanRequest) -> int:
     return most_handover(*([step.timestep for step in preset.steps] for _, preset in request.models.values()))
 
 
-def _shares(request: PlanRequest, whole_blocks: int) -> dict[tuple[int, int], float]:
+def _shares(request: PlanRequest, router: RouterConfig) -> dict[tuple[int, int], float]:
     """Return the costs of all routes, from the cheapest to target-only, as shares of that.
 
     A route is how many blocks the target makes, and how many steps of one are handed over.
@@ -84,11 +86,12 @@ def _shares(request: PlanRequest, whole_blocks: int) -> dict[tuple[int, int], fl
     half = handover_of(request)
     routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
     costs = {steps: block_seconds(replace(request, router=of)) for steps, of in routers.items()}
-    # The clip's first block is the target's, and never handed over.
-    first = 0 if request.given_blocks else 1
+    # The route's first block is the target's, and never handed over.
+    counted = router.place(request.given_blocks)
+    first = 0 if counted else 1
     rising = [(blocks, half) for blocks in range(first + 1, request.blocks + 1)]
     every = [(request.blocks, steps) for steps in reversed(range(half))] if request.blocks > first else []
-    whole = max(whole_blocks - request.given_blocks, 0)
+    whole = max(router.whole_blocks - counted, 0)
     seconds = {
         (m, k): _video(costs[k], costs[0], request, m, min(m, whole)) for m, k in ((first, 0), *rising, *every)
     }

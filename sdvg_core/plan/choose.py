@@ -247,8 +247,11 @@ def _kind(router: RouterConfig, index: int) -> str:
 def _smaller_size(vram: float, request: PlanRequest) -> tuple[int, int] | None:
     """Return the largest size of about the same shape that fits; None if none does."""
     for step in range(SHRINK_STEPS - 1, 0, -1):
-        width, height = (int(side * step / SHRINK_STEPS) // 16 * 16 for side in (request.width, request.height))
-        if min(width, height) >= 16:
+        width, height = (
+            int(side * step / SHRINK_STEPS) // request.step * request.step
+            for side in (request.width, request.height)
+        )
+        if min(width, height) >= request.step:
             smaller = replace(request, width=width, height=height)
             if any(candidate.fits for candidate in _candidates(vram, smaller)):
                 return width, height

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
+from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, common_patch
 from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
 from ..decoders.vae_files import LIGHT_BASE
@@ -21,7 +21,7 @@ from ..errors import BadInput
 from ..scorers.blip import ImageRewardConfig
 from .rates import A6000, Rates
 
-VAE_STRIDE, PATCH = 8, 2
+VAE_STRIDE = 8
 PUBLISHED_BASE = 96
 """The narrowest width of the Wan VAE."""
 Where = Literal["in ComfyUI", "on the command line"]
@@ -70,7 +70,7 @@ class PlanRequest:
     rates: Rates = A6000
 
     def __post_init__(self) -> None:
-        check_size(self.width, self.height, VAE_STRIDE * PATCH)
+        check_size(self.width, self.height, self.step)
         check_blocks(self.blocks)
         if self.strength:
             presets = [preset for _, preset in self.models.values()]
@@ -128,6 +128,11 @@ class PlanRequest:
     def count_sub_blocks(self, role: str) -> int:
         """Return how many blocks of its own `role` makes for one of the run's."""
         return self.block_frames // self.models[role][1].block_frames
+
+    @property
+    def step(self) -> int:
+        """Pixels that width and height are multiples of."""
+        return VAE_STRIDE * common_patch((self.drafter, self.target))
 
     @property
     def pixels(self) -> int:

@@ -18,7 +18,7 @@ from ..causal_wan.presets import Preset
 from ..decoders import DecoderName
 from ..devices.execution import VaeLayers
 from ..scorers.blip import scorer_parameters
-from .request import PATCH, PUBLISHED_BASE, VAE_STRIDE, PlanRequest
+from .request import PUBLISHED_BASE, VAE_STRIDE, PlanRequest
 
 GB = 10**9
 FLOAT32 = 4
@@ -89,9 +89,10 @@ def kv_frames(preset: Preset) -> int:
     return preset.context_frames + preset.block_frames if preset.policy == "recompute" else preset.window
 
 
-def frame_tokens(width: int, height: int) -> int:
-    """Return the tokens of one latent frame of a video of that size in pixels."""
-    return (width // VAE_STRIDE // PATCH) * (height // VAE_STRIDE // PATCH)
+def frame_tokens(config: WanConfig, request: PlanRequest) -> int:
+    """Return a model's tokens of one latent frame."""
+    _, rows, columns = config.patch_size
+    return (request.height // VAE_STRIDE // rows) * (request.width // VAE_STRIDE // columns)
 
 
 def image_bytes(width: int, height: int, latent_frames: int) -> int:
@@ -155,10 +156,10 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:
     """Return the bytes held besides weights: the keys and values of both models, and one state of each decoder."""
-    itemsize, tokens = request.itemsize("dtype"), frame_tokens(request.width, request.height)
+    itemsize = request.itemsize("dtype")
     held: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
-        frames = kv_frames(preset)
+        frames, tokens = kv_frames(preset), frame_tokens(config, request)
         if name == "drafter" and preset.policy == "incremental":
             # A draft in several blocks may be dropped: what it overwrites is copied.
             frames += (request.count_sub_blocks(name) - 1) * preset.block_frames
@@ -176,18 +177,23 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
 
     With a judge, decoding is the judge's, and delivering the VAE's.
     """
-    tokens, itemsize = frame_tokens(request.width, request.height), request.itemsize("dtype")
+    itemsize = request.itemsize("dtype")
     vae, layers = request.itemsize("vae_dtype"), request.vae_layers
+    tokens = {name: frame_tokens(config, request) for name, (config, _) in request.models.items()}
     passes = {
         name: pass_bytes(
             config,
             kv_frames(preset) if preset.recache and request.prompts > 1 else preset.block_frames,
-            tokens,
+            tokens[name],
             itemsize,
             read=kv_frames(preset) if request.execution.kv_fp8 else 0,
             turned=kv_frames(preset) if preset.rotates_later else 0,
         )
-        + (control_working_bytes(config, preset.block_frames, tokens, itemsize) if name in request.control else 0)
+        + (
+            control_working_bytes(config, preset.block_frames, tokens[name], itemsize)
+            if name in request.control
+            else 0
+        )
         for name, (config, preset) in request.models.items()
     }
     if fp8:  # one weight at a time is cast up

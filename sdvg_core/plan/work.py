@@ -133,7 +133,7 @@ def _own_block(request: PlanRequest, role: str, steps: int, more: float, *, firs
     `first`: the clip's first one. `more`: in every pass, besides its operations.
     """
     rates, (config, preset) = request.rates, request.models[role]
-    tokens, control = frame_tokens(request.width, request.height), request.control.get(role, 0)
+    tokens, control = frame_tokens(config, request), request.control.get(role, 0)
     work = block_operations(config, preset, steps, tokens, first=first, control=control)
     passes = steps + (0 if first else context_passes(preset))
     anchor = encode_seconds(request) if preset.policy == "recompute" and not first else 0.0

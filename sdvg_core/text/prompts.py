@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,8 +24,8 @@ NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # A number right after the colon is a ratio or a time of day, not a prompt.
 LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
 """A line about a block: its number from 1, perhaps a cut or a strength, and a prompt."""
-FIRST = re.compile(r"(?i)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
-"""What a line of a file of prompts may begin with: how many of the video's first blocks the target makes."""
+FIRST = re.compile(r"(?is)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
+"""What a video's first line in a file may begin with: how many of the video's first blocks the target makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,19 @@ class PromptSchedule:
             raise BadInput(EMPTY)
         for _, text in self.entries:
             check_prompt(text)
-        starts = [start for start, _ in self.entries]
-        if starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
-            blocks = ", ".join(str(start + 1) for start in starts)
+        if self.starts[0] != 0 or any(b <= a for a, b in pairwise(self.starts)):
+            blocks = ", ".join(str(start + 1) for start in self.starts)
             raise BadInput(f"the prompts start at blocks {blocks:.40}; number the first one 1 and sort the rest")
 
     @property
     def changes(self) -> bool:
         """Whether anything changes within the clip."""
         return len(self.entries) > 1 or bool(self.strengths)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The block that each prompt starts at."""
+        return tuple(start for start, _ in self.entries)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -133,37 +137,36 @@ def check_prompt(text: str) -> None:
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
-    """Read a file of prompts, one video per line; empty lines and those that begin with # are skipped.
+    """Read a file of prompts, one video per line. If lines name blocks, all are one prompt, as in `read_prompt`.
 
-    A line may state how many of the video's first blocks the target makes: `[first 5] two boats on a lake`.
+    Empty lines and those that begin with # are skipped. A video's first line may state how many of its first blocks
+    the target makes: `[first 5] two boats on a lake`.
     """
-    lines = [line.strip() for line in _read_lines(path) if not _is_skipped(line)]
+    lines = [line.strip() for line in _read_lines(path) if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
         raise BadInput(f"the prompt file {path.name} is empty; write one prompt per line")
-    return tuple(map(_stated, lines))
-
-
-def _stated(line: str) -> PromptSchedule:
-    match = FIRST.fullmatch(line)
-    if match is None:
-        return one_prompt(line)
-    if not re.fullmatch("0*[1-9][0-9]{0,4}", match[1]):
-        raise BadInput(f"the line {line!r:.40} states {match[1]:.20} first blocks; give a count from 1 on")
-    return replace(one_prompt(match[2]), first=int(match[1]))
-
-
-def read_prompt_schedule(path: Path) -> PromptSchedule:
-    """Read a file of prompts for one video, one per line: the block it starts at (from 1), a colon, the prompt."""
-    lines = [(number, line) for number, line in enumerate(_read_lines(path), 1) if not _is_skipped(line)]
-    for number, line in lines:
+    if not any(map(LINE.fullmatch, lines)):
+        return tuple(map(_stated, lines))
+    for line in lines[1:]:
         if LINE.fullmatch(line) is None:
-            found = f"line {number} of {path.name} is {line[:60]!r}"
-            raise BadInput(f"{found}; write for example '4: the storm begins'")
-    return read_prompt("\n".join(line for _, line in lines))
+            fault = f"{path.name} has lines that name a block, but {line!r:.60} names none"
+            raise BadInput(f"{fault}; number all lines for one video, or none for a video each")
+    return (_stated("\n".join(lines)),)
 
 
-def _is_skipped(line: str) -> bool:
-    return not line.strip() or line.lstrip().startswith("#")
+def _stated(text: str) -> PromptSchedule:
+    match = FIRST.fullmatch(text)
+    if match is None:
+        return read_prompt(text)
+    if not re.fullmatch("0*[1-9][0-9]{0,4}", match[1]):
+        raise BadInput(f"the line {text!r:.40} states {match[1]:.20} first blocks; give a count from 1 on")
+    return replace(read_prompt(match[2]), first=int(match[1]))
+
+
+def unshown(starts: Iterable[int], last: int) -> tuple[str, ...]:
+    """Return a note on each prompt that starts after block `last`, the video's last one. Both count from 0."""
+    ends = f"the video ends with block {last + 1}"
+    return tuple(f"The prompt from block {start + 1} on is not shown: {ends}." for start in starts if start > last)
 
 
 def _lines(text: str) -> list[str]:

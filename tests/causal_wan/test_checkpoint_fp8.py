@@ -2,11 +2,12 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 from wan_files import random_state, save
 
-from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
+from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.errors import BadInput
 
@@ -163,3 +164,32 @@ def test_a_quantisation_that_is_not_read_is_refused_by_what_it_is(tmp_path, stat
     with pytest.raises(BadInput) as caught:
         load_wan(save(tmp_path / "q.safetensors", state, stated))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [fp8_state, old_form, new_form, row_form])
+def test_a_lora_on_fp8_weights_is_added_to_what_they_mean_and_rounded_once(tmp_path, form):
+    """Catches: a scale left out, or kept too small for the sum; other weights touched; a second rounding."""
+    layer = LAYERS[1]
+    state = form()
+    rows, columns = state[f"{layer}.weight"].shape
+    change = 3 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(1))
+    save_file({f"diffusion_model.{layer}.diff": change}, tmp_path / "lora.safetensors")
+    path = save(tmp_path / "model.safetensors", state)
+    plain = load_wan(path).tree
+    tree = load_wan(path, loras=[find_lora(str(tmp_path / "lora.safetensors"), open_wan(path))]).tree
+    for name in LAYERS:
+        before, after = plain.get_submodule(name), tree.get_submodule(name)
+        assert after.weight.dtype == FP8
+        if name != layer:
+            assert torch.equal(after.weight.view(torch.uint8), before.weight.view(torch.uint8))
+            continue
+        scale = torch.ones(1) if after.scale is None else after.scale
+        wanted = before.weight.float() * (1 if before.scale is None else before.scale) + change
+        error = (after.weight.float() * scale - wanted).abs()
+        # Half a step of e4m3: a sixteenth of the number's power of two, or of the least one's.
+        steps = torch.exp2((wanted / scale).abs().log2().floor().clamp(min=-6)) / 16
+        assert bool((error <= steps * scale * 1.001).all())
+        assert (after.scale is None) == (before.scale is None)
+        if after.scale is not None:
+            assert after.scale.shape == (before.scale.shape if before.scale.numel() > 1 else ())
+            torch.testing.assert_close(after.weight.float().abs().amax(), torch.tensor(448.0))

@@ -20,7 +20,6 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.plan import sizes
-from sdvg_core.plan.request import PATCH, VAE_STRIDE
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
 
 CPU = torch.device("cpu")
@@ -108,11 +107,16 @@ def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, 
     request = replace(
         base, dtype=dtype, execution=Execution(kv_dtype=kv_dtype), drafter_preset=preset, target_preset=preset
     )
-    size = (request.height // VAE_STRIDE // PATCH, request.width // VAE_STRIDE // PATCH)
     with torch.device("meta"):
         tree = WanTree(request.target)
     kind = Fp8KVCache if request.execution.kv_fp8 else KVCache
-    made = kind(tree, sizes.kv_frames(preset), size[0] * size[1], getattr(torch, dtype), torch.device("meta"))
+    made = kind(
+        tree,
+        sizes.kv_frames(preset),
+        sizes.frame_tokens(request.target, request),
+        getattr(torch, dtype),
+        torch.device("meta"),
+    )
     planned, whole = (sizes.state_bytes(one) for one in (request, replace(request, execution=Execution())))
     assert sum(buffer.nbytes for buffer in made._buffers()) == planned["target keys and values"]
     assert planned["target text keys and values"] == whole["target text keys and values"], (

@@ -84,7 +84,7 @@ MODELS = Path("models") / "diffusion_models"
         ("elsewhere/framewise-2step.pt", "causal-forcing-2step"),
         ("krea-realtime-video-14b.safetensors", "krea-14b"),
         ("my_self_forcing_dmd.pt", None),
-        ("SELF_FORCING_DMD.PT", None),
+        ("SELF_FORCING_DMD.PT", "self-forcing-1.3b"),
         ("model.safetensors", None),
         ("longlive_base.pt", "longlive-1.0"),
     ],
@@ -123,4 +123,6 @@ def test_a_preset_that_the_name_alone_suggests_is_noted():
 @pytest.mark.parametrize("stated", [True, False])
 def test_a_base_without_its_lora_is_told_whatever_the_preset(stated):
     notes = notes_by_name(MODELS / "longlive_base.pt", WAN_1_3B, stated=stated)
-    assert notes[0].startswith("longlive_base.pt: this is LongLive's base without its LoRA")
+    assert notes[0].startswith(
+        "longlive_base.pt: this is LongLive's base, which is run with its LoRA: --lora lora.pt"
+    )

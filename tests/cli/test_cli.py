@@ -115,6 +115,7 @@ def test_every_option_makes_a_video(base, tmp_path, more):
         ("--directions ..a", "--preset balanced", "first"),
         ("--preset balanced --handover 1", "--policy first --forced-blocks 2 --handover 1", "first"),
         ("--tau -1.5", "--preset paper --gate -1.5", "reward"),
+        ("--preset careful --gate -0.7", "--policy reward --forced-blocks 4 --handover 2", "reward"),
         ("--gate-prompt ball", "--preset paper", "reward"),
         ("--forced-blocks 2", "--policy reward --forced-blocks 2", "reward"),
     ],
@@ -154,3 +155,17 @@ def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base,
     assert generate(base, tmp_path / "some", *asked, "0.99", "--resume") == 0
     assert generate(base, tmp_path / "least", *asked, "0.01") == 0
     assert "below the cheapest route" in report(tmp_path / "least")["notes"][0]
+
+
+def test_a_story_in_a_file_is_one_video_and_a_line_that_no_block_reaches_is_told(base, tmp_path, capsys):
+    """The same video as by the option. Catches three videos of one block's prompt each."""
+    story = "1: a red ball\n2: a blue cube\n12: a green star"
+    (tmp_path / "story.txt").write_text(story, encoding="utf-8")
+    told = "The prompt from block 12 on is not shown: the video ends with block 2."
+    for name, given in (("file", ["--prompt-file", str(tmp_path / "story.txt")]), ("option", ["--prompt", story])):
+        assert generate(base, tmp_path / name, *given, "--blocks", "2") == 0
+        assert f"sdvg: {told}\n" in capsys.readouterr().err
+        assert names(tmp_path / name) == OUTPUTS
+        assert [block["prompt"] for block in report(tmp_path / name)["blocks"]] == ["a red ball", "a blue cube"]
+        assert told in report(tmp_path / name)["notes"]
+    assert torch.equal(latents(tmp_path / "file"), latents(tmp_path / "option"))

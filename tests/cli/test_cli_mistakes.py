@@ -58,11 +58,6 @@ def test_a_models_setting_that_there_is_not_is_refused_with_those_there_are(caps
     )
 
 
-def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(capsys):
-    line = refused(capsys, ["generate", "--models", "pocket", "--prompt", "x", "--policy", "percentile"])
-    assert "the policy percentile was taken out; choose a budget" in line
-
-
 @pytest.mark.parametrize("prompt", ["--- a fox ---", "-5"])
 def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     asked = ["generate", "--prompt", prompt, "--models", str(tmp_path)]

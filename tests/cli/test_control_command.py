@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from cli_runs import latents, options, refused, report, without
 from PIL import Image
 from safetensors.torch import save_file
+from sounds import heard, tone
 from tiny import random_module
 
 from sdvg_core.causal_wan.checkpoint import open_wan
@@ -71,6 +73,22 @@ def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(words, co
     settings = report(controlled)["settings"]
     assert (settings["control"], settings["control_mask"], settings["control_strength"]) == ("depth.mp4", None, 1.0)
     assert "control" not in report(tmp_path / "plain")["settings"]
+
+
+def test_the_sound_of_a_control_goes_into_the_video_unless_its_clip_has_one(words, tmp_path):
+    clip, control = tone(tmp_path / "clip.mp4"), tone(tmp_path / "control.mkv", "flac")
+    controlled = [*words, "--control", str(control)]
+    assert main([*controlled, "--output", str(tmp_path / "one")]) == 0
+    made = heard(tmp_path / "one" / "video.mp4")
+    assert np.array_equal(made, heard(control)[: len(made)])
+    assert len(made) / 48000 == pytest.approx(21 / 16, abs=0.1)
+    tone(tmp_path / "long.mkv", "flac", frames=70)
+    longer = [*words, "--control", str(tmp_path / "long.mkv"), "--continue-from", str(clip)]
+    assert main([*longer, "--output", str(tmp_path / "two")]) == 0
+    made = heard(tmp_path / "two" / "video.mp4")
+    assert np.array_equal(made, heard(clip)[: len(made)])
+    note = "The sound of long.mkv is left out: the video has that of clip.mp4."
+    assert note in report(tmp_path / "two")["notes"]
 
 
 def test_it_is_made_again_from_its_report_with_the_files_named(words, controlled, tmp_path, capsys):

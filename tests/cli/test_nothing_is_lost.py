@@ -31,22 +31,40 @@ def seeds(folder: Path) -> dict[str, int]:
 # --- finished videos and foreign files
 
 
-def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, capsys):
-    """Of the same request too: who repeats a command gets a second folder, and both are the same to the bit."""
+def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, monkeypatch, capsys):
+    """The same request again makes nothing, and says how it would."""
     out = tmp_path / "out"
     assert generate(base, out, *BALL) == 0
     before = contents(out)
     capsys.readouterr()
     assert generate(base, out, *BALL, "--seed", "7") == 0
     assert f"sdvg: {out} has a video.mp4 of another request, so this goes into {out}-2\n" in capsys.readouterr().err
-    assert generate(base, out, *BALL) == 0
-    said = capsys.readouterr()
-    assert f"sdvg: {out} has this very video, so this goes into {out}-3\n" in said.err
-    assert f"Written to {out}-3\n" in said.out
+    with monkeypatch.context() as planted:
+        planted.delattr(videos, "load_models")
+        planted.delattr(batch, "encode_prompts")
+        for seed, folder in (("42", out), ("7", tmp_path / "out-2")):
+            assert generate(base, out, *BALL, "--seed", seed) == 0
+            said = capsys.readouterr()
+            again = "add --overwrite or name another --output to make it again"
+            assert f"sdvg: {folder} has this very video; {again}\n" in said.err
+            assert f"Written to {folder}\n" in said.out
     assert contents(out) == before
-    assert seeds(tmp_path) == {"out": 42, "out-2": 7, "out-3": 42}
-    assert contents(tmp_path / "out-3")["latents.safetensors"] == before["latents.safetensors"]
-    assert names(tmp_path / "out-3") == OUTPUTS
+    assert generate(base, tmp_path / "other", *BALL) == 0
+    assert seeds(tmp_path) == {"out": 42, "out-2": 7, "other": 42}
+    assert contents(tmp_path / "other")["latents.safetensors"] == before["latents.safetensors"]
+
+
+def test_a_finished_video_without_its_mp4_is_not_said_to_be_there(base, tmp_path, capsys):
+    """The kind: a thing that is said to be there and is not. Its blocks are, so that nothing is drafted again."""
+    out = tmp_path / "out"
+    assert generate(base, out, *BALL) == 0
+    before = contents(out)
+    (out / "video.mp4").unlink()
+    capsys.readouterr()
+    assert generate(base, out, *BALL) == 0
+    assert "has this very video" not in capsys.readouterr().err
+    assert contents(out)["video.mp4"] == before["video.mp4"]
+    assert all(block["reused"] for block in report(out)["blocks"])
 
 
 @pytest.mark.parametrize("name", ["video.mp4", "report.json"])
@@ -186,9 +204,12 @@ def listed(tmp_path: Path, *prompts: str) -> tuple[str, ...]:
 def test_a_file_of_one_prompt_behaves_like_one_of_many(base, tmp_path):
     assert generate(base, tmp_path / "out", *listed(tmp_path, "a red ball")) == 0
     assert names(tmp_path / "out") == ["0001", "videos.csv", "videos.jsonl"]
+    before = contents(tmp_path / "out")
     again = ("--reuse", str(tmp_path / "out"))
     assert generate(base, tmp_path / "out", *listed(tmp_path, "a red ball"), *again) == 0
-    assert [block["reused"] for block in report(tmp_path / "out-2" / "0001")["blocks"]] == [True]
+    assert contents(tmp_path / "out") == before
+    assert generate(base, tmp_path / "new", *listed(tmp_path, "a red ball"), *again) == 0
+    assert [block["reused"] for block in report(tmp_path / "new" / "0001")["blocks"]] == [True]
 
 
 @pytest.mark.heavy
@@ -203,9 +224,8 @@ def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_fol
     for prompts in (("a cone", "a cube", "a star"), ("a ball", "a cube", "a star"), ("a ball", "a cube")):
         assert generate(base, out, *listed(tmp_path, *prompts)) == 0
     assert contents(out) == before
-    assert [names(tmp_path / f"out-{n}")[:-2] for n in (2, 3, 4)] == [["0001", "0002", "0003"]] * 2 + [
-        ["0001", "0002"]
-    ]
+    assert names(tmp_path / "out-2")[:-2] == ["0001", "0002", "0003"]
+    assert not (tmp_path / "out-3").exists(), "the same list and a shorter one are there already"
 
 
 def test_a_short_list_does_not_take_the_place_of_a_long_one_whose_first_video_is_missing(base, tmp_path):
@@ -244,9 +264,13 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
     assert {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")} == made
     assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "target-only"])
     before = contents(out)
+    capsys.readouterr()
     assert main([*DEMO, "--output", str(out)]) == 0
+    said = capsys.readouterr()
+    assert f"sdvg: {out} has this very video; add --overwrite" in said.err
+    assert "comparison.mp4: the video next to target-only" in said.out
     assert contents(out) == before
-    assert contents(tmp_path / "out-2").keys() == before.keys()
+    assert names(tmp_path) == ["out"]
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "comparison.mp4").write_text("mine")

@@ -46,7 +46,9 @@ def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
     assert [settings[role]["preset"] for role in ("drafter", "target")] == ["self-forcing-1.3b", "krea-14b"]
     assert [settings[role]["dtype"] for role in ("drafter", "text_encoder")] == ["float32", "float32"]
     folder, made = make("a whale sings", out=tmp_path / "out", blocks=2)
-    assert (folder, made.settings) == (tmp_path / "out-2", settings)
+    assert (folder, made.settings) == (tmp_path / "out", settings)
+    folder, made = make("a whale sings", out=tmp_path / "other", blocks=2)
+    assert (folder, made.settings) == (tmp_path / "other", settings)
     assert equal(latents(folder), latents(tmp_path / "out"))
     with pytest.raises(BadInput, match="found in nowhere"):
         make("a whale sings", models="nowhere")
@@ -100,6 +102,7 @@ def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, caps
     assert generate(base, tmp_path / "one", "--prompt", "a cube", "--seed", "4") == 0
     assert equal(latents(tmp_path / "one"), latents(tmp_path / "out" / "0004"))
     assert names(tmp_path / "one") == OUTPUTS
+    capsys.readouterr()
     assert "not a whole number" in refused(
         capsys, [*base, "--prompt", "x", "--output", str(tmp_path / "no"), "--seeds", "1", "-1"]
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 import torch
 from cli_runs import latents, pixel_frames, refused, report
 from PIL import Image
+from sounds import heard, tone
 
 from sdvg_core.cli import main
 from sdvg_core.decoders.wan_vae import WanCodec
@@ -33,6 +36,30 @@ def shown(folder: Path) -> torch.Tensor:
     return read_footage(folder / "video.mp4", 64, 64).pixels.float()
 
 
+# --- pictures
+
+
+@pytest.mark.parametrize(
+    ("way", "name", "note"),
+    [
+        ("--start-image", "hole.png", ": a picture, without alpha, cropped to 64x64."),
+        ("--continue-from", "moving.webp", ": 12 pictures, taken as 12 frames at 16 a second, cropped to 64x64."),
+        ("--restyle", "moving.png", ": 12 pictures, taken as 12 frames at 16 a second, cropped to 64x64."),
+    ],
+)
+def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, tmp_path):
+    """By every way in. Catches: alpha, or frames, dropped without a word."""
+    frames = [Image.new("RGB", (64, 64), (10 * number, 90, 90)) for number in range(12)]
+    if name == "hole.png":
+        frames[0].putalpha(128)
+        frames = frames[:1]
+    moves = {"save_all": True, "append_images": frames[1:], "duration": 62.5 if ".png" in name else (62, 63) * 6}
+    frames[0].save(tmp_path / name, **(moves if len(frames) > 1 else {}))
+    more = ["--blocks", "1", way, str(tmp_path / name), "--output", str(tmp_path / "out")]
+    assert main([*BASE, PROMPT, *more]) == 0
+    assert any(line.startswith(name + note) for line in report(tmp_path / "out")["notes"])
+
+
 # --- extend
 
 
@@ -53,6 +80,34 @@ def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut,
     inside = (made[1:] - made[:-1]).abs().mean(dim=(1, 2, 3))
     assert inside[len(given) - 1] < 3 * inside.median(), "the seam"
     assert report(tmp_path / "out")["blocks"][0]["index"] == 3
+
+
+@pytest.mark.parametrize("way", ["--continue-from", "--restyle"])
+def test_the_sound_of_a_clip_goes_into_its_video(way, tmp_path):
+    """As it is, no longer than the video. 40 frames are extended to 52, or restyled to 33. Catches: silence."""
+    clip = tone(tmp_path / "clip.mp4")
+    more = [way, str(clip), "--output", str(tmp_path / "out")]
+    assert main([*BASE, PROMPT, "--blocks", "1" if way == "--continue-from" else "3", *more]) == 0
+    made = heard(tmp_path / "out" / "video.mp4")
+    assert np.array_equal(made, heard(clip)[: len(made)])
+    assert len(made) / 48000 == pytest.approx((40 if way == "--continue-from" else 33) / 16, abs=0.045)
+    assert not any("sound" in note for note in report(tmp_path / "out")["notes"])
+
+
+def test_sound_that_has_no_place_is_left_out_and_said(tmp_path, capsys):
+    """The kind: a video at another speed, an mp4 without room for the codec."""
+    for name, codec, fps, problem in (
+        ("clip.mp4", "aac", "24", "the clip is taken as 16 frames a second, and the video has 24"),
+        ("clip.mov", "pcm_mulaw", "16", "an mp4 does not hold pcm_mulaw"),
+    ):
+        clip = tone(tmp_path / name, codec)
+        more = ["--blocks", "1", "--fps", fps, "--continue-from", str(clip), "--output", str(tmp_path / codec)]
+        assert main([*BASE, PROMPT, *more]) == 0
+        note = f"The sound of {name} is left out: {problem}."
+        assert note in report(tmp_path / codec)["notes"]
+        assert note in capsys.readouterr().err
+        with av.open(str(tmp_path / codec / "video.mp4")) as file:
+            assert [stream.type for stream in file.streams] == ["video"]
 
 
 def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(clip, tmp_path, capsys):

@@ -82,10 +82,6 @@ def load_pack() -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[PACK] = module
     spec.loader.exec_module(module)
-    import folder_paths
-
-    # A server makes it known when it loads the pack.
-    folder_paths.add_model_folder_path("sdvg_routes", str(ROOT / "no such folder"))
 
 
 class Absent(pytest.Module):

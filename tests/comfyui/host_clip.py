@@ -56,13 +56,14 @@ def clip(generator: BlockGenerator, embedding: Tensor | None = None, noise: Nois
 
 
 @torch.inference_mode()
-def native_clip(patcher: ModelPatcher, embedding: Tensor | None = None) -> Tensor:
+def native_clip(
+    patcher: ModelPatcher, embedding: Tensor | None = None, tokens: int = SIZE[0] * SIZE[1] // 4
+) -> Tensor:
     """The same by ComfyUI's causal forward: its caches, its time embedding, its rotary positions."""
     with torch.inference_mode(mode=False):
         onto_device(patcher)
     model, dtype = patcher.model.diffusion_model, compute_dtype(patcher)
     device = patcher.load_device
-    tokens = SIZE[0] * SIZE[1] // 4
     kv = model.init_kv_caches(1, tokens * FRAMES * BLOCKS, device, dtype)
     text_kv = model.init_crossattn_caches(1, device, dtype)
     embedding = (text() if embedding is None else embedding).to(dtype)

@@ -1,8 +1,7 @@
-"""The shared workflows in ComfyUI's page: dropped on the canvas, and as older versions saved them."""
+"""The shared workflows in ComfyUI's page: dropped on the canvas."""
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 from pathlib import Path
@@ -13,17 +12,15 @@ import pytest
 import torch
 from comfy_page import browse
 from PIL import Image
-from running_server import KEPT, ROOT, Server
+from running_server import ROOT, Server
 from test_workflows import count_frames, with_tiny_models
 
 pytestmark = pytest.mark.comfyui
 
-HERE = Path(__file__).resolve().parent
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
 POCKET_DEMO = ROOT / "workflows" / "sdvg_1_pocket_demo.json"
 API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
 PAPER_GATE = ROOT / "workflows" / "sdvg_6_paper_gate.json"
-TEXT_TO_VIDEO = ROOT / "workflows" / "sdvg_3_text_to_video.json"
 
 
 RENDERERS = pytest.mark.parametrize(
@@ -33,16 +30,9 @@ RENDERERS = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What was seen of all workflows, dropped on one page, and of one in API form; the pocket demo was run.
-
-    `prompts`: of saved workflows that were opened there, each as it was, and as it is now.
-    """
+    """What was seen of all workflows, dropped on one page, and of one in API form; the pocket demo was run."""
     options = {"files": [str(path) for path in (*WORKFLOWS, API_DEMO)], "runs": WORKFLOWS.index(POCKET_DEMO)}
-    pairs = ("before_directions", POCKET_DEMO), ("before_sdvg_prompt", TEXT_TO_VIDEO)
-    paths = [path for saved, now in pairs for path in (HERE / "saved" / f"{saved}.json", now)]
-    workflows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    workflows += [of_a_custom_model(workflows[-1]), without_weights(workflows[-1]), workflows[-1]]
-    return browse(server, tmp_path_factory.mktemp("page"), "drop.js", saved=workflows, **options)
+    return browse(server, tmp_path_factory.mktemp("page"), "drop.js", **options)
 
 
 @pytest.fixture(scope="module")
@@ -175,90 +165,3 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, d
         assert len(dropped["ran"]["fates"]) == 9
         assert None not in dropped["ran"]["fates"]
         assert dropped["ran"]["seconds"] == pytest.approx(105 / 16, abs=0.1)
-
-
-# --- saved by older versions
-
-
-@pytest.fixture
-def converted(dropped: dict[str, Any]) -> list[dict[str, Any]]:
-    """The prompts of the saved workflows."""
-    prompts = copy.deepcopy(dropped["prompts"])
-    return [*prompts[:2], *map(with_tiny_models, prompts[2:4]), *prompts[4:]]
-
-
-def without_weights(workflow: dict[str, Any]) -> dict[str, Any]:
-    """Return a workflow as it was saved before the loaders had that input, and those after it."""
-    before = json.loads(json.dumps(workflow))
-    for node in before["nodes"]:
-        if node["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader"):
-            later = ("weights", "control", "control_file", "new_prompt")
-            node["inputs"] = [slot for slot in node["inputs"] if slot["name"] not in later]
-            assert [node["widgets_values"].pop() for _ in range(3)] == ["flush", "none", "auto"]
-    return before
-
-
-OLD_CUSTOM = {
-    "block_frames": 1,
-    "policy": "incremental",
-    "context_frames": 4,
-    "window": 9,
-    "sink": 2,
-    "recache": False,
-}
-
-
-def of_a_custom_model(workflow: dict[str, Any]) -> dict[str, Any]:
-    """Return a workflow whose drafter has the preset custom, as saved before that had its newest inputs."""
-    before = json.loads(json.dumps(workflow))
-    [loader] = [node for node in before["nodes"] if node["type"] == "SDVGDrafterLoader"]
-    file, weight_dtype, *_ = loader["widgets_values"]
-    inner = {f"preset.{name}": value for name, value in (OLD_CUSTOM | {"first_schedule": "one-step"}).items()}
-    values = {"file": file, "weight_dtype": weight_dtype, "preset": "custom", **inner, "weights": "ema"}
-    loader["inputs"] = [{"name": name, "type": "*", "widget": {"name": name}, "link": None} for name in values]
-    loader["widgets_values"] = list(values.values())
-    return before
-
-
-def test_inputs_that_an_option_got_since_leave_the_saved_ones_in_their_places(
-    converted: list[dict[str, Any]],
-) -> None:
-    """Catches: the saved `weights` taken for the first of the new inputs, and all after it moved."""
-    [loader] = [node["inputs"] for node in converted[4].values() if node["class_type"] == "SDVGDrafterLoader"]
-    told = {name.removeprefix("preset."): value for name, value in loader.items()}
-    assert told.items() >= (OLD_CUSTOM | {"first_schedule": "one-step", "weights": "ema"}).items()
-    assert (told["relative"], told["flush"], told["context_memory"]) == (True, False, "window")
-    assert loader["new_prompt"] == "keep"
-
-
-def test_a_workflow_saved_before_there_were_weights_takes_auto(converted: list[dict[str, Any]]) -> None:
-    """Catches a new input of the loaders that is not the last: values are saved by their place alone."""
-    before, now = (json.dumps(one) for one in converted[-2:])
-    assert before.replace('"new_prompt": "keep"', '"new_prompt": "flush"') == now
-    assert before.count('"new_prompt": "keep"') == before.count('"weights": "auto"') == 2
-
-
-def latents_of(server: Server, prompt: dict[str, Any]) -> torch.Tensor:
-    """Run a prompt's sampler over two blocks, and return the latents as the server saved them."""
-    [sampler] = [key for key, node in prompt.items() if node["class_type"] == "SDVGSpeculativeSampler"]
-    prompt[sampler]["inputs"]["blocks"] = 2
-    ends = ("SaveVideo", "SDVGRouteReport")
-    kept = {key: node for key, node in prompt.items() if node["class_type"] not in ends}
-    kept[KEPT] = {"class_type": "SaveLatent", "inputs": {"samples": [sampler, 1], "filename_prefix": "saved"}}
-    return server.latents(server.make(kept))
-
-
-@pytest.mark.parametrize("pair", [0, 1], ids=["before_directions", "before_sdvg_prompt"])
-def test_a_workflow_saved_by_an_older_version_makes_the_same_video(
-    pair: int, converted: list[dict[str, Any]], server: Server
-) -> None:
-    """Both had the prompt's text over a wire of its own, which the shared ones no longer have."""
-    before, now = converted[2 * pair : 2 * pair + 2]
-    [wired] = [n["inputs"]["prompt"] for n in before.values() if n["class_type"] == "SDVGSpeculativeSampler"]
-    assert isinstance(wired, list)
-    embedded = (
-        [n["inputs"] for n in one.values() if n["class_type"] == "SDVGPocketModels"] for one in (before, now)
-    )
-    for then, shared in zip(*embedded, strict=True):
-        shared["prompt"] = then["prompt"]
-    assert torch.equal(latents_of(server, before), latents_of(server, now))

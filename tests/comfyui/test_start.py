@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 import pytest
 import torch
 from comfy_api.latest import InputImpl, Types
 from PIL import Image
 from running_server import REPORT, Server
 from sdvg_pack.nodes.start import StartNode
+from sdvg_pack.sdvg_core.errors import BadInput
 from server_prompts import SAMPLER, node, pocket
+from sounds import heard, tone
 
 pytestmark = pytest.mark.comfyui
 
@@ -96,6 +99,70 @@ def test_a_video_is_taken_by_its_time_stamps_or_its_rate(
     assert near[: len(shown)] == shown
     assert len(near) - len(shown) in (0, 1), "how long the last frame is shown, a file does not say"
     assert start.taken.startswith(taken)
+
+
+@pytest.mark.parametrize("use", ["extend", "restyle", "first frame"])
+@pytest.mark.parametrize("way", ["pictures", "file"])
+def test_the_sound_of_the_frames_is_the_last_output(way: str, use: str, tmp_path: Path) -> None:
+    """Of 12 frames, 0.75 s of a second. Catches: sound cut at the front, or longer than the frames."""
+    chosen = {"use_as": use, **({"strength": "light", "amount": 0.5} if use == "restyle" else {})}
+    mute = StartNode.execute(use_as=chosen, video=video_of("file", tmp_path / "mute.mkv")).args
+    assert mute[1] is None
+    if way == "pictures":
+        given = {"waveform": torch.rand(1, 2, 1000), "sample_rate": 1000}
+        pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
+        parts = Types.VideoComponents(images=pictures, audio=given, frame_rate=Fraction(8))
+        video, end = InputImpl.VideoFromComponents(parts), 750
+    else:
+        video = InputImpl.VideoFromFile(str(tone(tmp_path / "clip.mp4")))
+        given, end = video.get_components().audio, 120000
+    start, sound = StartNode.execute(use_as=chosen, video=video).args
+    if use == "first frame":
+        assert sound is None
+        return
+    assert len(start.images) == end * 16 // given["sample_rate"]
+    assert sound["sample_rate"] == given["sample_rate"]
+    assert torch.equal(sound["waveform"], given["waveform"][..., :end])
+
+
+@pytest.mark.parametrize("sounds", [True, False])
+def test_create_video_takes_the_sound_of_an_extended_clip_or_none(
+    sounds: bool, server: Server, tmp_path: Path
+) -> None:
+    """40 frames and their sound, 12 new frames and silence."""
+    prompt = pocket(1, router__policy="always-target")
+    name = "sounding.mp4" if sounds else "clip.mp4"
+    if sounds:
+        tone(server.folder / "input" / name)
+    prompt["video"] = node("LoadVideo", file=name)
+    prompt["start"] = node("SDVGStart", video=["video", 0], use_as="extend")
+    prompt[SAMPLER]["inputs"]["start"] = ["start", 0]
+    prompt["made"] = node("CreateVideo", images=[SAMPLER, 0], audio=["start", 1], fps=16.0)
+    prompt["saved"] = node("SaveVideo", video=["made", 0], filename_prefix="sdvg/made", format="mp4", codec="h264")
+    [file] = server.make(prompt).outputs["saved"]["images"]
+    (tmp_path / "made.mp4").write_bytes(server.view(file))
+    with av.open(str(tmp_path / "made.mp4")) as made:
+        assert [stream.type for stream in made.streams] == ["video", *["audio"] * sounds]
+        assert sum(1 for _ in made.decode(video=0)) == (40 if sounds else 21) + 12
+    if sounds:
+        assert len(heard(tmp_path / "made.mp4")) / 48000 == pytest.approx(40 / 16, abs=0.045)
+
+
+def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path) -> None:
+    """The frames are ComfyUI's, which takes HDR for SDR and gives alpha apart."""
+    for name, kind, curve in (("hdr", "yuv420p", 16), ("alpha", "yuva420p", 1)):
+        with av.open(str(tmp_path / f"{name}.mkv"), "w") as file:
+            stream = file.add_stream("ffv1", rate=16)
+            stream.width, stream.height, stream.pix_fmt = 32, 32, kind
+            stream.codec_context.color_trc = curve
+            picture = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 90, np.uint8), format="rgb24")
+            for packet in (*stream.encode(picture.reformat(format=kind)), *stream.encode()):
+                file.mux(packet)
+    with pytest.raises(BadInput, match=r"^the video is in HDR \(PQ\), which is not read; convert it to BT\.709$"):
+        StartNode.execute(use_as={"use_as": "extend"}, video=InputImpl.VideoFromFile(str(tmp_path / "hdr.mkv")))
+    video = InputImpl.VideoFromFile(str(tmp_path / "alpha.mkv"))
+    start = StartNode.execute(use_as={"use_as": "extend"}, video=video).args[0]
+    assert start.taken.endswith(", without its alpha")
 
 
 def test_a_word_leaves_out_steps(server: Server) -> None:

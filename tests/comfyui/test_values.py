@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import folder_paths
 import pytest
 import torch
+from comfy_api.latest import io
 from sdvg_pack.nodes import router
 from sdvg_pack.nodes.host.conditioning import read_conditions
-from sdvg_pack.nodes.host.job import Job, crop_note
+from sdvg_pack.nodes.host.job import crop_note, footage_of, start_picture
 from sdvg_pack.nodes.known import check_values, numbers, saved_by, workflow_id
 from sdvg_pack.nodes.loaders import DrafterLoader
+from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.prompts import PromptSchedule
+from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.router import QualityRouter
 from sdvg_pack.nodes.sampler import SpeculativeSampler, plain
-from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.nodes.sockets import PromptEntry, StartValue
+from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
 
 pytestmark = pytest.mark.comfyui
 
@@ -122,10 +124,34 @@ def test_directions_are_taken_as_people_type_them() -> None:
 
 def test_a_batch_as_start_image_is_told() -> None:
     """Only its first picture is used. Catches the note of the crop in its place."""
-    request = VideoRequest(width=32, height=32, blocks=1)
-    job = Job(vae=None, router=RouterValue(RouterConfig(), None), prompts=(), request=request)
-    batch, cropped = (replace(job, start_image=torch.zeros(2, 32, wide, 3)) for wide in (32, 64))
     told = "The start image is a batch of 2; the video starts from its first picture."
-    assert crop_note(batch) == (told,)
-    assert (len(crop_note(cropped)), crop_note(cropped)[0]) == (2, told)
-    assert crop_note(replace(job, start_image=torch.zeros(1, 32, 32, 3))) == ()
+    assert crop_note(torch.zeros(2, 32, 32, 3), 32, 32) == (told,)
+    cropped = crop_note(torch.zeros(2, 32, 64, 3), 32, 32)
+    assert (len(cropped), cropped[0]) == (2, told)
+    assert crop_note(torch.zeros(1, 32, 32, 3), 32, 32) == ()
+
+
+@pytest.mark.parametrize("opacity", [1.0, 0.996])
+def test_alpha_of_a_start_is_told_where_it_is(opacity: float) -> None:
+    """Some nodes give pictures of four channels. Catches: it is dropped unsaid, or told of an opaque one."""
+    images = torch.ones(2, 32, 32, 4)
+    images[0, 0, 0, 3] = opacity
+    told = ("The start image is used without its alpha.",) if opacity < 1 else ()
+    assert start_picture(images[:1], 32, 32)[1] == told
+    clip = footage_of(StartValue(images, "extend", "", "16 a second"), 32, 32)
+    assert (" without its alpha" in clip.note) == bool(told)
+
+
+def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows() -> None:
+    """The kind: a default written twice. Catches 2 GB for re-use where the widget, its help and README say 4.
+
+    `new_prompt` differs on purpose: workflows saved before it was there keep what they did.
+    """
+    different = {}
+    for node in (DrafterLoader, QualityRouter, SpeculativeSampler, RouteReport, PocketModels, StartNode):
+        stated = signature(node.execute).parameters
+        for one in node.define_schema().inputs:
+            usual = stated[one.id].default if one.id in stated else Parameter.empty
+            if isinstance(one, io.WidgetInput) and usual not in (Parameter.empty, None, one.default):
+                different[one.id] = (one.default, usual)
+    assert different == {"new_prompt": ("flush", "keep")}

@@ -160,6 +160,17 @@ def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path: Path
         assert image.width >= 320
 
 
+@pytest.mark.parametrize("number", [10, 11, 12])
+def test_a_workflow_that_loads_a_video_gives_its_sound_to_the_one_it_makes(number: int) -> None:
+    [path] = FOLDER.glob(f"sdvg_{number}_*.json")
+    workflow = load(path)
+    nodes = {node["id"]: node for node in workflow["nodes"]}
+    [(source, slot, made, place)] = [link[1:5] for link in workflow["links"] if link[5] == "AUDIO"]
+    assert nodes[source]["outputs"][slot]["name"] == nodes[made]["inputs"][place]["name"] == "audio"
+    assert nodes[source]["type"] in ("SDVGStart", "GetVideoComponents")
+    assert nodes[made]["type"] == "CreateVideo"
+
+
 APPS = {
     "sdvg_2_pocket_app": ["prompt", "policy", "blocks", "seed"],
     "sdvg_4_app": ["text", "policy.target_blocks", "blocks", "seed"],

@@ -307,12 +307,11 @@ def test_a_draft_that_was_kept_without_its_first_estimates_is_made_again_for_a_r
 def test_a_block_given_to_the_target_takes_over_the_steps_of_its_rejected_draft(
     policy: str, context: DrafterContext
 ) -> None:
-    """Catches: steps of a draft that have another name when they were made as part of a whole one."""
+    """By its policy. Catches: steps of a draft with another name when they were made as part of a whole one."""
     asked, store = Asked(policy=policy, context=context, router=ROUTERS["repair"]), Store()
     before = made(asked, store)
     fates = "".join("d" if record.decision.accepted else "t" for record in before.records)
-    directed = replace(asked, directions=fates)
-    again = made(directed, store)
+    again = made(asked.with_router(policy="scripted", script=fates), store)
     same_video(again, before)
     assert again.calls == []
 

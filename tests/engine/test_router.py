@@ -95,7 +95,6 @@ def test_of_equal_frames_the_first_is_the_worst():
         ({"bail_out": -1}, "bail_out is -1; give 0"),
         ({"handover": -1}, "handover is -1; give 0"),
         *(({"policy": "scripted", "script": text}, "letters") for text in ("rab", "R", "r a")),
-        ({"policy": "percentile"}, "the policy percentile was taken out; choose a budget"),
     ],
 )
 def test_bad_settings_say_what_would_do(settings, part):

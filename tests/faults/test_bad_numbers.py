@@ -4,6 +4,7 @@ import math
 import shutil
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -23,6 +24,7 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.text.prompts import Conditions
 
+SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 BLOCKS = (0, 4, 8)
 
@@ -97,11 +99,15 @@ def test_bad_scores_of_any_block_reject_it_and_the_record_says_so(bad):
 
 
 def test_scores_that_are_all_bad_end_in_a_video_of_the_targets(tmp_path):
+    """The kind: a verdict without a number. It remakes the block under every gate, as SECURITY.md promises."""
+    gates = [RouterConfig(policy=policy) for policy in ("reward", "relative")]
+    gates += [RouterConfig(aggregation=how) for how in ("mean", "quantile")]
     with quick(), patch.object(BrightScorer, "score", lambda *_: torch.full((12,), math.nan)):
-        for policy in ("reward", "relative"):
-            report = make_video(make_loaded(), tmp_path, replace(REQUEST, router=RouterConfig(policy=policy)))
+        for router in gates:
+            report = make_video(make_loaded(), tmp_path, replace(REQUEST, router=router))
             assert report.reasons == {Reason.FORCED: 1, Reason.NOT_FINITE: 8}
             assert report.tally.by_target == 9
+    assert "in a draft's frames or scores, the target makes the block again" in SECURITY.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -146,18 +146,6 @@ def latents(random: Random) -> Files:
     return {"latents.safetensors": changed_file(random, entries, metadata)}
 
 
-def learned(random: Random) -> Files:
-    shapes = {"mean": (4,), "deviation": (4,), "weights": (4,), "shape": (9,), "prices": (3, 2)}
-    told = {
-        "bias": 1.0,
-        "measured": {"0" * 16: 1.0},
-        "models": {"target": "0" * 64},
-        "metric": "q",
-        "gain": [1, 0, 2],
-    }
-    return {"route.safetensors": changed_file(random, entries_of(shapes), {"sdvg": json.dumps(told)})}
-
-
 def shards(random: Random) -> Files:
     parts = {"m-1.safetensors": [("a", "F32", (1,))], "m-2.safetensors": [("b", "F32", (2,)), ("c", "F32", (3,))]}
     content: Any = {"metadata": {}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}

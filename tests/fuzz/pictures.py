@@ -13,8 +13,8 @@ from PIL import Image
 from .files import Files
 from .values import changed_bytes
 
-READ = ("PNG", "JPEG", "WEBP", "BMP")
-OTHERS = ("GIF", "TIFF", "PPM", "TGA", "ICO", "PCX", "SGI", "EPS", "PDF", "JPEG2000")
+READ = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
+OTHERS = ("PPM", "TGA", "ICO", "PCX", "SGI", "EPS", "PDF", "JPEG2000")
 MODES = ("RGB", "RGBA", "L", "P", "CMYK", "I;16", "1", "LA")
 # A picture of this format is a program, which a library may hand to an interpreter.
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(ran) (w) file closefile\nshowpage\n"
@@ -30,6 +30,11 @@ def seeds(formats: tuple[str, ...]) -> tuple[bytes, ...]:
                 Image.new(mode, (9, 7)).save(file, format=kind, exif=_exif() if kind in ("PNG", "JPEG") else b"")
             except (OSError, ValueError, KeyError):
                 continue  # not every format takes every mode
+            found.append(file.getvalue())
+        if kind in ("PNG", "WEBP", "GIF", "TIFF", "AVIF"):
+            file = io.BytesIO()
+            frames = [Image.new("RGB", (9, 7), (grey, 0, 0)) for grey in (0, 99, 200)]
+            frames[0].save(file, format=kind, save_all=True, append_images=frames[1:], duration=(40, 0, 900))
             found.append(file.getvalue())
     return tuple(found)
 

@@ -20,18 +20,18 @@ from sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
+from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image
 from sdvg_core.pipeline.blocks import BlockFiles, read_block
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.learned import open_learned
 from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
-from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list
 from sdvg_core.text.tokenizer import load_tokenizer
 from sdvg_core.text.umt5 import load_umt5
 
@@ -126,6 +126,11 @@ def read_run_report(path: Path) -> None:
         make_page(path.parent)
 
 
+def read_picture(path: Path) -> None:
+    read_image(path, 32, 16)
+    read_footage(path, 16, 32)
+
+
 def read_words(path: Path) -> None:
     load_tokenizer(path).ids(PROMPT, 512)
 
@@ -159,11 +164,10 @@ READERS: Mapping[str, Reader] = {
         Reader(name="text-encoder", make=models.text_encoder, read=read_model(load_umt5)),
         Reader(name="reward", make=models.reward, read=read_model(load_image_reward)),
         Reader(name="latents", make=models.latents, read=load_latents),
-        Reader(name="learned-route", make=models.learned, read=open_learned),
         Reader(name="results", make=texts.results, read=read_earlier),
-        Reader(name="picture", make=pictures.picture, read=lambda path: read_image(path, 32, 16)),
+        Reader(name="picture", make=pictures.picture, read=read_picture),
         Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),
-        Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_schedule)),
+        Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_list)),
         Reader(name="script", make=texts.script, read=read_script),
         Reader(name="report", make=texts.report, read=read_run_report),
         Reader(name="tokenizer", make=texts.tokenizer, read=read_words),

@@ -109,6 +109,13 @@ def test_its_length_is_told_in_frames(frames, told):
     assert ControlFootage(footage=footage(frames)).fitted(33, 12, lead=0, new=0)[1] == told
 
 
+def test_what_was_lost_of_the_mask_is_told_too():
+    """Catches: a mask drawn as alpha alone, which is read as if it were opaque, unsaid."""
+    mask = Footage(mask_of([0]).pixels, "mask.png: a picture, without alpha, cropped to 24x16.")
+    told = ControlFootage(footage=footage(33), mask=mask).fitted(33, 12, lead=0, new=0)[1]
+    assert told == "Control clip.mp4. Mask mask.png: a picture, without alpha, cropped to 24x16."
+
+
 def test_a_control_that_lacks_more_than_a_block_is_refused():
     with pytest.raises(BadInput, match="13 frames too short"):
         ControlFootage(footage=footage(20)).fitted(33, 12, lead=0, new=0)

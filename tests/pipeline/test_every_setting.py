@@ -82,6 +82,7 @@ def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
     for module in ("identity", "headers", "options"):
         monkeypatch.setattr(f"sdvg_core.pipeline.{module}.check_device", lambda name: name, raising=False)
+    monkeypatch.setattr("sdvg_core.pipeline.options.check_device_name", lambda name: None)
     monkeypatch.setattr("sdvg_core.pipeline.identity.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.pipeline.headers.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.pipeline.headers.check_compile", lambda *_: None)

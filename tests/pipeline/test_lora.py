@@ -1,19 +1,27 @@
-"""LoRAs are merged into the weights they name, in every usual spelling; whatever else a file holds is refused."""
+"""LoRAs are merged into the weights they name, in every usual spelling; a file's other tensors are named."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from unittest.mock import patch
+
 import pytest
 import torch
-from cli_runs import generate, latents, report
+from cli_runs import generate, latents, options, refused, report
+from reuse_folders import PROMPT as ASKED
 from safetensors.torch import save_file
 from tiny import generator_of
 
 from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
-from sdvg_core.checkpoints.lora import split_strength
+from sdvg_core.checkpoints.lora import OtherModel, split_strength
 from sdvg_core.errors import BadInput
+from sdvg_core.pipeline.headers import check_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 
 LAYERS = {"blocks.0.self_attn.q": "blocks.0.attn1.to_q", "blocks.1.ffn.0": "blocks.1.ffn.net.0.proj"}
 RANK = 2
+CUSTOM = ModelOptions(preset="custom")
 
 
 def halves(shape: tuple[int, int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,27 +75,134 @@ def test_a_difference_of_a_weight_or_a_bias_is_added(files, checkpoint, tmp_path
 
 
 def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoint, files, tmp_path):
+    """The reason is the true one, with the first name that is not taken."""
     path = tmp_path / "a.safetensors"
     tensors = spelled(checkpoint, "ComfyUI")
-    save_file({**tensors, "diffusion_model.blocks.0.self_attn.q.dora_scale": torch.ones(2)}, path)
-    with pytest.raises(BadInput, match=r"1 tensors, such as .*, which no plain LoRA has"):
-        find_lora(str(path), checkpoint)
-    save_file({name.replace("blocks.1", "blocks.77"): tensor for name, tensor in tensors.items()}, path)
-    assert find_lora(str(path), checkpoint) is None
-    save_file({name: torch.ones(RANK, RANK) for name in tensors}, path)
-    assert find_lora(str(path), checkpoint) is None, "of another size"
+    q = "diffusion_model.blocks.0.self_attn.q"
+    ffn = "diffusion_model.blocks.1.ffn.0"
     down, up = halves(checkpoint.weights.info["blocks.1.ffn.0.weight"].shape, 0)
-    names = [f"diffusion_model.blocks.1.ffn.0.lora_{half}.weight" for half in ("down", "up")]
-    save_file(dict(zip(names, (up.T.contiguous(), down.T.contiguous()), strict=True)), path)
-    assert find_lora(str(path), checkpoint) is None, "as many numbers, but turned round"
-    save_file({**tensors, "diffusion_model.blocks.1.ffn.0.diff": torch.ones(2)}, path)
-    with pytest.raises(BadInput, match=r"changes blocks.1.ffn.0.weight twice"):
-        find_lora(str(path), checkpoint)
-    with pytest.raises(BadInput, match="holds no LoRA"):
+    turned = {f"{ffn}.lora_down.weight": up.T, f"{ffn}.lora_up.weight": down.T}
+    deeper = {name.replace("blocks.1", "blocks.77"): x for name, x in tensors.items() if "blocks.1" in name}
+    small = {name: torch.ones(RANK, RANK) for name in tensors if "alpha" not in name}
+    half = {name: x for name, x in tensors.items() if "up" not in name}
+    refusals = (
+        (deeper, OtherModel, r"no layer of this model, but \S+blocks.77.ffn.0.\S+; give a LoRA of Wan 2.1"),
+        (small, OtherModel, r"does not fit blocks.\S+ of \("),
+        (turned, OtherModel, r"does not fit blocks.1.ffn.0.weight of"),
+        ({**tensors, f"{q}.dora_scale": torch.ones(2)}, OtherModel, r"does not fit blocks.0.self_attn.q.weight"),
+        ({**tensors, f"{q}.diff": torch.ones(2)}, BadInput, r"changes blocks.0.self_attn.q.weight twice"),
+        ({**tensors, "transformer.blocks.0.attn1.to_q.lora_A.weight": down}, BadInput, r"twice \(.*\.q\..*to_q"),
+        ({**tensors, f"{q}.oft_blocks": torch.ones(2)}, BadInput, r"q.oft_blocks in a.safetensors is of a kind"),
+        (half, BadInput, r"has \S+ without its other part"),
+        ({**tensors, f"{q}.alpha": torch.ones(2)}, BadInput, r"q.alpha in a.safetensors is no finite number"),
+    )
+    for wrong, error, message in refusals:
+        save_file({name: tensor.contiguous() for name, tensor in wrong.items()}, path)
+        with pytest.raises(BadInput, match=message) as refusal:
+            find_lora(str(path), checkpoint)
+        assert refusal.type is error
+    with pytest.raises(BadInput, match=r"holds no LoRA, but \S+; give one"):
         find_lora(str(files.vae), checkpoint)
     for strength in ("nan", "1e9"):
         with pytest.raises(BadInput, match="strength"):
             split_strength(f"a.safetensors:{strength}")
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_bad_number_in_a_lora_is_named_when_it_is_opened(files, checkpoint, tmp_path, capsys, bad):
+    """The kind: values that no weight can take up, in every part of a change, found before a model is read.
+
+    Catches: the blame on the checkpoint, after all was loaded.
+    """
+    rows, columns = checkpoint.weights.info["blocks.0.self_attn.q.weight"].shape
+    path, q = tmp_path / "style.safetensors", "diffusion_model.blocks.0.self_attn.q"
+    kinds = (
+        {"lora_down.weight": (2, columns), "lora_up.weight": (rows, 2), "alpha": (), "dora_scale": (rows, 1)},
+        {f"hada_w{n}_{half}": size for n in "12" for half, size in (("a", (rows, 2)), ("b", (2, columns)))},
+        {"lokr_w1": (2, 2), "lokr_w2": (rows // 2, columns // 2)},
+        {"diff_b": (rows,)},
+    )
+    for kind in kinds:
+        for part in kind:
+            tensors = {f"{q}.{name}": torch.full(size, bad if name == part else 0.1) for name, size in kind.items()}
+            save_file(tensors, path)
+            with pytest.raises(BadInput, match=rf"{part} in style.safetensors (holds NaN or inf|is no finite)"):
+                find_lora(str(path), checkpoint)
+    with patch("sdvg_core.pipeline.loading.load_wan", side_effect=AssertionError("a model was read")):
+        assert "in style.safetensors holds NaN" in refused(capsys, [*options(files), *ASKED, "--lora", str(path)])
+
+
+def test_a_lora_that_is_too_large_for_the_dtype_is_named_when_it_is_opened(files, checkpoint, tmp_path):
+    """The LoRA's own numbers fit into float16; its product, or its sum with the weight, does not."""
+    path, q = tmp_path / "style.safetensors", "diffusion_model.blocks.0.self_attn.q"
+    rows, columns = checkpoint.weights.info["blocks.0.self_attn.q.weight"].shape
+    plain = {"lora_down.weight": torch.full((2, columns), 200.0), "lora_up.weight": torch.full((rows, 2), 200.0)}
+    weight = checkpoint.weights["blocks.0.self_attn.q.weight"].float()
+    edge = {"diff": torch.where(weight > 0.05, 65519.96, 0.0)}
+    for tensors in (plain, edge):
+        save_file({f"{q}.{part}": tensor for part, tensor in tensors.items()}, path)
+        with pytest.raises(BadInput, match=r"style.safetensors makes blocks.0.self_attn.q.weight too large"):
+            find_lora(str(path), checkpoint, torch.float16)
+        assert load_wan(files.drafter, dtype=torch.bfloat16, loras=[find_lora(str(path), checkpoint)])
+    find_lora(f"{path}:0.5", checkpoint, torch.float16)
+
+
+def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, checkpoint, tmp_path):
+    """The kind: an option that applies to a part of the video. Catches: blocks without the LoRA, unsaid."""
+    path = tmp_path / "style.safetensors"
+    save_file(spelled(open_wan(files.target), "ComfyUI"), path)
+    more = ["--prompt", "a red ball", "--blocks", "2", "--lora", str(path)]
+    for route, notes in (
+        (["--policy", "always-draft", "--forced-blocks", "1"], 1),
+        (["--policy", "always-target"], 0),
+    ):
+        assert generate(base, tmp_path / route[1], *more, *route) == 0
+        said = [note for note in report(tmp_path / route[1])["notes"] if "LoRA" in note]
+        sentence = "The LoRA style.safetensors:1 fits only the target: what the drafter makes lacks it."
+        assert said == [sentence] * notes
+    tensors = spelled(checkpoint, "ComfyUI")
+    save_file({**tensors, "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight": torch.ones(2)}, path)
+    headers = check_models(files, LoadOptions(target=CUSTOM, drafter=CUSTOM, loras=(f"{path}:2",)))
+    assert [note for note in headers.models["target"].notes if "LoRA" in note] == [
+        "The LoRA style.safetensors:2 fits only the drafter: what the target makes lacks it."
+    ]
+    assert [note for note in headers.models["drafter"].notes if "LoRA" in note] == [
+        "The drafter has no layer for 1 tensor of the LoRA style.safetensors:2, the first "
+        "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight: the rest is used, as in ComfyUI."
+    ]
+
+
+def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, checkpoint, tmp_path):
+    weights = {
+        name: tensor.to(torch.float8_e4m3fn) for name, tensor in checkpoint.weights.items() if tensor.ndim == 2
+    }
+    save_file({**checkpoint.weights, **weights}, tmp_path / "drafter.safetensors")
+    save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
+    models = replace(files, drafter=tmp_path / "drafter.safetensors", target=None)
+    options = LoadOptions(drafter=CUSTOM, loras=(str(tmp_path / "style.safetensors"),))
+    (note,) = check_models(models, options).models["drafter"].notes
+    assert note.startswith("The drafter's weights are in fp8: those that the LoRA style.safetensors:1 changes are")
+
+
+def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_path):
+    """LongLive's layout, with a critic's LoRA and the step. Catches: the critic's taken, the step as a LoRA."""
+    tensors = spelled(checkpoint, "PEFT")
+    critic = {name: torch.full_like(tensor, 9) for name, tensor in tensors.items()}
+    for content in (
+        {"generator_lora": tensors},
+        {"critic_lora": critic, "generator_lora": tensors},
+        {"critic_lora": critic, "generator_lora": tensors, "step": torch.tensor(3)},
+        {"step": 3, "generator_lora": tensors, "critic_lora": critic, "optimizer": {"lr": torch.tensor(1e-4)}},
+    ):
+        torch.save(content, tmp_path / "lora.pt")
+        lora = find_lora(str(tmp_path / "lora.pt"), checkpoint)
+        assert len(lora.changes) == len(LAYERS)
+        for number, layer in enumerate(LAYERS):
+            weight = checkpoint.weights[f"{layer}.weight"]
+            down, up = halves(weight.shape, number)
+            assert torch.equal(
+                lora.applied(f"{layer}.weight", weight), (weight.float() + up @ down).to(weight.dtype)
+            )
 
 
 def test_a_lora_makes_another_video_and_the_report_names_it(base, checkpoint, tmp_path, capsys):

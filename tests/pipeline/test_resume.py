@@ -90,7 +90,7 @@ def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped
         (
             ([*PROMPT, *clip, "--drafter-context", "own"], 1),
             ([*PROMPT, "--start-image", str(tmp_path / "red.png")], 1),
-            (["--prompt-schedule", str(tmp_path / "prompts.txt")], 4),
+            (["--prompt-file", str(tmp_path / "prompts.txt")], 4),
         )
     ):
         check(tmp_path / str(number), [*five(files), *more], cut)

@@ -44,13 +44,20 @@ def test_a_budget_is_kept_and_the_next_route_would_break_it(budget):
     assert seconds(more) / TARGET_ONLY > budget
 
 
-@pytest.mark.parametrize("whole, given", [(0, 0), (3, 0), (3, 2), (20, 0)])
-def test_a_budget_counts_blocks_that_are_never_handed_over_as_whole(whole, given):
-    """Catches: a route that costs more than its budget, because its first blocks were counted as handed over."""
+@pytest.mark.parametrize(
+    "whole, given, start", [(0, 0, 0), (3, 0, 0), (3, 2, 0), (20, 0, 0), (1, 7, 7), (3, 7, 7), (0, 7, 7), (3, 7, 5)]
+)
+def test_a_budget_counts_blocks_that_are_never_handed_over_as_whole(whole, given, start):
+    """Catches: a route that costs more than its budget, because its first blocks were counted as handed over.
+
+    `start`: where the route begins, after a clip given as pixels. Catches a clip's blocks counted as the route's,
+    or the first new one at the price of a clip's first.
+    """
     request = replace(FULL, given_blocks=given)
     alone = seconds(RouterConfig(policy="always-target"), request)
-    router, note = spend(0.6, RouterConfig(whole_blocks=whole), request)
-    assert router.whole_blocks == whole
+    router, note = spend(0.6, RouterConfig(whole_blocks=whole, route_start=start), request)
+    assert (router.whole_blocks, router.route_start) == (whole, start)
+    assert 1 < router.forced_blocks - (given - start) < 9, "blocks of this run are bought"
     assert note.endswith(f"Predicted: {seconds(router, request) / alone:.2f}.")
 
 

@@ -35,7 +35,7 @@ def home(tmp_path_factory) -> Path:
 def options(home) -> list[str]:
     files = write_random_set(home / "models")
     (home / "prompts.txt").write_text(f"1: {FIRST}\n2: {SECOND}\n", encoding="utf-8")
-    more = ["--tau", "-0.7", "--blocks", "2", "--prompt-schedule", str(home / "prompts.txt")]
+    more = ["--tau", "-0.7", "--blocks", "2", "--prompt-file", str(home / "prompts.txt")]
     return [*files_of(files), *SMALL, *more]
 
 
@@ -123,8 +123,8 @@ def test_report_and_page_name_prompts_in_words(shown):
 @pytest.mark.parametrize(("more", "shown"), [([], True), (["--prompt-in-report"], True), (["--private"], False)])
 def test_the_table_names_prompts_in_words_and_a_line_with_a_hash_is_a_comment(home, options, tmp_path, more, shown):
     (tmp_path / "prompts.txt").write_text(f"# a capybara\n{SECOND}\n", encoding="utf-8")
-    alone = ["--policy", "always-draft", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
-    assert main([*options[:-2], *alone, "--output", str(tmp_path / "out")]) == 0
+    alone = ["--blocks", "1", "--policy", "always-draft", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
+    assert main([*options[: options.index("--tau")], *alone, "--output", str(tmp_path / "out")]) == 0
     for name in ("videos.csv", "videos.jsonl", "0001/report.json"):
         assert found_in(tmp_path / "out" / name) == (["quokka"] if shown else [])
     assert not (tmp_path / "out" / "0002").exists()

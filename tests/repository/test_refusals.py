@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ERRORS = {"BadInput": (0, 1), "Busy": (0, 1), "ArgumentTypeError": (0, 1), "MissingModel": (1, 3)}
+ERRORS = {
+    "BadInput": (0, 1),
+    "OtherModel": (0, 1),
+    "Busy": (0, 1),
+    "ArgumentTypeError": (0, 1),
+    "MissingModel": (1, 3),
+}
 """The errors, and which of their arguments a user reads."""
 LONGEST = 120
 LONGER = {"nodes/host/memory.py": "the numbers of a run that ran out of memory, and three settings that would help"}

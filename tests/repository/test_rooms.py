@@ -19,7 +19,7 @@ FLOORS = (
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE = {"__init__", "__main__", "errors"}
+LOOSE = {"__init__", "__main__", "errors", "settings"}
 # The root's own two doors: the command line, and the names a Python user imports.
 DOORS = {"__main__", "__init__"}
 

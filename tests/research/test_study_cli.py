@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from research import folder as work
-from research import learn
 from research.__main__ import main
 from research.folder import held
-from sdvg_core.cli import main as generate
 
 SMALL = ["--prompts", "2", "--blocks", "2", "--schedule", "1000,625", "--workers", "1"]
 SOME = ["--configurations", "target-only", "draft-only", "anchor-only", "reward-min@*", "--tau", "-1", "0.5"]
@@ -92,21 +90,3 @@ def test_a_prompt_outside_the_world_is_refused_with_its_grammar(tmp_path, capsys
     error = refused(capsys, "--output", str(tmp_path / "out"), "--prompt-file", str(prompts))
     assert "'a whale sings' is outside the grammar" in error
     assert "PROMPT    =" in error
-
-
-@pytest.mark.exhaustive
-def test_what_a_study_learns_routes_the_prompts_of_generate(tmp_path, capsys, monkeypatch):
-    """Catches: digests or embeddings of the study that are not those of a run. Whether it pays is not asked."""
-    monkeypatch.setattr(learn, "LEAST_AGREEMENT", -2.0)
-    small = ["--prompts", "10", "--seeds", "1", "2", "--blocks", "2", "--schedule", "1000,625", "--workers", "1"]
-    assert "no metric 'beauty'" in refused(capsys, "--output", str(tmp_path), *small, "--learn", "beauty")
-    assert main(["--output", str(tmp_path), *small, "--learn", "reward_mean"]) == 0
-    said = capsys.readouterr().out
-    assert "agreement of two seeds" in said
-    route = tmp_path / "learned.safetensors"
-    measured = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])["prompt"]
-    words = ["generate", "--models", "pocket", "--schedule", "1000,625", "--blocks", "2", "--learned", str(route)]
-    words += ["--forced-blocks", "1", "--handover", "0", "--output", str(tmp_path / "video"), "--prompt", measured]
-    assert generate(words) == 0
-    notes = json.loads((tmp_path / "video" / "report.json").read_text())["notes"]
-    assert any("by learned.safetensors, the target makes the first" in note.lower() for note in notes)

@@ -9,7 +9,7 @@ import pytest
 
 from sdvg_core.engine.restyle import Strength, read_strengths
 from sdvg_core.errors import BadInput
-from sdvg_core.text.prompts import clean_prompt, read_prompt, read_prompt_schedule
+from sdvg_core.text.prompts import clean_prompt, read_prompt, read_prompt_list, unshown
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,48 @@ def test_a_line_that_cannot_be_meant_is_refused(text, fault) -> None:
         read_prompt(text)
 
 
-def test_a_file_has_the_same_lines_and_no_others(tmp_path: Path) -> None:
-    path = tmp_path / "schedule.txt"
-    path.write_text("# storyboard\n1: a sea\n\n5 strength light: a storm\n")
-    assert read_prompt_schedule(path) == read_prompt("a sea\n5 strength light: a storm")
-    path.write_text("1: a sea\nwith gulls\n")
-    with pytest.raises(BadInput, match="line 2 of schedule"):
-        read_prompt_schedule(path)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1: a sea\n5 strength light: a storm",
+        "a sea\n5: a storm\n12: a lake",
+        "1: a sea\n5 cut: a storm",
+        "1: a sea",
+    ],
+)
+def test_lines_that_name_blocks_mean_the_same_in_a_file_and_in_the_option(tmp_path: Path, text: str) -> None:
+    """The kind: one spelling with two meanings. Catches three videos of a story of three lines."""
+    path = tmp_path / "story.txt"
+    path.write_text(f"# storyboard\n\n{text}\n")
+    assert read_prompt_list(path) == (read_prompt(text),)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("1: a sea\nwith gulls", "'with gulls' names none; number all lines for one video, or none"),
+        ("a ball\na cube\n5: a storm", "'a cube' names none"),
+        ("a sea\n7: a storm\n5: a lake", "start at blocks 1, 7, 5"),
+        ("5: a storm", "start at blocks 5"),
+    ],
+)
+def test_a_file_that_is_neither_a_list_nor_a_story_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    path = tmp_path / "story.txt"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=fault):
+        read_prompt_list(path)
+
+
+def test_a_story_in_a_file_may_state_its_first_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "story.txt"
+    path.write_text("[first 2] a sea\n5: a storm\n")
+    (read,) = read_prompt_list(path)
+    assert (read.first, read.entries) == (2, ((0, "a sea"), (4, "a storm")))
+
+
+def test_a_prompt_that_no_block_reaches_is_told_with_the_block_the_video_ends_with() -> None:
+    told = "The prompt from block 12 on is not shown: the video ends with block 9."
+    assert unshown(read_prompt("a sea\n9: a storm\n12: a lake").starts, 8) == (told,)
 
 
 def test_a_strength_holds_until_the_next_one() -> None:

@@ -2,8 +2,7 @@
 //
 //     NODE_PATH=folder/with/playwright-core node drop.js OPTIONS        (see page.js)
 //
-// Further options: `files`: the workflows; `runs`: which of them to run, by its number; `saved`: workflows that are opened
-// afterwards, to see the prompts that the page would queue.
+// Further options: `files`: the workflows; `runs`: which of them to run, by its number.
 const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
@@ -22,7 +21,7 @@ main(async (page, options) => {
     dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
   }
-  return { dropped, ran, prompts: await page.evaluate(convert, options.saved ?? []) };
+  return { dropped, ran };
 });
 
 async function shownRun(page) {
@@ -41,15 +40,6 @@ function drop({ name, text }) {
   dataTransfer.items.add(new File([text], name, { type: "application/json" }));
   const where = { clientX: x + width / 2, clientY: y + height / 2, bubbles: true, cancelable: true };
   for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
-}
-
-async function convert(saved) {
-  const prompts = [];
-  for (const workflow of saved) {
-    await window.app.loadGraphData(workflow);
-    prompts.push((await window.app.graphToPrompt()).output);
-  }
-  return prompts;
 }
 
 async function sent() {

@@ -1,0 +1,185 @@
+"""Find what a video file holds, in one place: its stream, colours, scan and shape, and what of it is left out.
+
+FFmpeg does the arithmetic. With these flags and 16 bits, each standard's RGB is right to a fiftieth of a level of
+255; PyAV's defaults lose a level at every reading. FFmpeg's `scale` filter was not taken: it ignores where chroma
+lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.filter import Graph
+from av.stream import Disposition
+from PIL import Image, ImageOps
+
+from ..errors import BadInput
+from .pictures import check_picture_size
+from .small_files import check_regular
+
+# Playlists and the like would open other files, or addresses.
+OPENED = {
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg",
+    "protocol_whitelist": "file",
+}
+# swscale: bicubic, chroma for every pixel, accurate rounding.
+EXACT = 0x4 | 0x2000 | 0x40000
+# Of ISO/IEC 23091-2. Matrix 0 is RGB; those left out are not linear, or unknown to swscale.
+MATRICES = (0, 1, 2, 4, 5, 6, 7, 9)
+UNSTATED, BT709, BT601, HD_ROWS = 2, 1, 5, 720
+LIMITED, FULL = 1, 2
+CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
+WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
+
+
+class Clip:
+    """An open video. `start`: when its first frame is shown, in seconds; `sound_codec`: None without sound."""
+
+    def __init__(self, file: Any, path: Path) -> None:
+        """Find its stream, which is no cover, marked as one or not. Raises `BadInput` without one, or for HDR."""
+        streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
+        if not streams:
+            raise BadInput(f"{path.name} holds no video; give an mp4, webm or mov")
+        best = file.streams.best("video")
+        self.path = path
+        self.stream = max(streams, key=lambda stream: (stream.frames != 1, stream is best))
+        check_colours(self.stream, path.name)
+        self.start = Fraction(0)
+        sound = find_sound(file)
+        self.sound_codec: str | None = sound and sound.codec_context.name
+        self._file = file
+        self._size = ""
+        self._remarks: list[str] = []
+        self._aspect: Fraction = self.stream.sample_aspect_ratio or Fraction(1)
+        if wide := WIDE.get(self.stream.codec_context.color_primaries):
+            self.remark(f"its {wide} primaries taken as BT.709's")
+        if self.stream.metadata.get("alpha_mode") == "1":
+            self.remark("without its alpha")
+
+    @property
+    def note(self) -> str:
+        """The size of the pictures that were made, what was done to them, and what was left out."""
+        return ", ".join([self._size, *self._remarks])
+
+    def remark(self, text: str) -> None:
+        """Add to the note, once."""
+        if text not in self._remarks:
+            self._remarks.append(text)
+
+    def frames(self) -> Iterator[Any]:
+        """Yield the frames, deinterlaced. Raises `BadInput` for one that is absurdly large or narrow."""
+        graph, shape = None, None
+        for frame in chain(self._file.decode(self.stream), [None]):
+            if graph is not None and (frame is None or _shape(frame) != shape):
+                yield from _push(graph, None)
+                graph = None
+            if frame is None:
+                return
+            check_picture_size(max(frame.width, self._width(frame)), frame.height, self.path)
+            if any(part.is_alpha for part in frame.format.components):
+                self.remark("without its alpha")
+            if graph is None and frame.interlaced_frame:
+                self.remark("deinterlaced")
+                graph, shape = _deinterlacer(frame), _shape(frame)
+            yield from [frame] if graph is None else _push(graph, frame)
+
+    def picture(self, frame: Any) -> Image.Image:
+        """Return a frame upright, in square pixels and 8-bit RGB, right to half a level."""
+        unstated = BT709 if frame.height >= HD_ROWS else BT601
+        levels = frame.reformat(
+            width=self._width(frame),
+            format="gbrp16le",
+            src_colorspace=unstated if frame.colorspace == UNSTATED else frame.colorspace,
+            # Without a destination, PyAV before 17 takes the matrix of old television for every source.
+            dst_colorspace="DEFAULT",
+            src_color_range=frame.color_range,
+            interpolation=EXACT,
+        ).to_ndarray()
+        black, white = _black_and_white(frame)
+        pixels = (levels.astype(np.float32) - black) * (255 / (white - black))
+        picture = Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
+        rotation = frame.rotation
+        if _is_mirrored(frame):
+            picture = ImageOps.mirror(picture)
+            rotation += 180
+        upright = picture.rotate(rotation, expand=True)
+        self._size = f"{upright.width}x{upright.height}"
+        return upright
+
+    def _width(self, frame: Any) -> int:
+        """Return how many square pixels wide a frame is."""
+        return round(int(frame.width) * self._aspect)
+
+
+@contextmanager
+def open_clip(path: Path) -> Iterator[Clip]:
+    """Open a video file, and no other kind. Raises `BadInput` as `Clip` does, and what FFmpeg raises."""
+    check_regular(path)
+    with av.open(str(path), options=OPENED) as file:
+        yield Clip(file, path)
+
+
+def find_sound(file: Any) -> Any:
+    """Return the best audio stream of an open file; None without one, or if FFmpeg does not know its codec."""
+    stream = file.streams.best("audio")
+    return stream if stream and stream.codec_context else None
+
+
+def check_colours(stream: Any, name: str) -> None:
+    """Raise `BadInput` for HDR, and for colours that swscale cannot turn into RGB."""
+    codec = stream.codec_context
+    kind = CURVES.get(codec.color_trc)
+    if codec.colorspace not in MATRICES:
+        kind = f"colour matrix {codec.colorspace}"
+    if kind:
+        raise BadInput(f"{name} is in {kind}, which is not read; convert it to BT.709")
+
+
+def _black_and_white(frame: Any) -> tuple[int, int]:
+    """Return the levels of black and white once FFmpeg has made a frame 16-bit RGB."""
+    # FFmpeg takes grey for full range, and shifts: 1023 of 10 bits becomes 65472.
+    grey = frame.format.name.startswith("gray")
+    if grey and frame.color_range == LIMITED:
+        return 16 << 8, 235 << 8
+    if grey or frame.format.is_rgb or frame.color_range == FULL:
+        bits = max(frame.format.components[0].bits, 8)
+        return 0, (2**bits - 1) << (16 - bits)
+    return 0, 255 << 8
+
+
+def _is_mirrored(frame: Any) -> bool:
+    """Return whether the file says that a frame is shown mirrored, which `rotation` leaves out."""
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return False
+    a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].astype(float)
+    return bool(a * d < b * c)
+
+
+def _shape(frame: Any) -> tuple[int, int, str]:
+    return frame.width, frame.height, frame.format.name
+
+
+def _deinterlacer(frame: Any) -> Graph:
+    graph = Graph()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base
+    )
+    graph.link_nodes(source, graph.add("bwdif", "mode=send_frame:deint=interlaced"), graph.add("buffersink"))
+    graph.configure()
+    return graph
+
+
+def _push(graph: Graph, frame: Any) -> Iterator[Any]:
+    """Yield the frames that a graph gives out once it has one more; None is the end."""
+    graph.push(frame)
+    with suppress(av.BlockingIOError, av.EOFError):
+        while True:
+            yield graph.pull()

@@ -1,0 +1,155 @@
+"""Two options together: each has an effect, or a sentence says that one has none."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from cli_runs import generate, options, refused, without
+
+from sdvg_core.cli import make_parser
+from sdvg_core.cli.options import router_config
+from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide, decide_early
+from sdvg_core.errors import BadInput
+from sdvg_core.pocket import DEFAULT_PROMPT
+
+BLOCKS, FRAMES = 9, 12
+OF_ROUTER = {
+    "--preset": ("fast", "careful"),
+    "--gate": ("-0.7", "0.2"),
+    "--handover": ("1", "2"),
+    "--budget": ("0.3", "0.9"),
+    "--learned": ("one.safetensors", "other.safetensors"),
+    "--forced-blocks": ("2", "5"),
+    "--aggregation": ("mean", "0.9"),
+    "--rate": ("0.2", "0.9"),
+    "--router-seed": ("3", "4"),
+    "--script": ("raaraaaaa", "rrraaarrr"),
+    "--bail-out": ("1", "3"),
+    "--gate-prompt": ("a ball", "a cube"),
+    "--judge-vae": ("one.pth", "other.pth"),
+    **{f"--policy {name}": ("",) for name in POLICIES},
+}
+"""Every option that says who makes a block, with two values; of the policies, one after the other."""
+DIRECTIONS = ("ddddddddd", "dtdtdtdtd", "arararara", "....d....")
+
+
+def parsed(text: str) -> argparse.Namespace:
+    return make_parser().parse_args(["generate", "--prompt", "x", *shlex.split(text)])
+
+
+def written(option: str, value: str) -> str:
+    return f"{option} '{value}'" if value else option
+
+
+def route(router: RouterConfig, seed: int) -> list[Decision]:
+    """The decisions on nine blocks with scores around the paper's threshold."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(BLOCKS, FRAMES, generator=generator) + 2 * torch.randn(BLOCKS, 1, generator=generator)
+    past: tuple[Decision, ...] = ()
+    for index in range(BLOCKS):
+        early = decide_early(router, index, past)
+        past += (early or decide(router, index, scores[index], reference=0.0 if index else None),)
+    return list(past)
+
+
+def effect(text: str) -> Any:
+    """What options do to a video: who makes each block of several videos, for what, and in how many steps."""
+    options = parsed(text)
+    router = replace(router_config(options), directions=options.directions)
+    routes = [route(router, seed) for seed in range(8)]
+    scored = any(decision.scored for made in routes for decision in made)
+    handed = [[0 if d.accepted else router.handover_at(i) for i, d in enumerate(made)] for made in routes]
+    read = (options.gate_prompt, options.judge_vae) if scored else ()
+    return routes, handed, read, options.budget, options.learned
+
+
+@cache
+def told(text: str) -> Any:
+    """What options do, or the sentence that refuses them."""
+    try:
+        return effect(text)
+    except BadInput as refusal:
+        return str(refusal)
+
+
+@pytest.mark.parametrize(("one", "two"), list(combinations([*OF_ROUTER, "--directions"], 2)))
+def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
+    """The kind: an option that another one makes moot, such as `--policy always-target --gate 5`.
+
+    Where two are accepted, another value of either makes another video; else a sentence names one of them.
+    """
+    values = {**OF_ROUTER, "--directions": DIRECTIONS}
+    for ours, theirs in ((one, two), (two, one)):
+        others = values[ours][1:]
+        for kept in values[theirs]:
+            came = told(f"{written(ours, values[ours][0])} {written(theirs, kept)}")
+            if isinstance(came, str):
+                flags = (ours.split()[0], theirs.split()[0], "script")
+                assert any(flag.strip("-").replace("-", " ") in came.replace("-", " ") for flag in flags), came
+                assert "; leave " in came or "; add " in came, came
+            else:
+                changed = [told(f"{written(ours, value)} {written(theirs, kept)}") for value in others]
+                assert all(other != came for other in changed), (ours, written(theirs, kept))
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        ("--preset careful --gate -0.7", "--policy reward --gate -0.7 --forced-blocks 4 --handover 2"),
+        ("--preset fast --rate 0.2", "--policy random --rate 0.2"),
+        ("--rate 0.2", "--policy random --rate 0.2"),
+        ("--script raa", "--policy scripted --script raa"),
+        ("--policy relative --gate 0.1", "--preset paper --policy relative --gate 0.1"),
+        ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
+    ],
+)
+def test_options_override_the_preset_as_the_help_says(words, same):
+    assert router_config(parsed(words)) == router_config(parsed(same))
+
+
+OF_VIDEO = [
+    ("--gate -0.7 --budget 0.5", "--budget does not heed --gate; leave one of them out"),
+    ("--policy always-target --gate 5", "the policy always-target does not heed --gate; leave one of them out"),
+    ("--preset fast --handover 1", "the target makes no block after the first, so --handover has no effect"),
+    ("--gate 0 --directions ttttttttt", "--directions decides every block, so --gate has no effect"),
+    ("--strength medium", "--strength needs --restyle; add a clip, or leave it out"),
+    ("--control-strength 0.5", "control strength has no effect without control; add it, or leave"),
+    ("--control-mask m.png", "control mask has no effect without control; add it, or leave"),
+    ("--control c.mp4 --control-edge 4 --blocks 2", "control edge has no effect without control mask; add it, or"),
+    ("--control-modules v.safetensors", "--control-modules has no effect without --control; add a clip, or leave"),
+    (
+        "--schedule krea4 --drafter-settings schedule=1000 --target-settings schedule=1000",
+        "the schedule of both has no effect, as each model has its own; leave it out",
+    ),
+    ("--resume --overwrite", "to resume keeps what is there, and to overwrite replaces it; leave one of them out"),
+    ("--seeds 1 2 1", "seed 1 is given twice and makes one video twice; leave one out"),
+    ("--workers 2", "workers need several videos; add --prompt-file FILE or --seeds, or leave the workers out"),
+    ("--device cpu,cpu --seeds 1 2 --ray local", "--device names several of this machine, and --ray is a cluster"),
+    ("--device cpu:1", "there is no device 'cpu:1'; use cpu, cuda, or one of several such as cuda:1"),
+]
+"""Other pairs of which one has no effect, and what is said."""
+
+
+@pytest.mark.parametrize(("words", "sentence"), OF_VIDEO, ids=lambda text: text[:40])
+def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypatch, capsys, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT]
+    assert sentence in refused(capsys, [*base, *words.split()])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):
+    """A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody."""
+    (tmp_path / "broken.pt").write_text("no weights")
+    more = ["--reward", str(tmp_path / "broken.pt"), "--crop", "tiles", "--policy", "always-draft", "--blocks", "1"]
+    base = [*without(options(files), "reward", "target"), "--weight-dtype", "fp8_e4m3fn"]
+    assert generate(base, tmp_path / "out", "--prompt", "a ball", *more) == 0
+    told = capsys.readouterr().err.partition("sdvg: Without effect, as no block asks for it: ")[2]
+    assert {"--reward", "--crop", "--weight-dtype"} <= set(told.partition(".\n")[0].split(", "))

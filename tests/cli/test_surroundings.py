@@ -1,0 +1,90 @@
+"""Terminals, signals and interpreters: the command line works, or ends in a sentence, in any of them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runs import OUTPUTS, names
+
+import sdvg_core
+from sdvg_core.files.outputs import unfinished_blocks
+from sdvg_core.pocket import DEFAULT_PROMPT
+
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1]),
+    "OMP_NUM_THREADS": "1",
+}
+COMMAND = [sys.executable, "-m", "sdvg_core", "generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="shells and signals of POSIX")
+
+
+@pytest.mark.parametrize(
+    ("streams", "code"),
+    [
+        ("2>&-", 0),
+        (">&- 2>&-", 0),
+        ("2>/dev/full", 0),
+        pytest.param(">/dev/full", 1, marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's")),
+    ],
+)
+def test_a_terminal_that_is_closed_or_full_costs_no_video(tmp_path, streams, code):
+    """The kind: what is said of the work ends the work. Standard output lost is told and is no success."""
+    out = tmp_path / "out"
+    shell = ["bash", "-c", f'"$@" {streams}', "bash", *COMMAND, "--blocks", "1", "--output", str(out)]
+    done = subprocess.run(shell, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert (done.returncode, names(out)) == (code, OUTPUTS), done.stderr
+    assert "Traceback" not in done.stderr
+    if code:
+        said = "sdvg: not all could be printed (No space left on device); the files are written"
+        assert done.stderr.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.heavy)])
+def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(tmp_path, name):
+    """As a shell expects: 128 and the signal's number."""
+    out, number = tmp_path / "out", getattr(signal, name)
+    command = [*COMMAND, "--blocks", "400", "--output", str(out)]
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a shell in the background ignores some
+    ) as run:
+        assert run.stderr is not None
+        lines = []
+        for line in run.stderr:
+            lines.append(line)
+            if len(lines) == 2:
+                run.send_signal(number)
+        assert run.wait(600) == 128 + number, lines
+    made = len(unfinished_blocks(out))
+    assert made >= 2
+    assert lines[-2] == f"sdvg: kept {made} of 400 blocks of {out}; the same command continues from there\n"
+    assert lines[-1] == f"sdvg: ended by {name}; no half-written file is left\n"
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["--help"]])
+def test_without_docstrings_and_asserts_every_command_says_the_same(words):
+    """`python -OO` drops both."""
+    said = []
+    for level in ([], ["-OO"]):
+        command = [sys.executable, *level, "-m", "sdvg_core", *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        said.append((done.returncode, done.stdout, done.stderr))
+    assert said[0] == said[1]
+    assert said[0][0] == 0
+
+
+@pytest.mark.heavy
+def test_without_docstrings_and_asserts_a_video_is_the_same(tmp_path):
+    for level in ("", "-OO"):
+        command = [one for one in (COMMAND[0], level, *COMMAND[1:], "--blocks", "2") if one]
+        subprocess.run([*command, "--output", str(tmp_path / f"out{level}")], env=ENVIRONMENT, check=True)
+    latents = {(tmp_path / f"out{level}" / "latents.safetensors").read_bytes() for level in ("", "-OO")}
+    assert len(latents) == 1

@@ -1,0 +1,278 @@
+"""LoRAs in every spelling: what the command line makes of a file, and what ComfyUI does, weight by weight.
+
+The table of both is `TABLE`. Where ComfyUI has no name for a spelling, it is asked for the same LoRA in its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import comfy.sd
+import pytest
+import torch
+from comfy.model_patcher import ModelPatcher
+from comfy.quant_ops import QuantizedTensor
+from host_clip import onto_device
+from host_tiny import CONFIG, generator_of, load_model, random_weights
+from safetensors.torch import save_file
+from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
+from sdvg_pack.sdvg_core.causal_wan.config import wan_shapes
+from sdvg_pack.sdvg_core.errors import BadInput
+from test_host_model import STORED
+from torch import Tensor, nn
+
+pytestmark = pytest.mark.comfyui
+Tensors = Mapping[str, Tensor]
+SHAPES = wan_shapes(CONFIG)
+RANK = 4
+STRENGTH = 0.7
+LAYERS = {
+    "blocks.0.cross_attn.k": "blocks.0.attn2.to_k",
+    "blocks.1.self_attn.o": "blocks.1.attn1.to_out.0",
+    "blocks.2.ffn.0": "blocks.2.ffn.net.0.proj",
+    "time_projection.1": "condition_embedder.time_proj",
+    "head.head": "proj_out",
+}
+"""The original name of a layer -> diffusers'."""
+ALL = len(LAYERS)
+HALVES = (".lora_down.weight", ".lora_up.weight")
+
+
+def numbers(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator_of(seed)) * 0.1
+
+
+def lora(name_of: Callable[[str], str], ends: tuple[str, str] = HALVES, *, alpha: bool = False) -> Tensors:
+    """The same LoRA of `LAYERS`, under other names."""
+    tensors = {}
+    for seed, layer in enumerate(LAYERS):
+        rows, columns = SHAPES[f"{layer}.weight"]
+        tensors[f"{name_of(layer)}{ends[0]}"] = numbers(seed, RANK, columns)
+        tensors[f"{name_of(layer)}{ends[1]}"] = numbers(seed + 50, rows, RANK)
+        if alpha:
+            tensors[f"{name_of(layer)}.alpha"] = torch.tensor(2.0)
+    return tensors
+
+
+def under(prefix: str) -> Callable[[str], str]:
+    return lambda layer: prefix + layer
+
+
+def flat(prefix: str) -> Callable[[str], str]:
+    return lambda layer: prefix + layer.replace(".", "_")
+
+
+def diffusers(name_of: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda layer: name_of(LAYERS[layer])
+
+
+def of_layers(parts: Callable[[int, int], Tensors]) -> Tensors:
+    """A change of each of `LAYERS`, in ComfyUI's names. `parts`: of a weight of so many rows and columns."""
+    return {
+        f"diffusion_model.{layer}.{part}": tensor
+        for layer in LAYERS
+        for part, tensor in parts(*SHAPES[f"{layer}.weight"]).items()
+    }
+
+
+def halves(rows: int, columns: int) -> dict[str, Tensor]:
+    return {"lora_down.weight": numbers(1, RANK, columns), "lora_up.weight": numbers(2, rows, RANK)}
+
+
+def loha(rows: int, columns: int) -> Tensors:
+    return {
+        "hada_w1_a": numbers(1, rows, RANK),
+        "hada_w1_b": numbers(2, RANK, columns),
+        "hada_w2_a": numbers(3, rows, RANK),
+        "hada_w2_b": numbers(4, RANK, columns),
+        "alpha": torch.tensor(2.0),
+    }
+
+
+def lokr(first: bool, second: bool) -> Callable[[int, int], Tensors]:
+    """`first`, `second`: whether that factor is itself a product of two halves."""
+
+    def parts(rows: int, columns: int) -> Tensors:
+        shapes = {"lokr_w1": (2, 4, first), "lokr_w2": (rows // 2, columns // 4, second)}
+        made = {"alpha": torch.tensor(2.0)}
+        for seed, (name, (height, width, halved)) in enumerate(shapes.items()):
+            if halved:
+                made[f"{name}_a"] = numbers(seed, height, RANK + seed)
+                made[f"{name}_b"] = numbers(seed + 10, RANK + seed, width)
+            else:
+                made[name] = numbers(seed, height, width)
+        return made
+
+    return parts
+
+
+def dora(by_rows: bool) -> Callable[[int, int], Tensors]:
+    def parts(rows: int, columns: int) -> Tensors:
+        shape = (rows, 1) if by_rows else (1, columns)
+        return {**halves(rows, columns), "alpha": torch.tensor(2.0), "dora_scale": numbers(9, *shape).abs() + 1}
+
+    return parts
+
+
+def named(shapes: Mapping[str, tuple[int, ...]]) -> Tensors:
+    return {f"diffusion_model.{name}": numbers(seed, *shape) for seed, (name, shape) in enumerate(shapes.items())}
+
+
+DIM = CONFIG.dim
+CONVOLUTION = {
+    "patch_embedding.lora_down.weight": (RANK, CONFIG.in_dim, *CONFIG.patch_size),
+    "patch_embedding.lora_up.weight": (DIM, RANK, 1, 1, 1),
+}
+DIFFERENCES = {
+    "blocks.0.ffn.0.diff": SHAPES["blocks.0.ffn.0.weight"],
+    "blocks.0.ffn.0.diff_b": SHAPES["blocks.0.ffn.0.bias"],
+    "blocks.1.self_attn.norm_q.diff": (DIM,),
+    "blocks.1.modulation.diff": (1, 6, DIM),
+    "head.modulation.diff": (1, 2, DIM),
+    "patch_embedding.diff": SHAPES["patch_embedding.weight"],
+    "blocks.2.norm3.w_norm": (DIM,),
+    "blocks.2.norm3.b_norm": (DIM,),
+}
+LEFT = ("blocks.1.modulation", "head.modulation")
+"""Changes that ComfyUI takes and does not make while it loads: of parameters of modules that hold other modules."""
+MORE = {"blocks.0.cross_attn.k_img.lora_down.weight": (RANK, DIM), "blocks.0.diff_m": (1, 6, DIM)}
+"""What LoRAs of image-to-video models and of LightX2V have too."""
+MID = {"blocks.0.cross_attn.k.lora_mid.weight": (RANK, RANK, 1, 1)}
+
+
+def oft(rows: int, columns: int) -> Tensors:
+    return {"oft_blocks": numbers(1, 2, rows // 2, rows // 2)}
+
+
+def glora(rows: int, columns: int) -> Tensors:
+    return {f"{part}.weight": numbers(1, RANK, RANK) for part in ("a1", "a2", "b1", "b2")}
+
+
+def replacement(rows: int, columns: int) -> Tensors:
+    return {"set_weight": numbers(1, rows, columns)}
+
+
+def wrapped(layer: str) -> str:
+    """What FSDP makes of a name: a part after the model's and after each block's."""
+    return "base_model.model._fsdp_wrapped_module." + re.sub(r"(blocks\.\d)", r"\1._fsdp_wrapped_module", layer)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A file, and how many weights it changes `here`, on the command line, and `there`, in ComfyUI.
+
+    None: it is refused. `unused`: how many of its tensors change nothing.
+    """
+
+    tensors: Tensors
+    here: int | None = ALL
+    there: int = ALL
+    unused: int = 0
+
+
+OURS = under("diffusion_model.")
+PEFT = (".lora_A.weight", ".lora_B.weight")
+NAMED = (".lora_A.default.weight", ".lora_B.default.weight")
+LONG = (".lora_linear_layer.down.weight", ".lora_linear_layer.up.weight")
+TABLE = {
+    "ComfyUI": Row(lora(OURS)),
+    "ComfyUI, alpha": Row(lora(OURS, alpha=True)),
+    "kohya": Row(lora(flat("lora_unet_"), alpha=True)),
+    "Wan Fun": Row(lora(flat("lora_unet__"), alpha=True)),
+    "PEFT's halves": Row(lora(OURS, PEFT)),
+    "PEFT's halves, default": Row(lora(OURS, NAMED)),
+    "halves without weight": Row(lora(OURS, (".lora_A", ".lora_B"))),
+    "diffusers' old halves": Row(lora(OURS, (".lora.down.weight", ".lora.up.weight"))),
+    "diffusers' oldest": Row(lora(OURS, ("_lora.down.weight", "_lora.up.weight"))),
+    "transformers": Row(lora(OURS, LONG)),
+    "no prefix": Row(lora(under("")), there=0),
+    "PEFT": Row(lora(under("base_model.model."), NAMED), there=0),
+    "PEFT of a checkpoint": Row(lora(under("base_model.model.model."), PEFT), there=0),
+    "a whole checkpoint's": Row(lora(under("model.diffusion_model.")), there=0),
+    "transformer": Row(lora(under("transformer.")), there=0),
+    "unet": Row(lora(under("unet.")), there=0),
+    "DiffSynth": Row(lora(under("pipe.dit."), NAMED), there=0),
+    "diffusers": Row(lora(diffusers(under("transformer.")), PEFT), there=0),
+    "diffusers' layers": Row(lora(diffusers(OURS), PEFT), there=0),
+    "kohya, diffusers' layers": Row(lora(diffusers(flat("lora_unet_"))), there=0),
+    "OneTrainer": Row(lora(diffusers(flat("lora_transformer_"))), there=0),
+    "SimpleTuner": Row(lora(diffusers(flat("lycoris_"))), there=0),
+    "LyCORIS": Row(lora(flat("lycoris_")), there=0),
+    "compiled": Row(lora(under("diffusion_model._orig_mod.")), there=0),
+    "compiled outside": Row(lora(under("_orig_mod.diffusion_model.")), there=0),
+    "compiled, kohya": Row(lora(flat("lora_unet__orig_mod.")), there=0),
+    "FSDP": Row(lora(wrapped, PEFT), there=0),
+    "LoHa": Row(of_layers(loha)),
+    "LoKr": Row(of_layers(lokr(first=False, second=False))),
+    "LoKr, first halved": Row(of_layers(lokr(first=True, second=False))),
+    "LoKr, second halved": Row(of_layers(lokr(first=False, second=True))),
+    "LoKr, both halved": Row(of_layers(lokr(first=True, second=True))),
+    "DoRA by rows": Row(of_layers(dora(by_rows=True))),
+    "DoRA by columns": Row(of_layers(dora(by_rows=False))),
+    "a convolution": Row(named(CONVOLUTION), 1, 1),
+    "differences": Row(named(DIFFERENCES), len(DIFFERENCES), len(DIFFERENCES)),
+    "more than the model has": Row({**lora(OURS), **named(MORE)}, unused=len(MORE)),
+    "Tucker": Row({**lora(OURS), **named(MID)}, here=None),
+    "OFT": Row(of_layers(oft), here=None),
+    "GLoRA": Row(of_layers(glora), here=None),
+    "a replacement": Row(of_layers(replacement), here=None),
+}
+
+
+def patched(folder: Path, tensors: Tensors, weights: dict[str, Tensor] | None = None) -> ModelPatcher:
+    return comfy.sd.load_lora_for_models(load_model(folder, weights), None, dict(tensors), STRENGTH, 0)[0]
+
+
+@pytest.mark.parametrize("spelling", TABLE)
+def test_a_lora_changes_the_weights_that_it_changes_in_comfyui(tmp_path: Path, spelling: str) -> None:
+    """To rounding, or it is refused. Catches: a spelling that is not read, another scale, a part left out."""
+    row = TABLE[spelling]
+    save_file(dict(row.tensors), tmp_path / "lora.safetensors")
+    text = f"{tmp_path / 'lora.safetensors'}:{STRENGTH}"
+    patcher = patched(tmp_path, row.tensors)
+    found = open_wan(tmp_path / "model.safetensors")
+    assert len(patcher.patches) == row.there
+    if row.here is None:
+        with pytest.raises(BadInput, match=r"^diffusion_model\S+ in lora.safetensors is of a kind that"):
+            find_lora(text, found)
+        return
+    change = find_lora(text, found)
+    assert (len(change.changes), len(change.unused)) == (row.here, row.unused)
+    patcher = onto_device(patcher if row.there else patched(tmp_path, lora(OURS)))
+    theirs = patcher.model.diffusion_model.state_dict()
+    plain = load_wan(found.weights.path, dtype=torch.float32).tree.state_dict()
+    for name in LEFT:
+        assert name not in change.changes or torch.equal(theirs[name].float(), plain[name])
+        theirs[name] = patcher.patch_weight_to_device(f"diffusion_model.{name}", return_weight=True)
+    merged = load_wan(found.weights.path, dtype=torch.float32, loras=[change]).tree.state_dict()
+    for name, weight in merged.items():
+        torch.testing.assert_close(weight, theirs[name].float(), rtol=1e-5, atol=1e-6)
+        assert torch.equal(weight, plain[name]) == (name not in change.changes), name
+
+
+def values_of(linear: nn.Module) -> tuple[Tensor, Tensor]:
+    """What the weight of a layer of ours means, and its scale, 1 without one."""
+    scale = getattr(linear, "scale", None)
+    scale = torch.ones(()) if scale is None else scale
+    return linear.state_dict()["weight"].float() * scale, scale
+
+
+@pytest.mark.parametrize("stored", ["fp8", "scaled fp8"])
+def test_a_lora_on_fp8_weights_makes_comfyuis_weights_to_a_step_of_fp8(tmp_path: Path, stored: str) -> None:
+    """ComfyUI rounds up or down by chance, the command line to the nearest."""
+    patcher = onto_device(patched(tmp_path, lora(OURS), STORED[stored](random_weights())))
+    save_file(dict(lora(OURS)), tmp_path / "lora.safetensors")
+    path = tmp_path / "model.safetensors"
+    change = find_lora(f"{tmp_path / 'lora.safetensors'}:{STRENGTH}", open_wan(path))
+    plain = load_wan(path).tree
+    merged = load_wan(path, loras=[change]).tree
+    for layer in LAYERS:
+        theirs = patcher.model.diffusion_model.get_submodule(layer).weight
+        theirs = theirs.dequantize().float() if isinstance(theirs, QuantizedTensor) else theirs.float()
+        ours, scale = values_of(merged.get_submodule(layer))
+        step = torch.maximum(ours.abs(), theirs.abs()) / 8 + scale * 2**-9
+        assert bool(((ours - theirs).abs() <= step).all()), layer
+        assert not bool(((values_of(plain.get_submodule(layer))[0] - theirs).abs() <= step).all()), layer

@@ -1,0 +1,223 @@
+"""A clip that is made in parts, or stopped and gone on with: no frame is lost, none is there twice.
+
+The kind: what is cut, or counted, by a number that was right for one length. The template *Long video* as it is
+saved; and, for every block at which its first part may be stopped, the same wires in one process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import folder_paths
+import pytest
+import torch
+from comfy_extras import nodes_post_processing  # noqa: F401 - nodes_latent needs it to be first
+from comfy_extras.nodes_latent import LatentCut
+from host_run import Parts, make_job
+from running_server import ROOT, Server
+from sdvg_pack.nodes.host import kept as kept_store
+from sdvg_pack.nodes.host.job import Job
+from sdvg_pack.nodes.host.live import LiveRun
+from sdvg_pack.nodes.host.progress import NodeProgress
+from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.sockets import RouterValue, StartValue
+from sdvg_pack.sdvg_core.engine.plan import NO_TARGET_BLOCK
+from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.report.run_report import RunReport
+from test_workflows import count_frames, names, with_tiny_models
+from torch import Tensor
+
+pytestmark = pytest.mark.comfyui
+
+TEMPLATE = json.loads((ROOT / "workflows" / "sdvg_15_long_video.json").read_text(encoding="utf-8"))
+FIRST, LATER = 9, 12
+"""Frames of a clip's first block, and of every other one."""
+LONGEST = 16
+HALF_A_LEVEL = 0.5 / 255
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a sampler gave."""
+
+    frames: Tensor
+    latent: dict[str, Any]
+    report: RunReport
+    live: LiveRun
+
+    @property
+    def new(self) -> Tensor:
+        return self.frames[self.live.given_frames :]
+
+
+def in_api_form(workflow: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved workflow as the page sends it."""
+    sources = {link: [str(node), slot] for link, node, slot, *_ in workflow["links"]}
+    prompt = {}
+    for node in workflow["nodes"]:
+        if node["type"] == "MarkdownNote":
+            continue
+        values = dict(zip(names(node), node.get("widgets_values", []), strict=True))
+        values.pop("after", None)
+        wired = {slot["name"]: sources[slot["link"]] for slot in node["inputs"] if slot["link"] is not None}
+        prompt[str(node["id"])] = {"class_type": node["type"], "inputs": {**values, **wired}}
+    return prompt
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_the_template_saves_every_frame_of_parts_of_any_length(blocks: int, server: Server) -> None:
+    """As it is saved, but for models, size and length. Catches a cut of 81 frames, whatever was handed over."""
+    prompt = in_api_form(TEMPLATE)
+    cuts = {key: dict(node["inputs"]) for key, node in prompt.items() if "SDVG" not in node["class_type"]}
+    prompt = with_tiny_models(prompt)
+    for key, node in prompt.items():
+        if key in cuts and node["class_type"] in ("LatentCut", "ImageFromBatch"):
+            node["inputs"] = cuts[key]  # not made smaller
+        if node["class_type"] == "SDVGSpeculativeSampler":
+            node["inputs"]["blocks"] = blocks
+    done = server.make(prompt)
+    videos = [output["images"][0] for output in done.outputs.values() if "mp4" in str(output)]
+    lengths = sorted(count_frames(server.view(video)) for video in videos)
+    assert lengths == [FIRST + LATER * (blocks - 1), LATER * blocks, LATER * blocks]
+
+
+# --- in one process
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No blocks kept from other tests."""
+    monkeypatch.setattr(kept_store, "_clips", OrderedDict())
+
+
+def drafts(parts: Parts, blocks: int, **more: Any) -> Job:
+    """Return a job whose blocks are all drafts, so that its cost is small."""
+    router = RouterValue(RouterConfig(policy="always-draft", forced_blocks=0), None)
+    return make_job(parts, script="d" * blocks, router=router, **more)
+
+
+def part(job: Job, text: str = "", *, stop: int = 0) -> Part:
+    """Run a sampler. `text`: its kept blocks; `stop`: the block after which *Stop and keep* is pressed."""
+    shown = NodeProgress.block
+
+    def show(self: NodeProgress, *what: Any) -> None:
+        shown(self, *what)
+        self.live.stop_asked = self._done == stop
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(NodeProgress, "block", show)
+        return Part(*run_job(job, text))
+
+
+@pytest.fixture(scope="module")
+def whole(parts: Parts) -> Tensor:
+    """The frames of the same clip made whole; its beginnings are those of shorter ones."""
+    return part(drafts(parts, LONGEST)).frames
+
+
+def handed_on(latent: dict[str, Any]) -> dict[str, Any]:
+    """Return what the template hands to the next part."""
+    [cut, _] = [node["widgets_values"] for node in TEMPLATE["nodes"] if node["type"] == "LatentCut"]
+    return LatentCut.execute(latent, *cut).args[0]
+
+
+EVERY_STOP = [(blocks, stop) for blocks in (2, 4, 7, 9) for stop in range(1, blocks + 1)]
+
+
+@pytest.mark.usefixtures("empty_store")
+@pytest.mark.parametrize(("blocks", "stop"), EVERY_STOP)
+def test_after_a_stop_in_every_block_of_the_first_part_no_frame_is_lost_and_none_twice(
+    blocks: int, stop: int, parts: Parts, whole: Tensor
+) -> None:
+    """A stop after the last block is none. Two parts are the clip made whole, as long as the second one gets all of
+    the first; beyond that, their frames are counted. LATENT is in ComfyUI's scale, which rounds.
+    """
+    first = part(drafts(parts, blocks), stop=stop % blocks)
+    second = part(replace(drafts(parts, blocks), continue_from=handed_on(first.latent)))
+    assert len(first.new) == len(first.frames) == FIRST + LATER * (stop - 1)
+    assert len(second.new) == LATER * blocks
+    both = torch.cat([first.new, second.new])
+    assert torch.equal(first.new, whole[: len(first.new)])
+    if stop <= 7:
+        assert (both - whole[: len(both)]).abs().max() <= HALF_A_LEVEL
+
+
+# --- a clip of somebody else's, which is extended
+
+
+CLIP = torch.rand(25, 32, 32, 3, generator=torch.Generator().manual_seed(3))
+EXTEND = StartValue(CLIP, "extend", "", "16 a second")
+
+
+def extending(parts: Parts, blocks: int, preset: str, **more: Any) -> Job:
+    """Return a job with a preset's router. The clip takes seven latent frames: two blocks and one."""
+    router = RouterValue(ROUTER_PRESETS[preset], parts.scorer)
+    return make_job(parts, script="d" * blocks, router=router, **{"start": EXTEND, **more})
+
+
+def made_by(report: RunReport) -> str:
+    """Return who made each block: `t` the target, `h` the target from the draft's first steps, `d` the drafter."""
+    return "".join("d" if b.decision.accepted else "h" if b.handover else "t" for b in report.blocks)
+
+
+@pytest.mark.usefixtures("empty_store")
+@pytest.mark.parametrize(("preset", "two"), [("fast", "td"), ("balanced", "th"), ("careful", "th"), ("paper", "t")])
+def test_extend_with_every_preset_who_made_the_first_two_new_blocks(preset: str, two: str, parts: Parts) -> None:
+    """In the paper's, the gate decides on the second one."""
+    made = part(extending(parts, 2, preset))
+    assert made_by(made.report).startswith(two)
+    assert [block.span.index for block in made.report.blocks] == [2, 3]
+    assert made.live.begin["note"] == ""
+    assert len(made.new) == 2 * LATER
+    assert torch.equal(made.frames[: len(CLIP)], CLIP)
+
+
+@pytest.mark.usefixtures("empty_store")
+@pytest.mark.parametrize("way", ["latent", "lock", "lock on the disk", "stop", "stop again"])
+def test_two_new_blocks_and_two_more_are_four(
+    way: str, parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same decisions, and bit for bit but for LATENT: what came as pixels goes with LATENT and locks."""
+    monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
+    whole = part(extending(parts, 4, "balanced"))
+    assert made_by(whole.report) == "thdd"
+    stop = 2 if "stop" in way else 0
+    two = part(extending(parts, 4 if stop else 2, "balanced"), stop=stop)
+    if "lock" in way:
+        assert two.live.done
+        text = f"2:{two.live.done['digests'][1]}"
+        if way == "lock on the disk":
+            part(extending(parts, 4, "balanced", seed=9), text)
+            kept_store._clips.clear()
+        more = part(extending(parts, 4, "balanced"), text)
+        assert len(more.new) == 4 * LATER, "the locked blocks are new, too"
+        assert (more.live.begin["note"], NO_TARGET_BLOCK in more.report.notes) == ("", False)
+    elif way == "stop again":
+        more = part(extending(parts, 4, "balanced"))
+    else:
+        more = part(extending(parts, 2, "balanced", start=None, continue_from=two.latent))
+        assert len(more.new) == 2 * LATER
+    blocks = more.report.blocks if way == "stop again" else (*two.report.blocks, *more.report.blocks)
+    assert [block.decision for block in blocks] == [block.decision for block in whole.report.blocks]
+    if way in ("latent", "stop"):  # ComfyUI's scale rounds
+        assert (more.frames - whole.frames)[len(CLIP) :].abs().max() <= HALF_A_LEVEL
+    else:
+        assert torch.equal(more.latent["samples"], whole.latent["samples"])
+
+
+@pytest.mark.usefixtures("empty_store")
+def test_where_the_count_leaves_the_target_no_block_report_and_strip_say_so(parts: Parts) -> None:
+    """Also of a LATENT that another node cut: which of its frames came as pixels, nobody knows."""
+    job = extending(parts, 2, "balanced", start=None)
+    made = part(job)
+    more = part(replace(job, continue_from=made.latent))
+    extended = part(extending(parts, 3, "balanced"))
+    cut = LatentCut.execute(extended.latent, "t", -6, 6).args[0]
+    for run in (more, part(replace(job, continue_from=cut))):
+        assert made_by(run.report) == "dd"
+        assert run.live.begin["note"] == NO_TARGET_BLOCK
+        assert NO_TARGET_BLOCK in run.report.notes

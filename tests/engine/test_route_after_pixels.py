@@ -1,0 +1,189 @@
+"""Where the route begins: with the clip, or with the first new block after a clip that was given as pixels.
+
+The kind: whatever counts blocks for a decision counts those that a model of this engine made. Noise, takes,
+directions and the blocks' numbers go on counting the clip's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from tiny import POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, scripted
+from torch import Tensor
+
+from sdvg_core.engine.plan import NO_TARGET_BLOCK, NOT_FORCED, RunPlan, plan_blocks
+from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.router import ROUTER_PRESETS, Decision, RouterConfig, decide_early
+from sdvg_core.engine.run import make_run
+from sdvg_core.engine.speculate import EmittedBlock
+from sdvg_core.errors import BadInput
+
+SIZES = {"drafter": 3, "target": 3}
+CLIP_BLOCKS = 7
+EIGHT = 8
+
+
+@dataclass
+class EveryOther:
+    """A router of one's own that remembers the numbers it was asked for. Without a hash, as dataclasses are."""
+
+    asked: list[int] = field(default_factory=list)
+    needs_scorer: bool = False
+
+    def keep(self, index: int, score: float | None) -> bool:
+        self.asked.append(index)
+        return index % 2 == 1
+
+
+ROUTERS = {
+    **ROUTER_PRESETS,
+    "four first": RouterConfig(policy="first", forced_blocks=4, handover=1, whole_blocks=2),
+    "script": scripted("tdtdtdtd", forced_blocks=0),
+    "scored script": scripted("traarard"),
+    "random": RouterConfig(policy="random", rate=0.5, forced_blocks=0, handover=1),
+    "anchor": RouterConfig(policy="anchor-only", forced_blocks=0),
+    "relative": RouterConfig(policy="relative", tau=-2.4, forced_blocks=0),
+    "own": RouterConfig(part=EveryOther(), forced_blocks=0),
+    "own, scored": RouterConfig(part=EveryOther(needs_scorer=True), handover=1),
+}
+
+
+def small(router: RouterConfig) -> RouterConfig:
+    """Return a router for the tiny models, which have two steps."""
+    return replace(router, handover=min(router.handover, 1), tau=0.3 if router.policy == "reward" else router.tau)
+
+
+def clip_of(frames: int) -> Tensor:
+    return torch.randn(1, 4, frames, *SIZE, generator=generator_of(9))
+
+
+def made(
+    router: RouterConfig, given: Tensor, from_pixels: int, blocks: int, engine: Engine | None = None, **options: Any
+) -> list[EmittedBlock]:
+    """Return the blocks of a run after `given`, whose first latent frames came as pixels."""
+    engine = engine or make_engine()
+    plan = planned(router, given.shape[2], from_pixels, blocks)
+    size = {"width": 8, "height": 8, "seed": 42}
+    return list(make_run(engine, plan, lambda _: PROMPT, given=given, **size, **options).blocks())
+
+
+def planned(router: RouterConfig, frames: int, from_pixels: int, blocks: int = EIGHT, **options: Any) -> RunPlan:
+    options = {"block_frames": SIZES, "given_frames": frames, "from_pixels": from_pixels, **options}
+    return plan_blocks(router, blocks=blocks, **options)
+
+
+def authors(blocks: list[EmittedBlock]) -> str:
+    """Return who made each: `t` the target, `h` the target from the drafter's first steps, `d` the drafter."""
+    return "".join("d" if b.record.decision.accepted else "h" if b.record.handover else "t" for b in blocks)
+
+
+@pytest.mark.parametrize(
+    ("preset", "two", "after_latents"),
+    [("fast", "td", "dd"), ("balanced", "th", "dd"), ("careful", "th", "dd"), ("paper", "t?", "??")],
+)
+def test_extend_with_every_preset_who_made_the_first_two_new_blocks(
+    preset: str, two: str, after_latents: str
+) -> None:
+    """`?`: the gate decides. Catches forced and whole blocks that count from the start of a clip of nobody's."""
+    router, given = small(ROUTER_PRESETS[preset]), clip_of(3 * CLIP_BLOCKS)
+    for from_pixels, wanted in ((given.shape[2], two), (0, after_latents)):
+        blocks = made(router, given, from_pixels, 2)
+        scored = [block.record.decision.scored for block in blocks]
+        assert "".join("?" if s else who for s, who in zip(scored, authors(blocks), strict=True)) == wanted
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("frames", [3, 7, 3 * CLIP_BLOCKS])
+def test_after_pixels_a_route_is_that_of_a_clip_from_its_start(name: str, frames: int) -> None:
+    """By what each block may be before a draft is scored, and by the steps that are handed over."""
+    router = small(ROUTERS[name])
+    plan, fresh = planned(router, frames, frames), planned(router, 0, 0)
+    assert plan.spans[0].index == frames // 3
+    assert plan.models_needed == fresh.models_needed
+    assert plan.notes == fresh.notes == ()
+    assert [early(plan, place) for place in range(EIGHT)] == [early(fresh, place) for place in range(EIGHT)]
+
+
+def early(plan: RunPlan, place: int) -> tuple[Decision | None, int]:
+    """Return what is known of a block before it is drafted: its decision, and the steps that are handed over."""
+    index = plan.spans[place].index
+    return decide_early(plan.router, index, ()), plan.router.handover_at(index)
+
+
+def test_a_router_of_one_s_own_sees_the_places_of_the_route_with_and_without_a_scorer() -> None:
+    for scored in (False, True):
+        part = EveryOther(needs_scorer=scored)
+        blocks = made(RouterConfig(part=part, forced_blocks=0), clip_of(9), 9, 4)
+        assert authors(blocks) == "tdtd"
+        assert sorted(set(part.asked)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ROUTERS)
+def test_two_new_blocks_and_then_two_more_from_the_latents_are_four(name: str, policy: str) -> None:
+    """Bit for bit, with the same decisions. Catches a count that begins anew with every run."""
+    router, given = small(ROUTERS[name]), clip_of(7)
+    at_once = made(router, given, 7, 4, make_engine(policy))
+    two = made(router, given, 7, 2, make_engine(policy))
+    longer = torch.cat([given, *(block.block.latents for block in two)], dim=2)
+    two += made(router, longer, 7, 2, make_engine(policy))
+    assert [block.block.span for block in two] == [block.block.span for block in at_once]
+    assert [block.record.decision for block in two] == [block.record.decision for block in at_once]
+    assert all(torch.equal(a.block.latents, b.block.latents) for a, b in zip(two, at_once, strict=True))
+
+
+def test_where_the_route_is_the_same_so_are_the_bits() -> None:
+    """Noise and first timesteps follow the clip's blocks. Catches a block that is numbered by its place."""
+    router, given = RouterConfig(policy="always-target"), clip_of(3 * CLIP_BLOCKS)
+    options = {"policy": "incremental", "first_schedule": "1000,800,625"}
+    after_pixels, after_latents = (made(router, given, n, 3, make_engine(**options)) for n in (given.shape[2], 0))
+    assert [block.block.span.index for block in after_pixels] == [7, 8, 9]
+    for one, other in zip(after_pixels, after_latents, strict=True):
+        assert torch.equal(one.block.latents, other.block.latents)
+
+
+def test_a_drafter_with_smaller_blocks_begins_at_the_same_block() -> None:
+    router = small(ROUTER_PRESETS["balanced"])
+    assert authors(made(router, clip_of(9), 9, 3, make_framewise())) == "thd"
+    alone = planned(RouterConfig(policy="always-draft"), 9, 9, block_frames={"drafter": 1})
+    assert alone.router.route_start == alone.spans[0].index == 9
+
+
+def test_without_a_target_the_first_new_block_is_not_forced_and_the_report_says_so() -> None:
+    plan = planned(RouterConfig(policy="always-draft"), 9, 9, block_frames={"drafter": 3})
+    assert (plan.router.forced_blocks, plan.notes) == (0, (NOT_FORCED,))
+    with pytest.raises(BadInput, match="the policy balanced needs a target"):
+        planned(ROUTER_PRESETS["balanced"], 9, 9, block_frames={"drafter": 3})
+
+
+@pytest.mark.parametrize(
+    ("router", "frames", "from_pixels", "options", "says"),
+    [
+        (ROUTER_PRESETS["balanced"], 9, 0, {}, True),
+        (ROUTER_PRESETS["careful"], 9, 0, {}, False),  # its fourth block is the first new one
+        (ROUTER_PRESETS["careful"], 12, 0, {}, True),
+        (RouterConfig(policy="always-draft"), 9, 0, {}, True),
+        (RouterConfig(policy="anchor-only", forced_blocks=0), 9, 0, {}, True),
+        (ROUTER_PRESETS["balanced"], 9, 9, {}, False),
+        (ROUTER_PRESETS["balanced"], 18, 9, {}, True),
+        (ROUTER_PRESETS["balanced"], 9, 0, {"directions": ".......t"}, False),
+        (ROUTER_PRESETS["balanced"], 9, 0, {"directions": "d" * EIGHT}, False),
+        (RouterConfig(), 9, 0, {}, False),
+        (RouterConfig(policy="always-draft", forced_blocks=0), 9, 0, {}, False),
+        (RouterConfig(policy="always-draft"), 9, 0, {"block_frames": {"drafter": 3}}, False),
+    ],
+)
+def test_a_route_that_leaves_the_target_no_block_says_so(
+    router: RouterConfig, frames: int, from_pixels: int, options: Any, says: bool
+) -> None:
+    """Only where it is the count that leaves none: not the directions, nor a route that never asks for it."""
+    assert (NO_TARGET_BLOCK in planned(router, frames, from_pixels, **options).notes) is says
+
+
+def test_more_frames_from_pixels_than_there_are_is_refused() -> None:
+    for wrong in ({"from_pixels": 10}, {"from_pixels": -1}, {"from_pixels": 0, "still": 10}):
+        with pytest.raises(BadInput, match=r"begin with -?1.? given as pixels; make it again"):
+            planned(RouterConfig(), 9, **wrong)

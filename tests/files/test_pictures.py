@@ -1,0 +1,233 @@
+"""Pictures that are read: every mode at its own brightness, every frame of what moves, and nothing lost unsaid."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sdvg_core.errors import BadInput
+from sdvg_core.files import pictures
+from sdvg_core.files.footage import count_frames, read_footage
+from sdvg_core.files.pictures import read_image
+
+SIDE = 64
+RAMP = np.linspace(0, 65535, SIDE * SIDE).reshape(SIDE, SIDE).astype(np.uint16)
+EIGHT_BITS = Image.fromarray((RAMP / 257).round().astype(np.uint8))
+OPAQUE, HOLE = Image.new("L", (SIDE, SIDE), 255), Image.new("L", (SIDE, SIDE), 255)
+HOLE.putpixel((0, 0), 254)
+
+
+def png(path: Path, colour_type: int, channels: int, *, animated: int = 0) -> None:
+    """Write the ramp as a PNG with 16 bits in each channel. `animated`: how many frames it claims to have."""
+    rows = np.repeat(RAMP[:, :, None], channels, axis=2).astype(">u2")
+    header = struct.pack(">IIBBBBB", SIDE, SIDE, 16, colour_type, 0, 0, 0)
+    frames = [(b"acTL", struct.pack(">II", animated, 0))] if animated else []
+    scanlines = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, data in ((b"IHDR", header), *frames, (b"IDAT", scanlines), (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    path.write_bytes(content)
+
+
+def levels(path: Path) -> torch.Tensor:
+    """Return the first channel in levels of 255, the same whether it is a start image or a clip."""
+    still = read_image(path, SIDE, SIDE)[0][0, 0] * 255
+    clip = read_footage(path, SIDE, SIDE).pixels[0]
+    assert torch.equal(still.round().byte(), clip)
+    assert torch.equal(still[0], still[2]), "the ramp is grey"
+    return still[0].double()
+
+
+DEEP = {
+    "I;16.png": Image.fromarray(RAMP),
+    "I;16.tif": Image.fromarray(RAMP),
+    "I;16B.tif": Image.frombytes("I;16B", (SIDE, SIDE), RAMP.astype(">u2").tobytes()),
+}
+EIGHT = {
+    "L.png": EIGHT_BITS,
+    "L.bmp": EIGHT_BITS,
+    "L.gif": EIGHT_BITS,
+    "L.tif": EIGHT_BITS,
+    "LA.png": Image.merge("LA", (EIGHT_BITS, HOLE)),
+    "P.png": EIGHT_BITS.convert("P"),
+    "RGB.webp": EIGHT_BITS.convert("RGB"),
+    "RGBA.tif": EIGHT_BITS.convert("RGBA"),
+    "CMYK.tif": EIGHT_BITS.convert("RGB").convert("CMYK"),
+}
+
+
+@pytest.mark.parametrize("name", [*DEEP, *EIGHT])
+def test_a_ramp_of_every_mode_is_read_at_its_own_brightness(name, tmp_path):
+    """Half a level of 255. Catches: 16 bits cut off at 255: a depth map that is read as white; in any mode."""
+    path = tmp_path / name
+    {**DEEP, **EIGHT}[name].save(path, **({"lossless": True} if path.suffix == ".webp" else {}))
+    wanted = torch.from_numpy(RAMP / 257 if name in DEEP else np.asarray(EIGHT_BITS, dtype=np.float64))
+    assert (levels(path) - wanted).abs().max() <= (0.5 if name in DEEP else 0)
+
+
+@pytest.mark.parametrize(("colour_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_a_png_of_16_bits_in_every_channel_is_not_shifted(colour_type, channels, tmp_path):
+    """Grey is rounded; of the others Pillow keeps the high byte: less than a level off, and none on average."""
+    png(tmp_path / "a.png", colour_type, channels)
+    away = levels(tmp_path / "a.png") - torch.from_numpy(RAMP / 257)
+    assert away.abs().max() < (0.501 if channels == 1 else 1)
+    assert away.mean().abs() < 0.01
+
+
+def test_black_and_white_is_read_as_such(tmp_path):
+    EIGHT_BITS.convert("1", dither=Image.Dither.NONE).save(tmp_path / "1.png")
+    wanted = torch.from_numpy(np.where(np.asarray(EIGHT_BITS) >= 128, 255.0, 0.0))
+    assert torch.equal(levels(tmp_path / "1.png"), wanted)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_numbers_of_32_bits_have_no_white_and_are_refused(kind, tmp_path):
+    """Catches: a depth map from 0 to 1 that is read as black."""
+    Image.fromarray((RAMP / 65535).astype(kind)).save(tmp_path / "depth.tif")
+    for read in (read_image, read_footage):
+        with pytest.raises(BadInput, match=r"^depth.tif has 32 bits a channel; give 8 or 16$"):
+            read(tmp_path / "depth.tif", SIDE, SIDE)
+
+
+def test_the_wide_mode_of_an_older_pillow_is_read_too(tmp_path, monkeypatch):
+    """Before 10.3, a grey PNG of 16 bits has 32 in memory."""
+    path = tmp_path / "a.png"
+    Image.fromarray(RAMP).save(path)
+    wide = Image.fromarray(RAMP.astype(np.int32))
+    monkeypatch.setattr(pictures.ImageOps, "exif_transpose", lambda _: wide)
+    assert (levels(path) - torch.from_numpy(RAMP / 257)).abs().max() <= 0.5
+
+
+# --- folders
+
+
+def test_a_folder_is_read_by_its_numbers_without_what_is_hidden(tmp_path):
+    """As file managers sort. Catches: 1, 10, 11, 2; a file that macOS leaves, or a folder, taken for a picture."""
+    names = [f"shot2_{number}.png" for number in range(1, 13)] + ["shot10_1.png", "shot10_002.PNG"]
+    for number, name in enumerate(names):
+        Image.new("L", (SIDE, SIDE), 10 * number).save(tmp_path / name)
+    for name in ("._shot2_1.png", ".hidden.png"):
+        (tmp_path / name).write_bytes(b"\0\5\x16\7Mac OS X        ")
+    (tmp_path / "shot2_3.old.png").mkdir()
+    (tmp_path / "notes.txt").write_text("no picture")
+    read = read_footage(tmp_path, SIDE, SIDE)
+    assert (read.pixels[:, 0, 0, 0] / 10).tolist() == list(range(len(names)))
+    assert count_frames(tmp_path) == len(names)
+
+
+# --- pictures that move
+
+SHOWN_MS = (60, 60, 120, 20, 20, 300, 100)
+"""Frame 4 is over before a moment comes."""
+MOMENTS = [0, 1, 2, 2, 3, 5, 5, 5, 5, 5, 6]
+"""Which of them is the newest at 0, 1/16, 2/16 ... s: they begin at 0, 60, 120, 240, 260, 280 and 580 ms."""
+
+
+def moving(path: Path, *, durations: tuple[int, ...] = SHOWN_MS, more: dict | None = None) -> Path:
+    """Frame n is grey of 10 n. `more`: of the PNG, such as a picture before the animation, which has no time."""
+    count = len(durations) + len(more or {})
+    frames = [Image.new("RGB", (SIDE, SIDE), (10 * number,) * 3) for number in range(count)]
+    usual = {".webp": {"lossless": True}, ".avif": {"quality": 100}}.get(path.suffix, {})
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, **usual, **(more or {}))
+    return path
+
+
+def numbers(path: Path) -> list[int]:
+    read = read_footage(path, SIDE, SIDE)
+    assert count_frames(path) == read.frames
+    return (read.pixels[:, 0, 0, 0].double() / 10).round().int().tolist()
+
+
+@pytest.mark.parametrize("name", ["a.webp", "a.png", "a.gif", "a.avif"])
+def test_every_frame_of_a_picture_that_moves_is_shown_for_its_time(name, tmp_path):
+    """Catches: one still of it; frames taken by their index; a note on alpha that it has not."""
+    if name == "a.avif" and ".avif" not in Image.registered_extensions():
+        pytest.skip("this Pillow reads no AVIF")
+    path = moving(tmp_path / name)
+    assert numbers(path) == MOMENTS
+    assert read_footage(path, 32, 64).note == (
+        f"{name}: 7 pictures, taken as 11 frames at 16 a second, cropped to 32x64."
+    )
+    note = f"{name}: the first of its 7 pictures, cropped to 32x64."
+    pixels, notes = read_image(path, 32, 64)
+    assert (notes, pixels.shape, pixels.unique().tolist()) == ((note,), (1, 1, 3, 64, 32), [0])
+
+
+def test_a_picture_before_those_that_move_is_none_of_them(tmp_path):
+    """For programs that show a still PNG."""
+    path = moving(tmp_path / "a.png", more={"default_image": True})
+    assert numbers(path) == [1 + number for number in MOMENTS]
+
+
+def test_frames_without_a_time_are_shown_as_browsers_show_them(tmp_path):
+    """A tenth of a second. Catches: an animation of no length."""
+    assert numbers(moving(tmp_path / "a.gif", durations=(0, 0, 0))) == [0, 0, 1, 1, 2]
+
+
+def test_pages_and_animations_in_a_folder_lose_no_picture(tmp_path):
+    """Pages have no times: 16 a second, as files."""
+    moving(tmp_path / "1.tif", durations=(0, 0, 0))
+    moving(tmp_path / "2.webp", durations=(125, 125))
+    Image.new("L", (SIDE, SIDE), 90).save(tmp_path / "3.png")
+    assert numbers(tmp_path) == [0, 1, 2, 0, 0, 1, 1, 9]
+
+
+def test_two_pictures_of_a_camera_are_one(tmp_path):
+    """Phones put a second one into a JPEG. Catches: the flicker of a film of both."""
+    frames = [Image.new("RGB", (SIDE, SIDE), (100 * number,) * 3) for number in (1, 2)]
+    frames[0].save(tmp_path / "a.jpg", format="MPO", save_all=True, append_images=frames[1:])
+    assert numbers(tmp_path / "a.jpg") == [10]
+
+
+# --- alpha
+
+
+@pytest.mark.parametrize("hole", [True, False])
+@pytest.mark.parametrize("kind", ["LA.png", "RGBA.webp", "RGBA.gif", "L.png", "P.png", "RGB.png", "moving.webp"])
+def test_alpha_that_is_dropped_is_told_and_none_other(kind, hole, tmp_path):
+    """By the pixels. Catches: a GIF without a hole that is noted; a hole in a palette or a key that is not."""
+    path, mode = tmp_path / kind, kind.partition(".")[0]
+    picture = EIGHT_BITS.convert("RGBA")
+    alpha = HOLE if hole else OPAQUE
+    picture.putalpha(Image.eval(alpha, lambda level: 255 if level == 255 else 0))
+    if mode == "LA":
+        Image.merge("LA", (EIGHT_BITS, alpha)).save(path)
+    elif mode in ("L", "P", "RGB"):
+        used, unused = {"L": (0, 7), "P": (0, bytes([255] * 256)), "RGB": ((0, 0, 0), (0, 0, 7))}[mode]
+        ramp = EIGHT_BITS.point(lambda level: 8 if level == 7 else level)
+        ramp.convert(mode).save(path, transparency=used if hole else unused)
+    elif mode == "moving":
+        EIGHT_BITS.convert("RGBA").save(path, save_all=True, append_images=[picture], duration=62, lossless=True)
+    else:
+        picture.save(path, lossless=True)
+    assert (", without alpha," in read_footage(path, SIDE, SIDE).note) == hole
+    assert (", without alpha," in read_image(path, SIDE, SIDE)[1][0]) == (hole and mode != "moving")
+
+
+# --- what is too much
+
+
+@pytest.mark.parametrize("read", [read_image, read_footage, lambda path, *_: count_frames(path)])
+def test_a_picture_that_claims_too_much_is_refused_before_it_is_decoded(read, tmp_path, monkeypatch):
+    """Catches: a small file that takes hours or gigabytes, by its size or by its number of frames."""
+    monkeypatch.setattr(Image.Image, "convert", None)
+    png(tmp_path / "frames.png", 0, 1, animated=10**7)
+    with pytest.raises(BadInput, match=r"^frames.png has 10000001 pictures of 64 x 64 pixels; give at most "):
+        read(tmp_path / "frames.png", 32, 32)
+    Image.new("1", (8000, 6000)).save(tmp_path / "wide.tif")
+    with pytest.raises(BadInput, match="8000 x 6000 pixels; give at most 40 million"):
+        read(tmp_path / "wide.tif", 32, 32)
+
+
+def test_an_animation_is_refused_once_it_is_too_long(tmp_path):
+    """Catches: an hour of it decoded, or kept, first."""
+    moving(tmp_path / "long.gif", durations=(60_000, 60_000, 60_000, 60_000))
+    for read in (count_frames, lambda path: read_footage(path, 32, 32)):
+        with pytest.raises(BadInput, match=r"long.gif has 2880 frames at 16 a second; give a clip of 1 to 2000"):
+            read(tmp_path / "long.gif")

@@ -1,0 +1,97 @@
+"""Every field of the settings that a Python user fills in is checked by the value itself."""
+
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdvg_core import BadInput, Execution, LoadOptions, ModelOptions, VideoRequest, make
+from sdvg_core.checkpoints.model_files import ModelFiles
+
+SETTINGS: dict[type, dict[str, Any]] = {
+    VideoRequest: {},
+    LoadOptions: {},
+    ModelOptions: {},
+    Execution: {},
+    ModelFiles: {"vae": Path("vae"), "text_encoder": Path("text")},
+}
+NOTHING_IS_THIS = (object(), b"bytes", {"a": 1}, {1}, 1j)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, field.name) for kind in SETTINGS for field in fields(kind)])
+def test_no_field_takes_a_value_of_another_kind(kind, name):
+    """The kind: a value that only argparse or a widget checks, such as `make(drafter_context="Own")`.
+
+    Catches: the same from Python, which makes something else, says that it did as asked, or ends in a traceback.
+    """
+    for value in (*NOTHING_IS_THIS, [[]]):
+        with pytest.raises(BadInput, match=r"; (give|choose|use|write|add)"):
+            kind(**{**SETTINGS[kind], name: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "sentence"),
+    [
+        (VideoRequest, "drafter_context", "Own", "there is no drafter_context 'Own'; choose one of committed, own"),
+        (VideoRequest, "blocks", True, "blocks is True; give a whole number"),
+        (VideoRequest, "width", 16.0, "width is 16.0; give a whole number"),
+        (VideoRequest, "height", -16, "height -16 is too small; use 16 or more"),
+        (VideoRequest, "fps", "16", "fps is '16'; give a number"),
+        (VideoRequest, "fps", 10**400, "fps is 1000"),
+        (VideoRequest, "fps", float("nan"), "fps is nan; give 0.001 to 1000"),
+        (VideoRequest, "budget", 50, "for 50 % write 0.5"),
+        (VideoRequest, "router", "careful", "router is 'careful'; give a RouterConfig"),
+        (VideoRequest, "start_image", "", "start_image is ''; give a path"),
+        (VideoRequest, "colour_hold", float("inf"), "colour"),
+        (VideoRequest, "control_strength", 0.5, "control strength has no effect without control"),
+        (LoadOptions, "weight_dtype", "fp9", "there is no weight_dtype 'fp9'; choose one of default, fp8_e4m3fn"),
+        (LoadOptions, "dtype", "float64", "there is no dtype 'float64'; choose one of float32, float16, bfloat16"),
+        (LoadOptions, "crop", "centre", "there is no crop 'centre'; choose one of center, squash, tiles"),
+        (LoadOptions, "device", "cpu:1", "there is no device 'cpu:1'; use cpu"),
+        (LoadOptions, "side_device", "meta", "there is no device 'meta'; use cpu"),
+        (LoadOptions, "vram", "16", "vram is '16'; give auto or all or a number"),
+        (LoadOptions, "vram", -1.0, "vram is -1; give GB such as 16, auto or all"),
+        (LoadOptions, "vram", float("nan"), "vram is nan; give GB"),
+        (LoadOptions, "schedule", "five", "there is no schedule 'five'"),
+        (LoadOptions, "loras", "style.safetensors", "loras is 'style.safetensors'; give a list, each item text"),
+        (LoadOptions, "loras", ("a.safetensors:999",), "999"),
+        (ModelOptions, "policy", "fast", "there is no policy 'fast'; choose one of recompute, incremental"),
+        (ModelOptions, "recache", "yes", "recache is 'yes'; give True or False"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_in_a_sentence(kind, name, value, sentence):
+    with pytest.raises(BadInput) as refusal:
+        kind(**{name: value})
+    assert sentence in str(refusal.value)
+
+
+def test_what_a_python_user_writes_for_a_path_or_a_list_is_taken_as_one():
+    request = VideoRequest(start_image="a.png")  # type: ignore[arg-type]
+    assert request == VideoRequest(start_image=Path("a.png"))
+    assert LoadOptions(loras=["a.safetensors:0.5"]).loras == ("a.safetensors:0.5",)  # type: ignore[arg-type]
+    assert ModelFiles(vae="v", text_encoder="t", controls=["c"]).controls == (Path("c"),)  # type: ignore[arg-type]
+
+
+def test_every_default_is_one_of_the_values_that_are_allowed():
+    for kind, needed in SETTINGS.items():
+        made = kind(**needed)
+        for field in fields(kind):
+            if field.default is not MISSING:
+                assert getattr(made, field.name) == field.default
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"drafter_context": "Own"}, "choose one of committed, own"),
+        ({"start_image": "nowhere.png"}, "nowhere.png"),
+        ({"continue_from": "nowhere.mp4"}, "nowhere.mp4"),
+        ({"strength": "strong"}, "the strength has no effect without a clip to restyle; add one"),
+        ({"prompt": None}, "the prompt is empty; describe"),
+    ],
+)
+def test_make_refuses_them_before_it_writes_anything(tmp_path, asked, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        make(**{"prompt": "a big red ball", "out": tmp_path / "out", "blocks": 1, **asked})
+    assert list(tmp_path.iterdir()) == []
