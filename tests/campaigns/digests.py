@@ -93,7 +93,6 @@ COMMANDS = {
     "prompt-schedule": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2",
     "prompt-schedule, sliding": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2 {SLIDING}",
     "prompt-file": f"{ANY} --prompt-file {{made}}/prompts.txt --blocks 3",
-    "prompt in report": f"{TINY} --prompt-in-report",
     "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
     "fp8": f"{SCRIPT} {FP8}",
     "fp8, sliding": f"{SCRIPT} {FP8} {SLIDING}",

@@ -121,7 +121,7 @@ def test_report_and_page_name_prompts_in_words(shown):
     assert found_in(shown / "index.html") == ["quokka"]
 
 
-@pytest.mark.parametrize(("more", "shown"), [([], True), (["--prompt-in-report"], True), (["--private"], False)])
+@pytest.mark.parametrize(("more", "shown"), [([], True), (["--private"], False)])
 def test_the_table_names_prompts_in_words_and_a_line_with_a_hash_is_a_comment(home, options, tmp_path, more, shown):
     (tmp_path / "prompts.txt").write_text(f"# a capybara\n{SECOND}\n", encoding="utf-8")
     alone = ["--blocks", "1", "--policy", "always-draft", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
