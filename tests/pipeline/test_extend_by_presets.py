@@ -121,7 +121,7 @@ def test_where_the_count_leaves_the_target_no_block_the_report_says_so(
 def test_every_block_directed_to_the_target_is_the_targets_whole_whatever_lies_under_it(
     base: list[str], tmp_path: Path
 ) -> None:
-    """Under `balanced`, whose blocks are handed over, it is what the target alone makes. `r` is remade as the router remakes.
+    """It is what the target alone makes, also under `balanced`. `r` is remade as the router remakes.
 
     The kind: a letter that is certain must not take on what a preset does to the router's own blocks.
     """

@@ -52,9 +52,8 @@ def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
     ids=str,
 )
 def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, capsys, roles, more, says):
-    unheeded = ("tau",) if more else ()
     arguments = [
-        *without(base, *roles, *unheeded),
+        *without(base, *roles, *(["tau"] if more else [])),
         *more,
         "--models",
         str(tmp_path),
@@ -93,7 +92,7 @@ def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, t
         if role in authors:
             assert authors[role][work]["denoising_passes"] == passes
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
-        made(tmp_path / "two", [*base, "--blocks", "1", "--directions", "d", "--policy", "always-draft"])
+        made(tmp_path / "two", [*without(base, "tau"), "--blocks", "1", "--directions", "d"])
     assert load.call_count == 1, "a role that no block asks for is not loaded"
 
 
@@ -115,6 +114,6 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_pa
 def test_a_drafter_larger_than_its_target_is_told_of(base, earlier, files, tmp_path):
     swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
     presets = ["--drafter-preset", "krea-14b", "--target-preset", "self-forcing-1.3b"]
-    found = made(tmp_path / "swapped", [*base, *swapped, *presets, "--directions", "r"])
+    found = made(tmp_path / "swapped", [*without(base, "tau"), *swapped, *presets, "--directions", "r"])
     assert any("has more weights than the target" in note for note in found[2]["notes"])
     assert not any("more weights" in note for note in earlier[1][2]["notes"])

@@ -60,7 +60,7 @@ def test_a_judge_changes_no_pixel_of_a_route_and_the_report_names_both_decoders(
 
 
 def test_a_judge_that_nobody_asks_is_refused_and_a_damaged_one_too(files, tae, tmp_path, capsys):
-    """The kind: an option that no block heeds. The weights hold NaN, which a loader refuses."""
+    """Its weights hold NaN, which a loader refuses."""
     weights = {"decoder.1.weight": torch.full((8, 16, 3, 3), torch.nan)}
     damaged = tmp_path / "damaged_taew2_1.safetensors"
     save_file(load_file(tae) | weights, damaged)
