@@ -152,7 +152,6 @@ def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, chec
     base = without(base, "tau")
     path = tmp_path / "style.safetensors"
     save_file(spelled(open_wan(files.target), "ComfyUI"), path)
-    base = without(base, "tau")
     more = ["--prompt", "a red ball", "--blocks", "2", "--lora", str(path)]
     for route, notes in (
         (["--policy", "always-draft", "--forced-blocks", "1"], 1),
