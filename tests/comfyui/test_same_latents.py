@@ -92,7 +92,7 @@ def words_of(files: ModelFiles, options: list[str]) -> list[str]:
     presets = ["--drafter-preset", DRAFTER, "--target-preset", TARGET]
     text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
     size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
-    size += [] if {"--preset", "--budget"} & set(options) else ["--tau", str(TAU)]
+    size += [] if {"--preset", "--budget", "--script"} & set(options) else ["--tau", str(TAU)]
     return ["generate", *named, *presets, *text, *size, *options]
 
 
