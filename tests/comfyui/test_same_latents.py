@@ -141,7 +141,7 @@ def by_nodes(
         router = replace(router, scorer=load())
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
-    _, latent, report = node.execute(
+    _, latent, report, _ = node.execute(
         drafter=load_checkpoint(str(files.drafter), "default", get_preset(drafter_preset)),
         target=load_checkpoint(str(files.target), "default", get_preset(TARGET)),
         positive=[[embedding, {}]],
