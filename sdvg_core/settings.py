@@ -48,7 +48,7 @@ def _fitted(kind: Any, value: Any) -> Any:
         fits = isinstance(value, int | kind) and not isinstance(value, bool)
         fits = fits and (kind is int or isinstance(value, float) or abs(value) <= LARGEST)
     else:
-        fits = get_origin(kind) is None and isinstance(value, kind)
+        fits = kind is Any or (get_origin(kind) is None and isinstance(value, kind))
     if not fits:
         raise TypeError
     return value

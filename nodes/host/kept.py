@@ -6,6 +6,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,8 @@ def write_kept(kept: KeptBlocks) -> int:
                 unfinished.replace(path)
             return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))
     except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
         raise BadInput(f"output/{FOLDER} cannot be written ({error.strerror}); make room there") from None
 
 

@@ -102,10 +102,10 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
     if not os.path.isfile(path):  # noqa: PTH113
         raise BadInput(f"no weight file at {path}; check the path")
     check_download(path)
-    if path.suffix in PICKLES:
+    if path.suffix.lower() in PICKLES:
         return _open_pickle(path, choice)
-    index = path.name.endswith(".safetensors.index.json")
-    if not index and path.suffix not in SAFETENSORS:
+    index = path.name.lower().endswith(".safetensors.index.json")
+    if not index and path.suffix.lower() not in SAFETENSORS:
         raise BadInput(f"{path.name} is no weight file; give .safetensors, its index, or {', '.join(PICKLES)}")
     file = _open_shards(path) if index else _open_safetensors(path)
     choose(path.name, (), choice)
@@ -374,7 +374,7 @@ def check_download(path: Path) -> None:
     found = what_came_instead(beginning)
     if found:
         raise BadInput(f"{path.name} is no checkpoint, but {found}")
-    if path.suffix == ".safetensors" and beginning.startswith(ARCHIVE):
+    if path.suffix.lower() == ".safetensors" and beginning.startswith(ARCHIVE):
         found = f"{path.name} is a zip archive, as of PyTorch"
         raise BadInput(f"{found}; rename it to {path.stem}.pt, or download it again")
 

@@ -32,9 +32,10 @@ MACHINE = ("device", "overlap")
 """Endings of settings that say where a video was made, not what it is."""
 
 
-def words_again(report: RunReport, models: Path) -> list[str]:
-    """Return the options of `generate` for a report's video. `models`: where its files are looked for, by name.
+def words_again(report: RunReport, models: Path | None) -> list[str]:
+    """Return the options of `generate` for a report's video.
 
+    `models`: where its files are looked for, by name; None to look for none.
     Raises `BadInput` if the report lacks them.
     """
     words, now = [], report.settings
@@ -53,7 +54,7 @@ def words_again(report: RunReport, models: Path) -> list[str]:
                 words += [f"--{role}-settings", f"cache={model['policy']}", *given]
         if now["vae"]["file"] == NAMES["vae"]:
             own |= {"models": POCKET, "judge_vae": now["judge"] and POCKET}
-        else:
+        elif models:
             lying = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
             names = {
                 option: (now[role] or {}).get("file") for role, option in {**FILES, "judge": "judge_vae"}.items()

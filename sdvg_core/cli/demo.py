@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import BadInput
 from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from .shared import add_router_options, add_video_options, file_path
 
@@ -50,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         print(*(f"{number}  {prompt}" for number, prompt in numbered.items()), sep="\n")
         return 0
+    if options.prompt.strip().lstrip("+-").isdecimal() and options.prompt not in numbered:
+        raise BadInput(f"there is no prompt {options.prompt:.20}; choose 1 to {len(numbered)}, as --list has them")
     options.prompt = numbered.get(options.prompt, options.prompt)
     with settled_threads(embedded=True):
         return _run(options)

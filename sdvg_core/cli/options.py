@@ -81,9 +81,11 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
         raise BadInput("the policy scripted has no script; add --script raaraaaaa")
     stated = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
     chooser = (*stated, f"the policy {router.policy}")[0]
+    directed = replace(router, directions=options.directions)
+    last = (options.blocks or BLOCKS) + (router.forced_blocks if getattr(options, "continue_from", None) else 0)
     for name in asked:
         flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-        _check_heeded(name, flag, chooser, replace(router, directions=options.directions), options.blocks or BLOCKS)
+        _check_heeded(name, flag, chooser, directed, last)
     return router
 
 
@@ -96,10 +98,10 @@ def _check_heeded(name: str, flag: str, chooser: str, router: RouterConfig, bloc
     if name in OF_SCORES and letters & {"a", "r"}:
         return
     if name == "handover":
-        later = range(router.whole_blocks, min(blocks, MOST_BLOCKS))
-        early = (decide_early(router, index, ()) for index in later)
+        handed = (index for index in range(min(blocks, MOST_BLOCKS)) if router.handover_at(index))
+        early = (decide_early(router, index, ()) for index in handed)
         if router.handover and all(decision and decision.accepted for decision in early):
-            raise BadInput(f"the target makes no block after the first, so {flag} has no effect; leave it out")
+            raise BadInput(f"no block is handed over, so {flag} has no effect; leave it out")
     elif letters and ROUTER_DECIDES not in letters:
         if name != "preset" or "r" not in letters:  # which is remade with the preset's handover
             raise BadInput(f"--directions decides every block, so {flag} has no effect; leave one of them out")

@@ -129,7 +129,7 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
         "score the draft first, then keep or reject it",
     )
     group.add_argument(
-        "--overwrite", action="store_true", help="replace what is in --output (default: take the next free name)"
+        "--overwrite", action="store_true", help="replace what is in --output (default: what is there stays)"
     )
     if demo:
         group.add_argument("--seed", type=int, default=42, help="default 42")
@@ -153,7 +153,6 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
     group.add_argument(
         "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
     )
-    group.add_argument("--prompt-in-report", action="store_true", help=argparse.SUPPRESS)  # without effect
     group.add_argument(
         "--takes",
         default="",

@@ -105,6 +105,8 @@ def _here(open_worker: Callable[[str], Any], devices: Sequence[str], early: Conn
         pools = [stack.enter_context(ProcessPoolExecutor(1, spawn, seat.take, (gone,))) for seat in seats]
         stack.callback(master.close)
         yield [lambda task, to=pool: to.submit(_do, task) for pool in pools], BrokenProcessPool
+        for pool in pools:
+            pool.shutdown()  # before the pipe closes: workers that end at once leave semaphores behind
 
 
 @contextmanager

@@ -10,16 +10,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadInput
+from ..settings import check_fields
 from .noise import key
 from .outside import check_part
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .protocols import Router
 
 # torch is imported only to decide: the command line imports this file for its words, and must start quickly.
 Aggregation = Literal["min", "mean", "quantile"]
@@ -28,7 +28,6 @@ RANDOM_SALT = 0x5D7
 SCRIPT_LETTERS = ("a", "r", "d", "t")
 LETTERS_IN_SHORT = "a (score, keep), r (score, reject), d (keep), t (target)"
 ROUTER_DECIDES = "."
-LARGEST = 2**64
 
 
 class Reason(Enum):
@@ -179,20 +178,14 @@ class RouterConfig:
     directions: str = ""
     skipped: tuple[int, ...] = ()
     # Not hashed: a plain dataclass is a router too, and it has no hash.
-    part: Router | None = field(default=None, hash=False)
+    part: Any = field(default=None, hash=False)
     route_start: int = 0
 
     def __post_init__(self) -> None:
         if self.part is not None:
             check_part("router", self.part)
-        for names, kind, words in KINDS:
-            for name in names:
-                value = getattr(self, name)
-                wrong = not isinstance(value, kind) or isinstance(value, bool)
-                if wrong or (isinstance(value, int) and abs(value) > LARGEST):
-                    raise BadInput(f"{name} is {value!r:.80}; give {words}")
+        check_fields(self)
         check_policy(self.policy)
-        _one_of("aggregation", self.aggregation, get_args(Aggregation))
         if set(self.script) - set(SCRIPT_LETTERS):
             found = f"the script {self.script!r:.60} has letters besides {', '.join(SCRIPT_LETTERS)}"
             raise BadInput(f"{found}; write for example raaraaaaa")
@@ -212,7 +205,7 @@ class RouterConfig:
     def needs_scorer(self) -> bool:
         """Whether the policy may score a block, if no direction says otherwise."""
         if self.part is not None:
-            return self.part.needs_scorer
+            return bool(self.part.needs_scorer)
         if self.policy == "scripted":
             return any(letter in "ar" for letter in self.script[self.forced_blocks :])
         return POLICIES[self.policy].decide is not None
@@ -246,11 +239,6 @@ class RouterConfig:
 
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks", "route_start")
-KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
-    (("tau", "quantile", "rate"), (int, float), "a number"),
-    (("seed", *COUNTS), int, "a whole number"),
-    (("policy", "aggregation", "script", "directions"), str, "text"),
-)
 
 
 def check_policy(name: str) -> None:

@@ -120,7 +120,6 @@ class Headers:
 def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
     device = check_device(options.device)
-    parse_dtype(options.vae_dtype)
     check_text_dtype(parse_dtype(options.text_dtype))
     check_reward_dtype(parse_dtype(options.reward_dtype))
     check_compile(options.execution.compile, device)

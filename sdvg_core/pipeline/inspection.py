@@ -37,12 +37,14 @@ from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 from ..files.footage import count_frames
 from ..files.outputs import REPORT
+from ..files.pictures import pictures_in
 from ..report.run_report import read_report
 from ..report.summary import count, summarise
 from ..scorers.blip import read_config, used_shapes
 from ..text.umt5 import open_umt5
 from .latents import KEY, METADATA, load_latents
 
+OF_REPORT = "report of a video"
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
     "trained to continue block by block; its publisher can tell."
@@ -110,6 +112,8 @@ class Inspection:
         return "\n".join(f"{label:<13}{value}" for label, value in lines if value)
 
 
+CLIPS = (".mp4", ".webm", ".mov", ".mkv", ".avi", ".m4v")
+"""Videos by their names; a clip to extend may have any other name too."""
 NOT_READ = "not read; NaN or infinity in them would be refused when it is loaded (inspect --values looks)"
 
 
@@ -143,15 +147,15 @@ def _written(path: Path) -> Inspection | None:
     """Return what a file of a finished video is; None for any other. Raises `BadInput` if it is damaged."""
     path = path / REPORT if (path / REPORT).is_file() else path
     ours = partial(Inspection, file=path.name, would_load=True)
-    if path.suffix == ".json" and not path.name.endswith(".index.json"):
+    if path.suffix.lower() == ".json" and not path.name.endswith(".index.json"):
         report = read_report(path)
         notes = (*map(printable, summarise(report).splitlines()), f"generate --from {path} makes this video again.")
-        return ours(kind="report of a video", notes=notes)
-    if path.suffix == ".mp4" and path.is_file():
+        return ours(kind=OF_REPORT, notes=notes)
+    if pictures_in(path) or (path.suffix.lower() in CLIPS and path.is_file()):
         notes = (f"generate --continue-from {path} extends it, and --restyle {path} makes it anew by a prompt.",)
         size = f"{count(count_frames(path), 'pixel frame')} at 16 a second"
-        return ours(kind="video", size=size, notes=notes)
-    if path.suffix != ".safetensors" or METADATA not in (file := open_weights(path)).metadata:
+        return ours(kind="video or pictures", size=size, notes=notes)
+    if path.suffix.lower() != ".safetensors" or METADATA not in (file := open_weights(path)).metadata:
         return None
     if KEY not in file:
         notes = ("generate --reuse with its folder takes blocks from it.",)

@@ -429,7 +429,7 @@ def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
     if request.strength != USUAL and not request.restyle:
         raise BadInput("the strength has no effect without a clip to restyle; add one, or leave the strength out")
     given, video = request.continue_from, request.restyle
-    if given and given.suffix != LATENTS_SUFFIX:
+    if given and given.suffix.lower() != LATENTS_SUFFIX:
         given, video = None, given
     saved = load_latents(given) if given else None
     clip = saved.latents.float() if saved else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from typing import TextIO
 
 from tqdm import tqdm
@@ -75,3 +76,5 @@ class RouteBar:
 class _Bar(tqdm):  # type: ignore[type-arg]
     # Turns off the thread that refreshes idle bars; ours refreshes itself.
     monitor_interval = 0
+    # tqdm's own lock is a semaphore of the system, which a worker that ends at once leaves behind.
+    _lock = threading.RLock()

@@ -6,23 +6,24 @@ import pytest
 import torch
 from bench_parts import case, tiny_bench
 
-from benchmarks import same_on_gpu
+from benchmarks import measure, same_on_gpu
 from benchmarks.__main__ import main
 from benchmarks.measure import Bench, compare, video_of
 from benchmarks.variants import OURS, parse_variant
 from sdvg_core.devices import execution as compiling
 
 
-def test_every_execution_starts_from_the_same_noise():
+def test_every_execution_starts_from_the_same_noise(monkeypatch):
+    """Whether two orders of sums round alike depends on the processor; other noise shows on any."""
     other = parse_variant("diffusers")  # on a CPU ours are planes
     bench = tiny_bench(OURS, other)
     plain, fast = (video_of(bench, case("r=2", execution, 4)) for execution in (OURS, other))
     found = compare(plain, fast)
     assert plain["latents"].shape[2] == 12
     assert found["latents_relative"] < 1e-3
-    # float32 in another order of sums, and so not the very same, but for torch 2.6
     assert found["scores"] < 1e-3
-    assert found["scores"] > 0 or torch.__version__.startswith("2.6.")
+    monkeypatch.setattr(measure, "SEED", measure.SEED + 1)
+    assert compare(plain, video_of(bench, case("r=2", other, 4)))["latents_relative"] > 0.1
 
 
 @pytest.mark.heavy

@@ -48,10 +48,12 @@ POCKET_FILES = (
     "--reward {weights}/PocketImageReward.safetensors --text-dtype float32 --dtype float32"
 )
 PRESETS = "--drafter-preset self-forcing-1.3b --target-preset krea-14b"
+UNROUTED = f"generate {FILES} {PRESETS} --width 32 --height 32 --schedule 1000,625 --blocks 5"
 # This tau is reached by some drafts of the tiny models, which have random weights, and missed by others.
-ANY = f"generate {FILES} {PRESETS} --width 32 --height 32 --schedule 1000,625 --blocks 5 --tau -0.15"
-TINY = f"{ANY} --prompt 'a red ball'"
-SCRIPT = f"{TINY} --policy scripted --script raraarra"
+ANY = f"{UNROUTED} --tau -0.15"
+BALL = "--prompt 'a red ball'"
+TINY = f"{ANY} {BALL}"
+SCRIPT = f"{UNROUTED} {BALL} --policy scripted --script raraarra"
 OTHER_PROMPT = "a big red box drifts left from the right over snow"
 POCKET = f"generate {POCKET_FILES} --width 64 --height 64 --blocks 4 --prompt '{OTHER_PROMPT}'"
 
@@ -75,13 +77,16 @@ FP8 = "--kv-dtype float8_e4m3fn"
 CONTINUED = "--continue-from {made}/clip/latents.safetensors"
 PICTURE = "--start-image {made}/picture.bmp"
 COMMANDS = {
-    **{f"policy {name}": f"{TINY} {more}" for name, more in POLICIES.items()},
+    **{
+        f"policy {name}": f"{TINY if 'reward' in name else UNROUTED + ' ' + BALL} {more}"
+        for name, more in POLICIES.items()
+    },
     **{f"drafter {name}": f"{SCRIPT} {more.format('drafter')}" for name, more in CONTEXTS.items()},
     **{f"target {name}": f"{SCRIPT} {more.format('target')}" for name, more in CONTEXTS.items()},
     "own": f"{TINY} --drafter-context own",
     "own, sliding": f"{SCRIPT} {SLIDING} --drafter-context own",
     "no forced first": f"{TINY} --forced-blocks 0",
-    "always-draft, no forced first": f"{TINY} --policy always-draft --forced-blocks 0",
+    "always-draft, no forced first": f"{UNROUTED} {BALL} --policy always-draft --forced-blocks 0",
     "bail-out": f"{SCRIPT} --script rarrrrra --bail-out 2 --blocks 7",
     "repair-step": f"{SCRIPT} --handover 1",
     "repair-step, bail-out": f"{SCRIPT} --script rarraa --handover 1 --bail-out 2 --blocks 6",
@@ -93,7 +98,6 @@ COMMANDS = {
     "prompt-schedule": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2",
     "prompt-schedule, sliding": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2 {SLIDING}",
     "prompt-file": f"{ANY} --prompt-file {{made}}/prompts.txt --blocks 3",
-    "prompt in report": f"{TINY} --prompt-in-report",
     "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
     "fp8": f"{SCRIPT} {FP8}",
     "fp8, sliding": f"{SCRIPT} {FP8} {SLIDING}",

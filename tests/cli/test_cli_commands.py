@@ -2,14 +2,18 @@
 
 import json
 import re
+import shutil
 
 import pytest
 import torch
 from cli_runs import OUTPUTS, SMALL, names, options, refused, report
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_core.cli import main
+from sdvg_core.files.video import write_mp4
+from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.pocket.grammar import parse
 
 
@@ -112,6 +116,14 @@ def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_p
     assert repr(listed[2][1]) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("number", ["0", "7", "-1", "99"])
+def test_demo_refuses_a_number_that_its_list_does_not_have(tmp_path, monkeypatch, capsys, number):
+    """Catches a red ball, the prompt nearest to `0`."""
+    monkeypatch.chdir(tmp_path)
+    assert f"there is no prompt {number}; choose 1 to 6" in refused(capsys, ["demo", f"--prompt={number}"])
+    assert names(tmp_path) == []
+
+
 @pytest.mark.heavy
 def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monkeypatch, capsys):
     """As a newcomer would; its route has blocks of every kind."""
@@ -138,3 +150,53 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     found = report(folder)["totals"]
     assert (found["blocks"], found["forced"]) == (9, 1)
     assert min(found["accepted"], found["rejected"]) >= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"settings": {}},
+        {"router": {"policy": "fastest"}},
+        {"router": {"tau": "low"}},
+        {"router": {"part": "Mine"}},
+        {"drafter_context": "Own"},
+        {"fps": "many"},
+    ],
+    ids=str,
+)
+def test_inspect_and_from_agree_on_a_report(tmp_path, capsys, change):
+    """The kind: two checks of one file. Catches `would load: yes` for a report that `generate --from` refuses."""
+    made = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--blocks", "1"]
+    assert main([*made, "--output", str(tmp_path / "out")]) == 0
+    path = tmp_path / "out" / "report.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    settings = values["settings"]
+    settings |= {name: value for name, value in change.items() if name in settings and name != "router"}
+    settings["router"] |= change.get("router", {})
+    values |= {name: value for name, value in change.items() if name in ("settings", "fps")}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    codes = []
+    for words in (["inspect", str(path)], ["generate", "--from", str(path), "--output", str(tmp_path / "again")]):
+        try:
+            codes.append(main(words))
+        except SystemExit as stop:
+            codes.append(stop.code)
+    assert codes == ([2, 2] if change else [0, 0]), capsys.readouterr().err
+
+
+def test_inspect_knows_the_clips_and_pictures_that_generate_takes_and_names_in_capitals(files, tmp_path, capsys):
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "red.PNG")
+    write_mp4(tmp_path / "clip.mov", torch.rand(20, 3, 32, 32), 16.0)
+    (tmp_path / "folder").mkdir()
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "folder" / "1.png")
+    for name, frames in (
+        ("red.PNG", "1 pixel frame"),
+        ("clip.mov", "20 pixel frames"),
+        ("folder", "1 pixel frame"),
+    ):
+        assert main(["inspect", str(tmp_path / name)]) == 0
+        assert f"size         {frames} at 16 a second" in capsys.readouterr().out
+    shutil.copy(files.target, tmp_path / "T.SAFETENSORS")
+    assert main(["inspect", str(tmp_path / "T.SAFETENSORS")]) == 0
+    assert "kind         causal Wan 2.1 transformer" in capsys.readouterr().out

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.heavy
 
 PROMPT = "a big blue ball drifts right from the left over sand"
 BASE = ["generate", "--models", "pocket", "--blocks", "2", "--prompt", PROMPT]
-ROUTE = ["--policy", "first", "--forced-blocks", "1", "--handover", "2"]
+ROUTE = ["--policy", "first", "--forced-blocks", "1"]
 FRAMES = 21
 
 
@@ -167,7 +167,7 @@ def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(
     words, modules, clip, tmp_path, capsys
 ):
     alone = [*BASE, *ROUTE, "--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
-    assert "the mask has no control" in refused(capsys, alone)
+    assert "control mask has no effect without control" in refused(capsys, alone)
     g, other = torch.Generator().manual_seed(0), tmp_path / "other.safetensors"
     save_file({"vace_patch_embedding.weight": torch.randn(8, 96, 1, 2, 2, generator=g)}, other)
     said = refused(capsys, [*words[:-2], str(other), "--output", str(tmp_path / "out")])

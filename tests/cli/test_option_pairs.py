@@ -25,7 +25,6 @@ OF_ROUTER = {
     "--gate": ("-0.7", "0.2"),
     "--handover": ("1", "2"),
     "--budget": ("0.3", "0.9"),
-    "--learned": ("one.safetensors", "other.safetensors"),
     "--forced-blocks": ("2", "5"),
     "--aggregation": ("mean", "0.9"),
     "--rate": ("0.2", "0.9"),
@@ -67,7 +66,7 @@ def effect(text: str) -> Any:
     scored = any(decision.scored for made in routes for decision in made)
     handed = [[0 if d.accepted else router.handover_at(i) for i, d in enumerate(made)] for made in routes]
     read = (options.gate_prompt, options.judge_vae) if scored else ()
-    return routes, handed, read, options.budget, options.learned
+    return routes, handed, read, options.budget
 
 
 @cache
@@ -117,7 +116,7 @@ def test_options_override_the_preset_as_the_help_says(words, same):
 OF_VIDEO = [
     ("--gate -0.7 --budget 0.5", "--budget does not heed --gate; leave one of them out"),
     ("--policy always-target --gate 5", "the policy always-target does not heed --gate; leave one of them out"),
-    ("--preset fast --handover 1", "the target makes no block after the first, so --handover has no effect"),
+    ("--preset fast --handover 1", "no block is handed over, so --handover has no effect"),
     ("--gate 0 --directions ttttttttt", "--directions decides every block, so --gate has no effect"),
     ("--strength medium", "--strength needs --restyle; add a clip, or leave it out"),
     ("--control-strength 0.5", "control strength has no effect without control; add it, or leave"),

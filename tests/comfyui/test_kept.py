@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from host_run import Parts, make_job, video_of, with_inputs
 from running_server import Refused, running_server
+from sdvg_pack.nodes.host import kept as store
 from sdvg_pack.nodes.host import reuse
 from sdvg_pack.nodes.host.kept import find_kept
 from sdvg_pack.nodes.host.live import RUNS
@@ -95,6 +97,24 @@ def test_kept_blocks_are_there_after_the_server_was_started_again(tmp_path: Path
         other = server.latents(server.make(pocket(blocks=3, sampler__seed=8, sampler__kept_blocks=text)))
         assert torch.equal(other[:, :, :6], before[:, :, :6])
         assert not torch.equal(other[:, :, 6:], before[:, :, 6:])
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(
+    parts: Parts, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path, *_: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
+    monkeypatch.setattr(store, "save_latents", fill)
+    *_, live = run_job(make_job(parts))
+    assert live.done
+    with pytest.raises(
+        BadInput, match=r"output/sdvg/kept cannot be written \(No space left on device\); make room"
+    ):
+        run_job(make_job(parts), f"{KEEP}:{live.done['digests'][KEEP - 1]}")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 REFUSED = [

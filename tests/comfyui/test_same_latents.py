@@ -92,7 +92,7 @@ def words_of(files: ModelFiles, options: list[str]) -> list[str]:
     presets = ["--drafter-preset", DRAFTER, "--target-preset", TARGET]
     text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
     size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
-    size += [] if {"--preset", "--budget"} & set(options) else ["--tau", str(TAU)]
+    size += [] if {"--preset", "--budget", "--script"} & set(options) else ["--tau", str(TAU)]
     return ["generate", *named, *presets, *text, *size, *options]
 
 
@@ -141,7 +141,7 @@ def by_nodes(
         router = replace(router, scorer=load())
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
-    _, latent, report = node.execute(
+    _, latent, report, _ = node.execute(
         drafter=load_checkpoint(str(files.drafter), "default", get_preset(drafter_preset)),
         target=load_checkpoint(str(files.target), "default", get_preset(TARGET)),
         positive=[[embedding, {}]],

@@ -121,16 +121,16 @@ def test_where_the_count_leaves_the_target_no_block_the_report_says_so(
 def test_every_block_directed_to_the_target_is_the_targets_whole_whatever_lies_under_it(
     base: list[str], tmp_path: Path
 ) -> None:
-    """No preset is `balanced`, whose blocks are handed over. `r` is remade as the router remakes.
+    """It is what the target alone makes, also under `balanced`. `r` is remade as the router remakes.
 
     The kind: a letter that is certain must not take on what a preset does to the router's own blocks.
     """
-    ways = {"default": [], "careful": ["--preset", "careful"], "alone": ["--policy", "always-target"]}
+    ways = {"directed": ["--directions", "ttt"], "alone": ["--policy", "always-target"]}
     for name, words in ways.items():
-        told = made(tmp_path / name, [*base, *words, "--blocks", "3", "--directions", "ttt"])
+        told = made(tmp_path / name, [*base, *words, "--blocks", "3"])
         assert authors(told) == "ttt"
         assert [block["draft"] for block in told["blocks"]] == [None] * 3
-        assert torch.equal(latents(tmp_path / name), latents(tmp_path / "default"))
+        assert torch.equal(latents(tmp_path / name), latents(tmp_path / "directed"))
     told = made(tmp_path / "mixed", [*base, "--preset", "careful", "--blocks", "4", "--directions", ".r.t"])
     assert authors(told) == "thht"
 

@@ -12,22 +12,25 @@ from sdvg_core.pipeline import loading
 
 def test_always_draft_needs_no_target_and_no_reward_model(base, tmp_path, capsys):
     (tmp_path / "models").mkdir()
-    arguments = [*without(base, "target", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    arguments = [*without(base, "target", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"]
     # With its memory planned, as on every GPU.
     alone = made(tmp_path / "alone", [*arguments, "--policy", "always-draft", "--vram", "24"])
     assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
     assert alone[2]["notes"][0] == "There is no target, so the first block was not forced."
     assert f"sdvg: {alone[2]['notes'][0]}\n" in capsys.readouterr().err
     assert alone[2]["settings"]["target"] is None
-    beside = made(tmp_path / "beside", [*base, "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"])
+    beside = made(
+        tmp_path / "beside",
+        [*without(base, "tau"), "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"],
+    )
     assert alone[1] == beside[1]
 
 
 def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
     (tmp_path / "models").mkdir()
-    arguments = [*without(base, "drafter", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    arguments = [*without(base, "drafter", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"]
     alone = made(tmp_path / "alone", [*arguments, "--policy", "always-target"])
-    beside = made(tmp_path / "beside", [*base, "--blocks", "2", "--policy", "always-target"])
+    beside = made(tmp_path / "beside", [*without(base, "tau"), "--blocks", "2", "--policy", "always-target"])
     same(alone, beside)
     assert (alone[2]["settings"]["drafter"], alone[2]["settings"]["scorer"]) == (None, {"name": "none"})
     again = made(tmp_path / "again", [*arguments, "--directions", "tt", "--reuse", str(tmp_path / "beside")])
@@ -49,7 +52,14 @@ def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
     ids=str,
 )
 def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, capsys, roles, more, says):
-    arguments = [*without(base, *roles), *more, "--models", str(tmp_path), "--output", str(tmp_path / "out")]
+    arguments = [
+        *without(base, *roles, *(["tau"] if more else [])),
+        *more,
+        "--models",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "out"),
+    ]
     line = refused(capsys, arguments)
     assert says in line
     assert "; get " in line
@@ -60,7 +70,7 @@ def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, ca
 
 def test_which_model_is_missing_to_continue_a_clip_depends_on_its_blocks(base, earlier, tmp_path, capsys):
     more = ["--continue-from", str(earlier[0] / "latents.safetensors"), "--models", str(tmp_path)]
-    arguments = [*without(base, "target"), *more, "--output", str(tmp_path / "out")]
+    arguments = [*without(base, "target", "tau"), *more, "--output", str(tmp_path / "out")]
     line = refused(capsys, [*arguments, "--policy", "first", "--forced-blocks", "9"])
     assert "the policy first needs a target, but none was given or found in" in line
     assert "; get krea-realtime-video-14b.safetensors from" in line
@@ -82,7 +92,7 @@ def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, t
         if role in authors:
             assert authors[role][work]["denoising_passes"] == passes
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
-        made(tmp_path / "two", [*base, "--blocks", "1", "--directions", "d", "--policy", "always-draft"])
+        made(tmp_path / "two", [*without(base, "tau"), "--blocks", "1", "--directions", "d"])
     assert load.call_count == 1, "a role that no block asks for is not loaded"
 
 
@@ -104,6 +114,6 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_pa
 def test_a_drafter_larger_than_its_target_is_told_of(base, earlier, files, tmp_path):
     swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
     presets = ["--drafter-preset", "krea-14b", "--target-preset", "self-forcing-1.3b"]
-    found = made(tmp_path / "swapped", [*base, *swapped, *presets, "--directions", "r"])
+    found = made(tmp_path / "swapped", [*without(base, "tau"), *swapped, *presets, "--directions", "r"])
     assert any("has more weights than the target" in note for note in found[2]["notes"])
     assert not any("more weights" in note for note in earlier[1][2]["notes"])

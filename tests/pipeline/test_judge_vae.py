@@ -59,14 +59,14 @@ def test_a_judge_changes_no_pixel_of_a_route_and_the_report_names_both_decoders(
     assert scored(said) != scored(before), "the judge's frames are scored"
 
 
-def test_a_judge_that_nobody_asks_is_not_loaded(files, tae, tmp_path):
-    """Its weights are not even read: they hold NaN, which a loader refuses."""
+def test_a_judge_that_nobody_asks_is_refused_and_a_damaged_one_too(files, tae, tmp_path, capsys):
+    """Its weights hold NaN, which a loader refuses."""
     weights = {"decoder.1.weight": torch.full((8, 16, 3, 3), torch.nan)}
     damaged = tmp_path / "damaged_taew2_1.safetensors"
     save_file(load_file(tae) | weights, damaged)
     video = ["--blocks", "2", "--judge-vae", str(damaged)]
-    assert generate(options(files), tmp_path / "first", "--preset", "fast", *video) == 0
-    assert report(tmp_path / "first")["settings"]["judge"] is None
+    assert generate(options(files), tmp_path / "first", "--preset", "fast", *video) == 2
+    assert "--preset does not heed --judge-vae" in capsys.readouterr().err
     assert generate(options(files), tmp_path / "paper", *video) == 2
 
 

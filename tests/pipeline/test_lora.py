@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import generate, latents, options, refused, report
+from cli_runs import generate, latents, options, refused, report, without
 from reuse_folders import PROMPT as ASKED
 from safetensors.torch import save_file
 from tiny import generator_of
@@ -149,6 +149,7 @@ def test_a_lora_that_is_too_large_for_the_dtype_is_named_when_it_is_opened(files
 
 def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, checkpoint, tmp_path):
     """The kind: an option that applies to a part of the video. Catches: blocks without the LoRA, unsaid."""
+    base = without(base, "tau")
     path = tmp_path / "style.safetensors"
     save_file(spelled(open_wan(files.target), "ComfyUI"), path)
     more = ["--prompt", "a red ball", "--blocks", "2", "--lora", str(path)]
@@ -207,6 +208,7 @@ def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_pat
 
 def test_a_lora_makes_another_video_and_the_report_names_it(base, checkpoint, tmp_path, capsys):
     """Catches: a LoRA that is read and not used; a key that does not know of it."""
+    base = without(base, "tau")
     more = ["--prompt", "a red ball", "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"]
     assert generate(base, tmp_path / "plain", *more) == 0
     path = tmp_path / "style.safetensors"

@@ -102,7 +102,8 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
     with av.open(str(clip / "video.mp4")) as container:
         assert set(container.metadata) <= {"major_brand", "minor_version", "compatible_brands"}
     with safe_open(clip / "latents.safetensors", "pt") as file:
-        assert set(json.loads(file.metadata()["sdvg"])) == {"seed", "block_frames", "fps", "request", "still"}
+        told = {"seed", "block_frames", "fps", "request", "still", "latent_frames"}
+        assert set(json.loads(file.metadata()["sdvg"])) == told
     with safe_open(clip / "blocks" / "000001.safetensors", "pt") as file:
         metadata = json.loads(file.metadata()["sdvg"])
         assert set(metadata) == {"digest", "drafter", "target", "record"}
@@ -120,7 +121,7 @@ def test_report_and_page_name_prompts_in_words(shown):
     assert found_in(shown / "index.html") == ["quokka"]
 
 
-@pytest.mark.parametrize(("more", "shown"), [([], True), (["--prompt-in-report"], True), (["--private"], False)])
+@pytest.mark.parametrize(("more", "shown"), [([], True), (["--private"], False)])
 def test_the_table_names_prompts_in_words_and_a_line_with_a_hash_is_a_comment(home, options, tmp_path, more, shown):
     (tmp_path / "prompts.txt").write_text(f"# a capybara\n{SECOND}\n", encoding="utf-8")
     alone = ["--blocks", "1", "--policy", "always-draft", "--prompt-file", str(tmp_path / "prompts.txt"), *more]

@@ -364,17 +364,26 @@ async function compareRuns(page) {
   return { layout, states, runs: all.filter((one) => one.workflow === all.at(-1).workflow).slice(-2).map((one) => one.run) };
 }
 
-/** How the sheet lies: the sizes of its pictures, what stands below the eighth ones, and whether its buttons lie over any. */
+/**
+ * How the sheet lies with its last block in view: the sizes of its pictures if one has a long label, what stands below the
+ * eighth ones, and over how many its buttons lie.
+ */
 function seenSheet() {
-  const cells = document.querySelector(".sdvg-cells");
-  cells.scrollLeft = cells.scrollWidth;
+  const labels = [...document.querySelectorAll('[data-take="8"] span')].map((one) => one.textContent);
+  const long = document.querySelector('[data-take="2"] span');
+  const text = long.textContent;
+  long.textContent = "2 · a label that has no room in one line of its cell";
+  const cells = long.closest(".sdvg-take").parentElement;
+  cells.scrollLeft = 0;
+  cells.querySelector('[data-take="9"]').scrollIntoView({ inline: "nearest", block: "nearest" });
   const buttons = document.querySelector(".sdvg-tools").getBoundingClientRect();
   const boxes = [...cells.querySelectorAll("canvas")].map((one) => one.getBoundingClientRect());
   const end = cells.getBoundingClientRect().right; // what is beyond is not seen
+  long.textContent = text;
   const over = ({ right, top, bottom }) => Math.min(right, end) > buttons.left && top < buttons.bottom && bottom > buttons.top;
   return {
     sizes: new Set(boxes.map(({ width, height }) => `${Math.round(width)}x${Math.round(height)}`)).size,
-    labels: [...cells.querySelectorAll('[data-take="8"] span')].map((one) => one.textContent), over: boxes.filter(over).length, last: boxes.at(-1).right <= end,
+    labels, over: boxes.filter(over).length, last: boxes.at(-1).right <= end,
   };
 }
 

@@ -88,3 +88,16 @@ def test_without_docstrings_and_asserts_a_video_is_the_same(tmp_path):
         subprocess.run([*command, "--output", str(tmp_path / f"out{level}")], env=ENVIRONMENT, check=True)
     latents = {(tmp_path / f"out{level}" / "latents.safetensors").read_bytes() for level in ("", "-OO")}
     assert len(latents) == 1
+
+
+@pytest.mark.heavy
+def test_workers_leave_nothing_behind_in_the_system(tmp_path):
+    """Catches `leaked semaphore objects` at the end of a list, one for every worker."""
+    (tmp_path / "prompts.txt").write_text(f"{DEFAULT_PROMPT}\n{DEFAULT_PROMPT}\n", encoding="utf-8")
+    at = COMMAND.index("--prompt")
+    listed = [*COMMAND[:at], "--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "1", "--workers", "2"]
+    done = subprocess.run(
+        [*listed, "--output", str(tmp_path / "out")], capture_output=True, text=True, env=ENVIRONMENT, check=True
+    )
+    lines = [line.partition(":")[0] for line in done.stderr.splitlines() if "%" not in line]
+    assert sorted(lines) == ["video 0001 finished", "video 0002 finished"], done.stderr
