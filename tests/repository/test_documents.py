@@ -26,7 +26,7 @@ PLACES = (
     "nodes/**/*.md",
     "tests/**/*.md",
     "benchmarks/*.md",
-    "training/*.md",
+    "training/**/*.md",
     "workflows/*.md",
 )
 PAGES = sorted({path for place in PLACES for path in ROOT.glob(place) if ".venv" not in str(path)})
