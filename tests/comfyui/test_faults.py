@@ -21,6 +21,7 @@ import torch
 from comfy.patcher_extension import CallbacksMP
 from host_run import Parts, Video, changed, held, load_parts, make_job, same_video, state_of, video_of
 from sdvg_pack.nodes.host import memory
+from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.sdvg_core.errors import BadInput
 from thinned import in_turn
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -80,6 +81,12 @@ def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
         handle.remove()
 
 
+def forget_beginnings() -> None:
+    """Drop what can be kept of the runs on the screen: a node's next run pushes it out (test_kept.py)."""
+    for run in RUNS.now():
+        run.beginnings.clear()
+
+
 def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseException]) -> str:
     """Run with one fault; return what came out in words, so that nothing of the run is held on to."""
     with set_in(place, parts, Trap(at, error)):
@@ -128,6 +135,7 @@ def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
 ) -> None:
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
     at, (raised, expected) = (1, 1 + calls[place] // 2, calls[place])[kind], list(ERRORS.values())[kind]
+    forget_beginnings()
     state, before = state_of(parts), held()
     assert break_off(parts, place, at, raised).startswith(expected)
     assert changed(state, state_of(parts)) == []
@@ -147,6 +155,7 @@ def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(
     parts: Parts, unbroken: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches emptying the device's cache while the error, or the engine with its keys and values, is there."""
+    forget_beginnings()
     job, seen = a_job(parts), []
     before = held().tensor_bytes
     monkeypatch.setattr(memory.mm, "soft_empty_cache", lambda: seen.append(held(collect=False).tensor_bytes))

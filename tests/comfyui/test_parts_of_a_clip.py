@@ -7,7 +7,6 @@ saved; and, for every block at which its first part may be stopped, the same wir
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from comfy_extras import nodes_post_processing  # noqa: F401 - nodes_latent need
 from comfy_extras.nodes_latent import LatentCut
 from host_run import Parts, make_job
 from running_server import ROOT, Server
-from sdvg_pack.nodes.host import kept as kept_store
 from sdvg_pack.nodes.host.job import Job
-from sdvg_pack.nodes.host.live import LiveRun
+from sdvg_pack.nodes.host.live import RUNS, LiveRun
 from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sockets import RouterValue, StartValue
@@ -86,12 +84,6 @@ def test_the_template_saves_every_frame_of_parts_of_any_length(blocks: int, serv
 
 
 # --- in one process
-
-
-@pytest.fixture(autouse=True)
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No blocks kept from other tests."""
-    monkeypatch.setattr(kept_store, "_clips", OrderedDict())
 
 
 def drafts(parts: Parts, blocks: int, **more: Any) -> Job:
@@ -192,7 +184,8 @@ def test_two_new_blocks_and_two_more_are_four(
         text = f"2:{two.live.done['digests'][1]}"
         if way == "lock on the disk":
             part(extending(parts, 4, "balanced", seed=9), text)
-            kept_store._clips.clear()
+            for run in RUNS.now():
+                run.beginnings.clear()
         more = part(extending(parts, 4, "balanced"), text)
         assert len(more.new) == 4 * LATER, "the locked blocks are new, too"
         assert (more.live.begin["note"], NO_TARGET_BLOCK in more.report.notes) == ("", False)
