@@ -76,8 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     options = make_parser().parse_args(arguments)
     options.words = tuple(sys.argv[1:] if arguments is None else arguments)
-    # The modules that do the work take seconds to import, so --help must not import them.
-    return guarded(lambda: int(import_module(f".{options.command}", __name__).run(options)))
+
+    def work() -> int:
+        # The modules that do the work take seconds to import, so --help must not import them.
+        code = int(import_module(f".{options.command}", __name__).run(options))
+        sys.stdout.flush()  # while a reader that has gone is expected
+        return code
+
+    return guarded(work)
 
 
 def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str = "run") -> int:

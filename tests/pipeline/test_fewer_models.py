@@ -82,7 +82,7 @@ def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, t
     one = ["--target", str(files.drafter), "--target-preset", "self-forcing-1.3b", "--blocks", "3"]
     schedules = ["--drafter-settings", "schedule=1000,625", "--target-settings", "schedule=four-step"]
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
-        both = made(tmp_path / "out", [*base, *one, *schedules])
+        both = made(tmp_path / "out", [*without(base, "schedule"), *one, *schedules])
     assert load.call_count == 1
     settings = both[2]["settings"]
     assert (len(settings["drafter"]["schedule"]), len(settings["target"]["schedule"])) == (2, 4)
