@@ -1,8 +1,10 @@
 """Parts that others write: the toys in docs/examples/, and what is refused of a part."""
 
+import re
 import runpy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -206,3 +208,75 @@ def test_a_budget_and_a_router_of_your_own_are_refused_together():
     with pytest.raises(BadInput, match="a budget chooses the route"):
         streamer.stream(VideoRequest(budget=0.5), SAID)
     assert VideoRequest(router=RouterConfig(part=PlainRouter())).budget is None
+
+
+def drawn_model(random: Random, role: str) -> Any:
+    """Return a model as the protocol allows: one to four steps, with or without a list for first blocks."""
+    steps = tuple(
+        sorted(random.sample((1000.0, 937.5, 833.3, 750.0, 625.0, 250.0), random.randint(1, 4)), reverse=True)
+    )
+    first = random.choice((steps, steps[-1:], ()))
+    frames = 3 if role == "target" else random.choice((1, 3))
+
+    def generate(call: BlockCall) -> Generated:
+        noise = call.noise.draw(call.span, 0)
+        own = first if call.span.index == 0 and first else steps
+        return Generated(tuple(noise / (step + 2) for step in range(len(own)))[: call.stop])
+
+    shape = {"name": "drawn", "block_frames": frames, "latent_channels": 16, "generate": generate}
+    return Part(**shape, timesteps=steps, first_timesteps=first, anchor_horizon=random.choice((0, 3)))
+
+
+def drawn_scorer(random: Random) -> Any:
+    """Return a scorer whose scores may be anything, also no number."""
+    values = [
+        random.choice((random.gauss(0, 1), random.gauss(0, 1), float("nan"), float("inf"))) for _ in range(16)
+    ]
+    return Part(
+        describe=lambda: {"name": "drawn"}, score=lambda frames, prompt: torch.tensor(values)[: frames.shape[1]]
+    )
+
+
+def drawn_router(random: Random) -> Any:
+    """Return a router of one's own, with or without a hash, or the settings of ours."""
+    scored = random.random() < 0.5
+    settings = {"forced_blocks": random.randint(0, 2), "handover": random.choice((0, 0, 0, 0, 2))}
+    letters = "".join(random.choice(".adrt") for _ in range(3)) if random.random() < 0.4 else ""
+    return random.choice(
+        (
+            RouterConfig(part=PlainRouter(needs_scorer=scored), directions=letters, **settings),
+            RouterConfig(part=Part(needs_scorer=scored, keep=lambda index, score: index % 2 == 0), **settings),
+            RouterConfig(policy=random.choice(("first", "reward", "random")), directions=letters, **settings),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(24), marks=pytest.mark.heavy),
+        pytest.param(range(24, 2000), marks=pytest.mark.exhaustive),
+    ],
+    ids=["some", "2,000"],
+)
+def test_legal_parts_make_a_video_or_are_refused_in_a_sentence(seeds):
+    """The kind: an answer that a protocol allows and no code expects. Catches: anything raised but `BadInput`."""
+    made = 0
+    for seed in seeds:
+        random = Random(seed)
+        roles = random.choice((("target",), ("drafter",), ("drafter", "target")))
+        parts = {role: drawn_model(random, role) for role in roles}
+        request = VideoRequest(blocks=3, width=32, height=32, router=drawn_router(random), seed=seed)
+        refusal = ""
+        try:
+            streamer = Streamer(trained_set(), pocket_options(), scorer=drawn_scorer(random), **parts)
+            blocks = list(streamer.stream(request, SAID))
+        except BadInput as error:
+            refusal = str(error)
+        if refusal:
+            assert re.fullmatch(r"[^\n]+; [^\n]+", refusal), seed
+            continue
+        assert [block.record.span.index for block in blocks] == [0, 1, 2], seed
+        assert all(block.frames.isfinite().all() for block in blocks), seed
+        made += 1
+    assert made > len(seeds) // 2, "most parts make one"
