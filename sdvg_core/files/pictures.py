@@ -139,7 +139,7 @@ def pictures_in(path: Path) -> list[Path] | None:
 
 @contextmanager
 def reading(path: Path, what: str = "", cure: str = "give an mp4, webm or mov") -> Iterator[None]:
-    """Raise `BadInput` in place of whatever a damaged file raises."""
+    """Turn any error of a damaged file into `BadInput`."""
     try:
         yield
     except BadInput:

@@ -144,7 +144,7 @@ def test_settings_name_a_router_of_your_own_and_are_as_before_without_one():
     assert VideoRequest(router=RouterConfig(part=part)).router.settings["part"] == "Part"
 
 
-# --- whatever the protocols allow makes a video, or is refused in a sentence
+# --- what the protocols allow makes a video, or is refused in a sentence
 
 
 @dataclass
