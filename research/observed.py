@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sdvg_core.engine.plan import available_in, plan_blocks
+from sdvg_core.engine.plan import Lead, available_in, plan_blocks
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, VideoCodec, WrappedGenerator
 from sdvg_core.engine.restyle import Strength
 from sdvg_core.engine.router import RouterConfig
@@ -47,7 +47,7 @@ def plan_run(
         blocks=blocks,
         block_frames=sizes,
         scorer=available.scorer,
-        given_frames=0 if given is None else given.shape[2],
+        lead=Lead(frames=0 if given is None else given.shape[2]),
         directions=directions,
         takes=takes,
         strengths=strengths,

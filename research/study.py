@@ -35,7 +35,7 @@ from sdvg_core.files.outputs import check_writable, staged_outputs
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
-from sdvg_core.pipeline.request import cost_request
+from sdvg_core.pipeline.resolve import cost_request
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse

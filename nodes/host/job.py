@@ -12,7 +12,7 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
-from ...sdvg_core.engine.plan import ModelSet
+from ...sdvg_core.engine.plan import Lead, ModelSet
 from ...sdvg_core.files.footage import Footage
 from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ...sdvg_core.pipeline.request import VideoRequest
@@ -25,7 +25,7 @@ from .vae import header_of
 class KeptBlocks:
     """The first `blocks` blocks of a run of `width` x `height` pixels: normalised latents `b c t h w`.
 
-    `still`: how many of their latent frames show a start image; `from_pixels`: how many were given as pixels.
+    `lead`: which of their latent frames no model made.
     """
 
     blocks: int
@@ -33,8 +33,7 @@ class KeptBlocks:
     latents: Tensor
     width: int
     height: int
-    still: int = 0
-    from_pixels: int = 0
+    lead: Lead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,10 +13,10 @@ from pathlib import Path
 import folder_paths
 from torch import Tensor
 
-from ...sdvg_core.engine.plan import read_takes
+from ...sdvg_core.engine.plan import Lead, read_takes
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.latents import FROM_PIXELS, STILL, from_pixels_in, load_latents, save_latents, still_in
+from ...sdvg_core.pipeline.latents import lead_metadata, load_latents, read_lead, save_latents
 from .job import Job, KeptBlocks
 from .live import RUNS
 
@@ -28,7 +28,7 @@ _writing = threading.Lock()  # the page's question is answered on a thread of it
 
 
 def beginnings_of(
-    latents: Tensor, spans: Sequence[Span], before: int, width: int, height: int, still: int, from_pixels: int = 0
+    latents: Tensor, spans: Sequence[Span], before: int, size: tuple[int, int], lead: Lead
 ) -> dict[str, KeptBlocks]:
     """Return every beginning of a finished run by its digest, of `before` blocks and more.
 
@@ -38,12 +38,12 @@ def beginnings_of(
     beginnings = dict[str, KeptBlocks]()
     digest = hashlib.sha256()
     given = latents[:, :, : spans[0].start]
-    digest.update(f"{latents.dtype} {width} {height} {still} {from_pixels} {given.shape}".encode())
+    digest.update(f"{latents.dtype} {size} {lead} {given.shape}".encode())
     digest.update(latents[:, :, : spans[0].start].contiguous().float().numpy().tobytes())
     for number, span in enumerate(spans, before + 1):
         digest.update(latents[:, :, span.start : span.stop].contiguous().float().numpy().tobytes())
         name = digest.hexdigest()[:16]
-        beginnings[name] = KeptBlocks(number, name, latents[:, :, : span.stop], width, height, still, from_pixels)
+        beginnings[name] = KeptBlocks(number, name, latents[:, :, : span.stop], *size, lead)
     return beginnings
 
 
@@ -64,8 +64,8 @@ def find_kept(text: str) -> KeptBlocks | None:
         saved = load_latents(path)
         measures = {key: int(saved.metadata.get(key, 0)) for key in (WIDTH, HEIGHT)}
         blocks = int(saved.metadata.get(BLOCKS, number))
-        begun = {"still": still_in(saved.metadata), "from_pixels": from_pixels_in(saved.metadata, saved.latents)}
-        kept = KeptBlocks(blocks, name, saved.latents, **measures, **begun)
+        lead = read_lead(saved.metadata, saved.latents.shape[2])
+        kept = KeptBlocks(blocks, name, saved.latents, **measures, lead=lead)
     if kept is None or kept.blocks != number:
         raise BadInput(GONE)
     return kept
@@ -78,8 +78,8 @@ def write_kept(kept: KeptBlocks) -> int:
     """
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
-    values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
-    values[FROM_PIXELS] = kept.from_pixels
+    values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height}
+    values |= lead_metadata(kept.lead, kept.latents.shape[2])
     try:
         with _writing:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.request import cost_request
+from ...sdvg_core.pipeline.resolve import cost_request
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.sizes import FRAGMENTS, GB, Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings

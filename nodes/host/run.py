@@ -6,7 +6,6 @@ import logging
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import comfy.model_management as mm
@@ -17,12 +16,15 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
+from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
-from ...sdvg_core.pipeline.latents import from_pixels_in, lead_metadata, still_in
-from ...sdvg_core.pipeline.request import ResolvedRequest, resolve_request, strength_of
+from ...sdvg_core.pipeline.latents import lead_metadata, read_lead
+from ...sdvg_core.pipeline.request import strength_of
+from ...sdvg_core.pipeline.resolve import ResolvedRequest, resolve_request
+from ...sdvg_core.pipeline.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
@@ -124,8 +126,9 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
                 progress.live.given_frames = sum(map(len, clips[:clip_blocks]))
             frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
             if records and not job.until_block:  # the page shows no more of a take than its last block
-                sizes = resolved.width, resolved.height, resolved.plan.still, resolved.plan.from_pixels
-                progress.live.beginnings = beginnings_of(latents, run.spans[: len(records)], before, *sizes)
+                spans = run.spans[: len(records)]
+                size = (resolved.width, resolved.height)
+                progress.live.beginnings = beginnings_of(latents, spans, before, size, resolved.plan.lead)
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
         report = _report(job, resolved, run, records, (*notes, *memory.found(), *store_notes()))
@@ -151,36 +154,36 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         raise refusal_of(memory)
     frames, latents, report = made
     samples = job.main.model.process_latent_out(latents)
-    latent = {"samples": samples.cpu(), **lead_metadata(resolved.plan, samples.shape[2])}
+    latent = {"samples": samples.cpu(), **lead_metadata(resolved.plan.lead, samples.shape[2])}
     return frames, latent, report, progress.live
 
 
 def resolve(job: Job) -> ResolvedRequest:
     """Resolve a job's request. Raises `BadInput` for a video that its models cannot make."""
-    headers, usual = job.headers, job.start.strength if job.start and job.restyles else USUAL
+    headers = job.headers
+    usual = job.start.strength if job.start and job.restyles else USUAL
     strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
     request = replace(job.request, router=job.router.config, budget=job.router.budget, strength=strength)
-    prompt, controls = job.prompts[0], ()
-    clip = job.kept.latents.float() if job.kept else None
-    if job.models and job.continue_from is not None:
-        clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
+    controls: tuple[ControlClip, ...] = ()
     if job.models and job.controlled:
         size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)
-        controls = read_controls(prompt.conditioning, job.main.model.process_latent_in, *size)
-    still, from_pixels = (job.kept.still, job.kept.from_pixels) if job.kept else (0, 0)
-    if clip is not None and job.continue_from is not None:
-        still, from_pixels = still_in(job.continue_from), from_pixels_in(job.continue_from, clip)
-    return resolve_request(
-        request,
-        headers=headers,
-        clip=clip,
-        still=still,
-        from_pixels=from_pixels,
-        read_image=None if job.start_image is None else partial(start_picture, job.start_image),
-        read_footage=partial(footage_of, job.start) if job.start else None,
-        restyle=job.restyles,
-        controls=controls,
-    )
+        controls = read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
+    return resolve_request(request, headers, start=_start(job), controls=controls)
+
+
+def _start(job: Job) -> Start | ReadStart:
+    """Return the start that a job's inputs give."""
+    if job.kept:
+        return Latents(job.kept.latents.float(), job.kept.lead)
+    if job.models and job.continue_from is not None:
+        clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
+        return Latents(clip, read_lead(job.continue_from, clip.shape[2]))
+    if job.start_image is not None:
+        return lambda width, height: Picture(*start_picture(job.start_image, width, height))
+    if job.start:
+        kind = Restyle if job.restyles else Extend
+        return lambda width, height: kind(footage_of(job.start, width, height))
+    return NOTHING
 
 
 def _most_steps(presets: Collection[Preset]) -> int:

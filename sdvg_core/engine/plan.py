@@ -107,11 +107,31 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """The latent frames before a run's first block.
+
+    `picture`: whether a single picture is held for one block, however many `frames` that are.
+    `start_image_frames`: how many of the first show a start image; the video shows only their first pixel frame.
+    `from_pixels`: how many of the first were given as pixels. No model made these or a start image, so the route
+    begins after them.
+    """
+
+    frames: int = 0
+    picture: bool = False
+    start_image_frames: int = 0
+    from_pixels: int = 0
+
+    def __post_init__(self) -> None:
+        given = self.start_image_frames or self.from_pixels
+        if not self.picture and not 0 <= given <= self.frames:
+            claim = f"a clip of {self.frames} latent frames cannot begin with {given} given as pixels"
+            raise BadInput(f"{claim}; make it again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
     """A run's blocks. `router`: with the user's directions. `clip`: the spans of the clip it continues.
 
-    `still`: how many latent frames show a start image; the video shows only their first pixel frame.
-    `from_pixels`: how many of the clip's first latent frames were given as pixels.
     `strengths`: of the blocks, if they restyle a clip. `notes`: what a reader of the report must know.
     """
 
@@ -119,8 +139,7 @@ class RunPlan:
     clip: tuple[Span, ...]
     spans: tuple[Span, ...]
     models_needed: ModelSet
-    still: int = 0
-    from_pixels: int = 0
+    lead: Lead = Lead()
     strengths: tuple[Strength, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -148,19 +167,12 @@ def plan_blocks(
     blocks: int,
     block_frames: Mapping[str, int],
     scorer: bool = True,
-    given_frames: int = 0,
-    still: int = 0,
-    from_pixels: int = 0,
-    picture: bool = False,
+    lead: Lead = Lead(),
     directions: str = "",
     takes: str = "",
     strengths: Sequence[Strength] = (),
 ) -> RunPlan:
-    """Return the plan of a run of `blocks` blocks after a clip of `given_frames` latent frames, or a picture.
-
-    `still`: how many of the clip's first frames show a start image; `from_pixels`: how many were given as pixels.
-    No model made these, so the route begins after them. A picture becomes a whole block that shows it
-    without motion: no model was trained to go on from fewer frames.
+    """Return the plan of a run of `blocks` blocks after a lead. A picture becomes a block that shows it held.
 
     `block_frames`: latent frames per block of the available models, by role; the target's apply if it is needed.
     `scorer`: whether one is available. `directions`, `takes`: as users write them. `strengths`: one for each block,
@@ -171,16 +183,12 @@ def plan_blocks(
     def plan(sizes: Mapping[str, int]) -> RunPlan:
         available = ModelSet(drafter="drafter" in sizes, target="target" in sizes, scorer=scorer)
         size = sizes["target" if available.target else "drafter"]
-        given, shown = (size, size) if picture else (given_frames, still)
-        lead = shown or from_pixels
-        if not 0 <= lead <= given:
-            claim = f"a clip of {given} latent frames cannot begin with {lead} given as pixels"
-            raise BadInput(f"{claim}; make it again")
-        spans = plan_spans(blocks, size, given, read_takes(takes, blocks), shown)
+        begun = replace(lead, frames=size, start_image_frames=size, picture=False) if lead.picture else lead
+        spans = plan_spans(blocks, size, begun.frames, read_takes(takes, blocks), begun.start_image_frames)
         first = spans[0].index
         check_directions(directions, blocks)
         directions_of_clip = ROUTER_DECIDES * first + directions
-        directed = replace(router, route_start=min(from_pixels // size, first))
+        directed = replace(router, route_start=min(begun.from_pixels // size, first))
         if directions.strip(ROUTER_DECIDES):
             directed = replace(directed, directions=directions_of_clip)
         notes: tuple[str, ...] = ()
@@ -199,11 +207,10 @@ def plan_blocks(
             notes = (*notes, NO_TARGET_BLOCK)
         return RunPlan(
             router=directed,
-            clip=spans_of_clip(given, size, shown),
+            clip=spans_of_clip(begun.frames, size, begun.start_image_frames),
             spans=spans,
             models_needed=needed,
-            still=shown,
-            from_pixels=from_pixels,
+            lead=begun,
             strengths=tuple(strengths),
             notes=notes,
         )

@@ -34,8 +34,8 @@ class Run:
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
     `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
-    `still`: how many latent frames show a start image. `shown`: the given clip's own pixels, `1 f c h w` in [0, 1],
-    for the video; None to decode them. `session`: keeps what is made for later runs; None to keep nothing.
+    `start_image_frames`: how many latent frames show a start image. `shown`: the given clip's pixels for the video,
+    `1 f c h w` in [0, 1]; None to decode them. `session`: keeps what is made for later runs; None to keep nothing.
     """
 
     engine: Engine
@@ -47,7 +47,7 @@ class Run:
     before: tuple[Block, ...] = ()
     reused: tuple[BlockRecord, ...] = ()
     clock: Callable[[], float] = time.perf_counter
-    still: int = 0
+    start_image_frames: int = 0
     shown: Tensor | None = None
     session: ReuseSession | None = None
 
@@ -73,9 +73,9 @@ class Run:
         timeline = begin_clip(self.engine)
         of_clip = (None,) * (len(self.before) - len(self.reused))
         for again, record in zip(self._replay(timeline), (*of_clip, *self.reused), strict=True):
-            is_still = timeline.history.frames < self.still
+            is_start_image = timeline.history.frames < self.start_image_frames
             timeline = again.timeline
-            delivered = again.delivered.first_frame() if is_still else again.delivered
+            delivered = again.delivered.first_frame() if is_start_image else again.delivered
             if self.shown is not None and record is None:
                 delivered = self._as_given(timeline.history.blocks[-1].span)
             record = record if record is None or again.decoded else replace(record, decodes=0)
@@ -202,7 +202,7 @@ def make_run(
             if given is not None
         ),
         clock=clock,
-        still=plan.still,
+        start_image_frames=plan.lead.start_image_frames,
         shown=shown,
     )
     return _with_reuse(run, reuse) if reuse else run

@@ -100,18 +100,23 @@ class Generated:
 
 
 def plan_spans(
-    blocks: int, block_frames: int, start: int = 0, takes: Mapping[int, int] | None = None, still: int = 0
+    blocks: int,
+    block_frames: int,
+    start: int = 0,
+    takes: Mapping[int, int] | None = None,
+    start_image_frames: int = 0,
 ) -> tuple[Span, ...]:
     """Return the spans of `blocks` new blocks after `start` existing latent frames.
 
     `takes`: the take of each block that has another than take 1, by its place among the new blocks, from 0.
-    `still`: how many of the existing frames show a start image; they come before block 0.
+    `start_image_frames`: how many of the existing frames show a start image; they come before block 0.
 
     Blocks are numbered from the start of the clip. So a clip made in two runs has the same numbers, and with them
     the same noise, as one made in a single run.
     """
     check_blocks(blocks)
-    first, takes = (start - still) // block_frames, takes or {}
+    first = (start - start_image_frames) // block_frames
+    takes = takes or {}
     return tuple(Span(first + i, start + i * block_frames, block_frames, takes.get(i, 1)) for i in range(blocks))
 
 
@@ -121,15 +126,15 @@ def check_blocks(blocks: int) -> None:
         raise BadInput(f"a video cannot have {blocks!r:.60} blocks; give 1 to {MOST_BLOCKS} (the paper uses 9)")
 
 
-def spans_of_clip(frames: int, block_frames: int, still: int = 0) -> tuple[Span, ...]:
+def spans_of_clip(frames: int, block_frames: int, start_image_frames: int = 0) -> tuple[Span, ...]:
     """Return the spans of an existing clip. Frames that do not fill a block come first.
 
-    `still`: how many of its first frames show a start image; they belong to no block.
+    `start_image_frames`: how many of its first frames show a start image; they belong to no block.
     """
-    odd = still + (frames - still) % block_frames
+    odd = start_image_frames + (frames - start_image_frames) % block_frames
     lead = (Span(0, 0, odd),) if odd else ()
     starts = range(odd, frames, block_frames)
-    return lead + tuple(Span((start - still) // block_frames, start, block_frames) for start in starts)
+    return lead + tuple(Span((start - start_image_frames) // block_frames, start, block_frames) for start in starts)
 
 
 def check_finite(values: Tensor, span: Span, what: str) -> None:

@@ -43,7 +43,8 @@ from .identity import Identity, differences, digest_of, identify, identify_parts
 from .latents import load_latents
 from .loading import encode_prompts
 from .options import LoadOptions
-from .request import ResolvedRequest, VideoRequest, cost_request, predict_bytes, resolve_files
+from .request import VideoRequest
+from .resolve import ResolvedRequest, cost_request, predict_bytes, resolve_files
 
 OF_PARTS = {
     "drafter": ("drafter", "drafter_preset", "drafter_settings", "drafter_context"),

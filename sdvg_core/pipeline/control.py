@@ -46,13 +46,13 @@ class ControlFootage:
         return cls(footage=read_footage(control, width, height), mask=masked, strength=strength, edge=edge)
 
     def fitted(self, frames: int, block: int, *, lead: int, new: int) -> tuple[ControlFootage, str]:
-        """Return it for a video of `frames` pixel frames with blocks of `block`, and what was done to it, in words.
+        """Return it for a video of `frames` pixel frames with blocks of `block`, and a note on what was done to it.
 
         Its last frame is held for less than a block. Raises `BadInput` if more is missing.
         """
-        edge = held(self.footage.frames, frames, block, "control")
+        padding = padding_note(self.footage.frames, frames, block, "control")
         of_mask = f" Mask {self.mask.note}" if self.mask else ""
-        return replace(self, lead=lead, new=new), f"Control {self.footage.note}{edge}{of_mask}"
+        return replace(self, lead=lead, new=new), f"Control {self.footage.note}{padding}{of_mask}"
 
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
         """Return it as the models take it, for `latent_frames` from the beginning of the history."""
@@ -87,8 +87,8 @@ class ControlFootage:
         return (self.mask.fill(frames, first=first).mean(dim=2, keepdim=True) >= GREY).float()
 
 
-def held(frames: int, wanted: int, block: int, what: str) -> str:
-    """Return what is done to a clip so that it has `wanted` frames, in words; its last is held for up to a block.
+def padding_note(frames: int, wanted: int, block: int, what: str) -> str:
+    """Say what is done to a clip so that it has `wanted` frames; its last is held for up to a block.
 
     Raises `BadInput` if more is missing.
     """

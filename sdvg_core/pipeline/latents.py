@@ -13,17 +13,17 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..checkpoints.weights import WeightFile, open_weights
-from ..engine.plan import RunPlan
+from ..engine.plan import Lead
 from ..errors import BadInput
 from ..files.small_files import parse_json
 
 KEY = "latents"
 # One JSON text under one key: safetensors writes several keys in any order, and the bytes should not vary.
 METADATA = "sdvg"
-STILL = "still"
-"""In metadata: how many of the first latent frames show a start image."""
-FROM_PIXELS, FRAMES = "from_pixels", "latent_frames"
-"""In metadata: how many of the first latent frames were given as pixels, and of how many in all."""
+# In metadata: how many of the first latent frames show a start image, how many were given as pixels, of how many.
+START_IMAGE_FRAMES = "start_image_frames"
+FROM_PIXELS = "from_pixels"
+FRAMES = "latent_frames"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -61,23 +61,22 @@ def load_latents(path: Path) -> LatentsFile:
     return LatentsFile(latents, read_metadata(file))
 
 
-def still_in(values: Mapping[str, Any]) -> int:
-    """Return how many of a clip's first latent frames show a start image, by the metadata saved with it."""
-    return _count(values, STILL)
+def read_lead(values: Mapping[str, Any], frames: int) -> Lead:
+    """Return what the metadata saved with a clip says of its first latent frames.
 
-
-def from_pixels_in(values: Mapping[str, Any], latents: Tensor) -> int:
-    """Return how many of a clip's first latent frames were given as pixels, by the metadata saved with it.
-
-    0 if frames of `latents` (`b c t h w`) were cut off since: which ones, nobody knows.
+    If some of its `frames` were cut off since, nobody knows which of them were given as pixels.
     """
-    frames = latents.shape[2]
-    return _count(values, FROM_PIXELS) if values.get(FRAMES, frames) == frames else 0
+    whole = values.get(FRAMES, frames) == frames
+    return Lead(
+        frames=frames,
+        start_image_frames=_count(values, START_IMAGE_FRAMES),
+        from_pixels=_count(values, FROM_PIXELS) if whole else 0,
+    )
 
 
-def lead_metadata(plan: RunPlan, frames: int) -> dict[str, int]:
-    """Return what to save of the lead that no model made, in a clip of `frames` latent frames; perhaps nothing."""
-    counts = {STILL: plan.still, FROM_PIXELS: plan.from_pixels}
+def lead_metadata(lead: Lead, frames: int) -> dict[str, int]:
+    """Return what to save of the lead of a clip of `frames` latent frames; nothing if models made all of it."""
+    counts = {START_IMAGE_FRAMES: lead.start_image_frames, FROM_PIXELS: lead.from_pixels}
     begun = {name: count for name, count in counts.items() if count}
     return {**begun, FRAMES: frames} if begun else {}
 

@@ -35,7 +35,7 @@ from ..text.umt5 import load_umt5
 from .headers import Headers, WanHeader, attention_for
 from .identity import identify_parts
 from .options import LoadOptions
-from .request import ResolvedRequest, cost_request
+from .resolve import ResolvedRequest, cost_request
 
 EVERYTHING = ModelSet()
 ROUNDED = "fp8_e4m3fn, as asked"

@@ -23,7 +23,7 @@ from .blocks import BlockFiles
 from .identity import MOST_TOLD
 from .latents import lead_metadata, save_latents
 from .loading import Models
-from .request import ResolvedRequest
+from .resolve import ResolvedRequest
 
 BEGAN = (
     *("continue_from", "start_image", "restyle", "strength", "colour_hold"),
@@ -85,7 +85,7 @@ def render(
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
     history = shown.timeline.history
-    noted |= lead_metadata(resolved.plan, history.frames)
+    noted |= lead_metadata(resolved.plan.lead, history.frames)
     save_latents(files[LATENTS], history.latents(0, history.frames), noted)
     more = []
     if resolved.sound and (problem := add_sound(files[VIDEO], resolved.sound)):

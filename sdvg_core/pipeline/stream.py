@@ -28,7 +28,8 @@ from ..text.prompts import PromptSchedule, check_prompt, one_prompt, unshown
 from .headers import check_models
 from .loading import load_encoder, load_models
 from .options import LoadOptions
-from .request import ResolvedRequest, VideoRequest, resolve_files
+from .request import VideoRequest
+from .resolve import ResolvedRequest, resolve_files
 
 MOST_PROMPTS = 16
 """Prompts whose embeddings are kept, 8 MB each."""

@@ -32,7 +32,7 @@ from .headers import Headers, check_models
 from .identity import digest_of
 from .loading import load_models, plan_memory
 from .rendering import render
-from .request import ResolvedRequest, resolve_files
+from .resolve import ResolvedRequest, resolve_files
 from .table import Row, VideoTable
 
 Task = tuple[Video, bytes]

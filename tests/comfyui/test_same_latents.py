@@ -39,7 +39,7 @@ from sdvg_pack.sdvg_core.engine.speculate import EmittedBlock
 from sdvg_pack.sdvg_core.pipeline import rendering
 from sdvg_pack.sdvg_core.pipeline.loading import encode_prompts
 from sdvg_pack.sdvg_core.pipeline.options import LoadOptions
-from sdvg_pack.sdvg_core.pipeline.request import ResolvedRequest
+from sdvg_pack.sdvg_core.pipeline.resolve import ResolvedRequest
 from sdvg_pack.sdvg_core.pipeline.stream import Streamer
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from sdvg_pack.sdvg_core.report.run_report import RunReport

@@ -13,7 +13,7 @@ import torch
 from tiny import latents_of, make_engine, planned, run, scripted
 
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.plan import MISSING, NOT_FORCED, ModelSet, RunPlan, plan_blocks
+from sdvg_core.engine.plan import MISSING, NOT_FORCED, Lead, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import ROUTER_PRESETS, SCRIPT_LETTERS, RouterConfig
@@ -91,11 +91,13 @@ def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
 
 def test_blocks_after_a_clip_are_what_counts() -> None:
     """Block 1 of the clip is not to be made, so neither its target nor its letters are asked for."""
-    assert asked(RouterConfig(policy="always-draft"), given_frames=3) == "d"
-    assert asked(RouterConfig(policy="always-draft"), given_frames=1) == "dt", "a start image is before block 1"
-    assert asked(RouterConfig(policy="anchor-only"), given_frames=3) == "d"
-    assert asked(scripted("rrrdddddd"), given_frames=9) == "d"
-    assert asked(scripted("rrrdddddd"), given_frames=6) == "dts"
+    assert asked(RouterConfig(policy="always-draft"), lead=Lead(frames=3)) == "d"
+    assert asked(RouterConfig(policy="always-draft"), lead=Lead(frames=1)) == "dt", (
+        "a start image is before block 1"
+    )
+    assert asked(RouterConfig(policy="anchor-only"), lead=Lead(frames=3)) == "d"
+    assert asked(scripted("rrrdddddd"), lead=Lead(frames=9)) == "d"
+    assert asked(scripted("rrrdddddd"), lead=Lead(frames=6)) == "dts"
 
 
 # --- what is missing
@@ -169,7 +171,7 @@ def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
     draft, alone = RouterConfig(policy="always-draft"), models("d")
     assert route(draft).notes == ()
     assert route(replace(draft, forced_blocks=0), alone).notes == ()
-    assert route(draft, alone, given_frames=3).notes == ()
+    assert route(draft, alone, lead=Lead(frames=3)).notes == ()
     assert route(draft, alone, directions="d.....").notes == ()
     assert route(draft, alone, directions=".d....").notes == (NOT_FORCED,)
     assert route(scripted("dddddd"), alone).notes == (NOT_FORCED,)

@@ -14,7 +14,7 @@ import torch
 from tiny import POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, scripted
 from torch import Tensor
 
-from sdvg_core.engine.plan import NO_TARGET_BLOCK, NOT_FORCED, RunPlan, plan_blocks
+from sdvg_core.engine.plan import NO_TARGET_BLOCK, NOT_FORCED, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import ROUTER_PRESETS, Decision, RouterConfig, decide_early
 from sdvg_core.engine.run import make_run
@@ -71,8 +71,8 @@ def made(
 
 
 def planned(router: RouterConfig, frames: int, from_pixels: int, blocks: int = EIGHT, **options: Any) -> RunPlan:
-    options = {"block_frames": SIZES, "given_frames": frames, "from_pixels": from_pixels, **options}
-    return plan_blocks(router, blocks=blocks, **options)
+    lead = Lead(frames=frames, from_pixels=from_pixels)
+    return plan_blocks(router, blocks=blocks, **{"block_frames": SIZES, "lead": lead, **options})
 
 
 def authors(blocks: list[EmittedBlock]) -> str:
@@ -184,6 +184,6 @@ def test_a_route_that_leaves_the_target_no_block_says_so(
 
 
 def test_more_frames_from_pixels_than_there_are_is_refused() -> None:
-    for wrong in ({"from_pixels": 10}, {"from_pixels": -1}, {"from_pixels": 0, "still": 10}):
+    for wrong in ({"from_pixels": 10}, {"from_pixels": -1}, {"from_pixels": 0, "start_image_frames": 10}):
         with pytest.raises(BadInput, match=r"begin with -?1.? given as pixels; make it again"):
-            planned(RouterConfig(), 9, **wrong)
+            Lead(frames=9, **wrong)

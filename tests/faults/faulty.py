@@ -33,7 +33,8 @@ from sdvg_core.pipeline import blocks, rendering
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import Models
 from sdvg_core.pipeline.rendering import render
-from sdvg_core.pipeline.request import ResolvedRequest, VideoRequest
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.pipeline.resolve import ResolvedRequest
 from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.text.prompts import Conditions

@@ -20,7 +20,8 @@ from sdvg_core.pipeline import batch, videos
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.latents import save_latents
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pipeline.request import VideoRequest, predict_bytes, resolve_files
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.pipeline.resolve import predict_bytes, resolve_files
 
 pytestmark = pytest.mark.heavy
 

@@ -16,7 +16,8 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import digest_of, identify
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import ROUNDED, load_encoder, plan_memory
-from sdvg_core.pipeline.request import VideoRequest, resolve_files
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.pipeline.resolve import resolve_files
 from sdvg_core.pipeline.videos import make_videos
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.text.prompts import one_prompt

@@ -18,7 +18,8 @@ from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import loading, stream
 from sdvg_core.pipeline.batch import Batch
 from sdvg_core.pipeline.options import LoadOptions
-from sdvg_core.pipeline.request import ResolvedRequest, VideoRequest
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.pipeline.resolve import ResolvedRequest
 from sdvg_core.pipeline.stream import Busy, Streamer
 from sdvg_core.pipeline.videos import make_videos
 from sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
