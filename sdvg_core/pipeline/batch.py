@@ -22,8 +22,6 @@ from ..files.outputs import (
     FILES,
     LATENTS,
     LINES,
-    OLD_BLOCKS,
-    OLD_UNFINISHED,
     REPORT,
     UNFINISHED,
     VIDEO,
@@ -253,8 +251,7 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
             left = any(video.begun for video in found)
             if begun and not left:
                 continue
-            old = [path.parent for video in found for path in video.folder.glob(OLD_UNFINISHED)]
-            notes = [f"sdvg: {path} is what an earlier version left unfinished, and stays there" for path in old]
+            notes: list[str] = []
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
                 notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
@@ -285,7 +282,7 @@ def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vide
 
 def _taken(folder: Path, *more: str) -> str | None:
     """Return the name of a file that a video would replace."""
-    return next((name for name in (VIDEO, *FILES, OLD_BLOCKS, *more) if os.path.lexists(folder / name)), None)
+    return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
 
 
 def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
@@ -319,8 +316,6 @@ def look_up(video: Video, last: str | None) -> Video:
     `last`: a file without which nothing counts as finished.
     """
     folder, unfinished = video.folder, _left_of(video)
-    for old in folder.glob(OLD_UNFINISHED):
-        raise BadInput(f"{old.parent} is what an earlier version left unfinished; delete it or name another folder")
     if unfinished_blocks(folder) and not unfinished:
         left = unfinished_request(folder)
         then = {name: str(value) for name, value in left["request"].items()}
