@@ -22,7 +22,7 @@ from sdvg_core.pipeline import rendering
 from sdvg_core.pipeline.blocks import DIGEST, UNSEALED, block_files, read_block, write_block
 from sdvg_core.report.progress import RouteBar
 
-SMALL = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
+SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]
 ROUTE = ["target", "target", "drafter"]
 Made = tuple[bytes, str, dict[str, Any]]

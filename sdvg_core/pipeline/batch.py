@@ -44,11 +44,13 @@ from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, cost_request, predict_bytes, resolve_files
 
 OF_PARTS = {
-    "drafter": ("drafter", "drafter_preset", "drafter_settings", "drafter_context"),
-    "target": ("target", "target_preset", "target_settings", "weight_dtype"),
+    "drafter": ("drafter", "drafter_settings", "drafter_context"),
+    "target": ("target", "target_settings", "weight_dtype"),
     "scorer": ("reward", "vocabulary", "reward_dtype", "crop"),
 }
 """The options that have no effect in a video that does not ask for a part."""
+SPELLED = {"reward_dtype": "--dtype reward=DTYPE"}
+"""How options are spelled that share a flag."""
 MOST_FOLDERS = 999
 LONGEST_COMMAND = 1000
 
@@ -225,7 +227,7 @@ def route_prompts(
 def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
     """Return a line on the options of parts that no block asks for."""
     unused = {name for role, names in OF_PARTS.items() if not getattr(needed, role) for name in names}
-    flags = [f"--{name.replace('_', '-')}" for name in stated if name in unused]
+    flags = [SPELLED.get(name, f"--{name.replace('_', '-')}") for name in stated if name in unused]
     return (f"sdvg: Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
 
 
