@@ -28,8 +28,8 @@ MODEL = (
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
-MACHINE = ("device", "overlap")
-"""Endings of settings that say where a video was made, not what it is."""
+MACHINE = "device"
+"""The ending of settings that say where a video was made, not what it is."""
 
 
 def words_again(report: RunReport, models: Path | None) -> list[str]:
