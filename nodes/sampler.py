@@ -47,7 +47,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Conditioning.Input("positive"),
                 io.Vae.Input("vae"),
                 Router.Input("router"),
-                # Not optional, which would move it behind the others and shift the values of saved workflows.
+                # Not optional, which would move it behind the others.
                 io.String.Input("prompt", default="", multiline=True, advanced=True),
                 io.Int.Input("width", default=832, min=16, max=4096, step=STEP),
                 io.Int.Input("height", default=480, min=16, max=4096, step=STEP),
