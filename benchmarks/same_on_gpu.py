@@ -30,14 +30,14 @@ from .measure import Video, compare, compared_text
 VARIANTS = {
     "plain": "",
     "attention of torch's choice": "--attention sdpa",
-    "VAE as planes": "--vae-layers planes",
-    "VAE as planes in float16": "--vae-layers planes --vae-dtype float16",
-    "scorer in float16": "--reward-dtype float16",
+    "VAE in float16": "--dtype vae=float16",
+    "scorer in float16": "--dtype reward=float16",
     "transformers in bfloat16": "--dtype bfloat16",
     "keys and values in fp8": "--kv-dtype float8_e4m3fn",
-    "compiled": "--compile default --vae-layers planes",
+    "compiled": "--compile default",
 }
-PRESETS = "--drafter-preset self-forcing-1.3b --target-preset krea-14b --dtype float32 --text-dtype float32"
+PRESETS = "--drafter-settings preset=self-forcing-1.3b --target-settings preset=krea-14b"
+DTYPES = "--dtype float32 text=float32"
 
 
 def film(options: str, blocks: int, folder: Path) -> Video:
@@ -47,7 +47,7 @@ def film(options: str, blocks: int, folder: Path) -> Video:
     """
     asked = ["generate", "--prompt", DEFAULT_PROMPT, "--output", str(folder)]
     asked += [word for role, name in NAMES.items() for word in (f"--{role.replace('_', '-')}", str(FOLDER / name))]
-    asked += f"{PRESETS} --width {SIZE} --height {SIZE} --blocks {blocks} {options}".split()
+    asked += f"{PRESETS} {DTYPES} --size {SIZE}x{SIZE} --blocks {blocks} {options}".split()
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = sdvg(asked)

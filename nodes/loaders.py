@@ -34,7 +34,6 @@ def _schema(role: str) -> io.Schema:
                 options=[io.DynamicCombo.Option(name, []) for name in (AUTO, *PRESETS) if name != "custom"]
                 + [io.DynamicCombo.Option("custom", _custom_inputs())],
             ),
-            # Last and optional, so that workflows saved without it keep working.
             io.Combo.Input("weights", options=list(get_args(Weights)), default=AUTO, optional=True, advanced=True),
             io.Model.Input("control", optional=True),
             io.Combo.Input(
@@ -97,7 +96,7 @@ class DrafterLoader(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(
-        cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE, new_prompt=KEEP
+        cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE, new_prompt=FLUSH
     ) -> io.NodeOutput:
         """Load the model, with its preset and the chosen weights."""
         check_option(preset, "preset", (AUTO, *PRESETS))

@@ -43,7 +43,6 @@ class PocketModels(io.ComfyNode):
                     multiline=True,
                     extra_dict={"sdvg_examples": EXAMPLES},  # nodes/web/widgets.js offers them
                 ),
-                # Last and optional, so that workflows saved without it keep working.
                 io.Boolean.Input("strict", default=False, optional=True, advanced=True),
             ],
             outputs=[

@@ -47,7 +47,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Conditioning.Input("positive"),
                 io.Vae.Input("vae"),
                 Router.Input("router"),
-                # Not optional, which would move it behind the others and shift the values of saved workflows.
+                # Not optional, which would move it behind the others.
                 io.String.Input("prompt", default="", multiline=True, advanced=True),
                 io.Int.Input("width", default=832, min=16, max=4096, step=STEP),
                 io.Int.Input("height", default=480, min=16, max=4096, step=STEP),
@@ -59,7 +59,6 @@ class SpeculativeSampler(io.ComfyNode):
                     "schedule", options=[PRESET_SCHEDULE, *SCHEDULES], default=PRESET_SCHEDULE, advanced=True
                 ),
                 io.Combo.Input("drafter_context", options=["committed", "own"], default="committed", advanced=True),
-                io.Boolean.Input("overlap", default=False, advanced=True, optional=True),
                 io.Combo.Input(
                     "kv_dtype", options=list(get_args(KvDtype)), default=AUTO, advanced=True, optional=True
                 ),
@@ -130,7 +129,6 @@ class SpeculativeSampler(io.ComfyNode):
         positive,
         prompt,
         schedule,
-        overlap=False,
         kv_dtype=AUTO,
         prompt_schedule=(),
         drafter_schedule=BOTH,
@@ -144,7 +142,7 @@ class SpeculativeSampler(io.ComfyNode):
         asked = {name: inputs.pop(name) for name in OF_REQUEST if name in inputs}
         asked["directions"] = plain(asked.get("directions"))
         router = inputs["router"] = router_of(inputs["router"])
-        own = () if router.config.part is None else (note_on("router", router.config.part),)
+        notes = () if router.config.part is None else (note_on("router", router.config.part),)
         stated = {"drafter": drafter_schedule, "target": target_schedule}
         stated = {role: schedule if one == BOTH else one for role, one in stated.items()}
         job = Job(
@@ -154,7 +152,7 @@ class SpeculativeSampler(io.ComfyNode):
             schedules={role: one for role, one in stated.items() if one != PRESET_SCHEDULE},
             reuse_bytes=int(reuse_gb * GIGABYTE),
             execution=Execution(kv_dtype=kv_dtype),
-            notes=(*own, *((OVERLAP_GONE,) if overlap else ())),
+            notes=notes,
             node_id=cls.hidden.unique_id,
             workflow_id=workflow_id(cls.hidden.extra_pnginfo),
             prompt_id=context.prompt_id if context else None,
@@ -171,7 +169,6 @@ class SpeculativeSampler(io.ComfyNode):
         return _stops[cls.hidden.unique_id]
 
 
-OVERLAP_GONE = "Overlap has no effect any more: blocks are made one after the other. The video is the same."
 _stops: Counter[str | None] = Counter()
 """How often the run of each node was stopped before its last block."""
 

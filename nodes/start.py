@@ -77,7 +77,7 @@ def _frames_of(video: Any) -> tuple[Any, Any, str]:
     if isinstance(video, InputImpl.VideoFromFile):
         stamps = time_stamps(video.get_stream_source(), *video.get_active_trim_window())
         times, taken = (stamps, f"its time stamps, {taken}") if len(stamps) == len(images) else (times, taken)
-    if getattr(parts, "alpha", None) is not None:
+    if parts.alpha is not None:
         taken = f"{taken}, without its alpha"
     images, sound = images[newest_at(times, 1 / rate, "the video")], parts.audio
     if sound is not None:

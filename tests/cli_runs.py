@@ -15,15 +15,15 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 
 OUTPUTS = ["blocks", "latents.safetensors", "report.json", "route.png", "video.mp4"]
-SMALL = ["--width", "32", "--height", "32", "--schedule", "1000,625"]
+SMALL = ["--size", "32x32", "--schedule", "1000,625"]
 ROLES = ("drafter", "target", "vae", "text_encoder", "reward")
 
 
 def options(files: ModelFiles) -> list[str]:
     """Return what every `generate` needs."""
     named = [part for role in ROLES for part in (f"--{role.replace('_', '-')}", str(getattr(files, role)))]
-    presets = ["--drafter-preset", "self-forcing-1.3b", "--target-preset", "krea-14b", "--text-dtype", "float32"]
-    return ["generate", *named, *presets]
+    presets = ["--drafter-settings", "preset=self-forcing-1.3b", "--target-settings", "preset=krea-14b"]
+    return ["generate", *named, *presets, "--dtype", "text=float32"]
 
 
 def without(base: list[str], *roles: str) -> list[str]:

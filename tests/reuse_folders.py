@@ -16,13 +16,13 @@ from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.files.outputs import OLD_BLOCKS
+from sdvg_core.files.outputs import BLOCKS
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import rendering
 from sdvg_core.pipeline.blocks import DIGEST, UNSEALED, block_files, read_block, write_block
 from sdvg_core.report.progress import RouteBar
 
-SMALL = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
+SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]
 ROUTE = ["target", "target", "drafter"]
 Made = tuple[bytes, str, dict[str, Any]]
@@ -140,11 +140,11 @@ def results(folder: Path) -> dict[str, tuple[list[float], ...]]:
     return {key: tuple(t.tolist() for t in result) for of in read for key, result in of.items()}
 
 
-def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> Path:
-    """Write the results of `source`, each changed, under their keys into one file, as an earlier version did."""
-    read = [read_block(path) for path in block_files(source)]
-    changed = {key: tuple(map(change, result)) for _, found in read for key, result in found.items()}
-    metadata = {name: value for name, value in read[0][0].items() if name != "record"}
-    folder.mkdir()
-    write_block(folder / OLD_BLOCKS, changed, {**metadata, DIGEST: UNSEALED})
+def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor]) -> Path:
+    """Write the blocks of `source` with each result changed, under the same keys and sealed again."""
+    (folder / BLOCKS).mkdir(parents=True)
+    for path in block_files(source):
+        metadata, results_by_key = read_block(path)
+        changed = {key: tuple(map(change, result)) for key, result in results_by_key.items()}
+        write_block(folder / BLOCKS / path.name, changed, {**metadata, DIGEST: UNSEALED})
     return folder

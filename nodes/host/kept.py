@@ -62,10 +62,9 @@ def find_kept(text: str) -> KeptBlocks | None:
     path = _path(name)
     if kept is None and path.is_file():
         saved = load_latents(path)
-        measures = {key: int(saved.metadata.get(key, 0)) for key in (WIDTH, HEIGHT)}
-        blocks = int(saved.metadata.get(BLOCKS, number))
+        blocks, width, height = (int(saved.metadata.get(key, 0)) for key in (BLOCKS, WIDTH, HEIGHT))
         lead = read_lead(saved.metadata, saved.latents.shape[2])
-        kept = KeptBlocks(blocks, name, saved.latents, **measures, lead=lead)
+        kept = KeptBlocks(blocks, name, saved.latents, width, height, lead)
     if kept is None or kept.blocks != number:
         raise BadInput(GONE)
     return kept

@@ -129,7 +129,6 @@ PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
 """Nodes whose prompt may have lines, and its input."""
 OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
 """Inputs that the strip shows, and compares block by block."""
-WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
 
 
 def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
@@ -144,7 +143,8 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         graph, inputs = _Graph(prompt), dict(prompt[node_id]["inputs"])
         prompts = [*graph.lines(inputs.get("positive")), *graph.schedule(inputs.pop("prompt_schedule", None))]
         prompts.sort()
-        rest = {name: graph.value(value) for name, value in inputs.items() if name not in WITHOUT_EFFECT}
+        inputs.pop("reuse_gb", None)  # which changes no video
+        rest = {name: graph.value(value) for name, value in inputs.items()}
         own = [rest.pop(name, "") for name in OF_BLOCKS]
         router, tau = graph.gate(rest.pop("router", None), inputs.get("router"))
         wired = [value for value in own if isinstance(value, list)]

@@ -76,13 +76,11 @@ class Preset:
     @property
     def identity(self) -> str:
         """The settings that a block's bits depend on, as text."""
-        recompute = self.policy == "recompute"
-        context = self.context_frames if recompute else (self.window, self.sink, self.recache)
-        # A setting that came later is named only where it is chosen, so that older blocks are found again.
-        names = ("keep_first_frame",) if recompute else ("relative", "flush")
-        chosen = [name for name in names if getattr(self, name)]
-        chosen += [] if recompute or self.context_memory == "window" else [self.context_memory]
-        return repr((self.policy, context, self.block_frames, self.steps, self.first_steps, *chosen))
+        if self.policy == "recompute":
+            context: tuple[object, ...] = (self.context_frames, self.keep_first_frame)
+        else:
+            context = (self.window, self.sink, self.recache, self.relative, self.flush, self.context_memory)
+        return repr((self.policy, context, self.block_frames, self.steps, self.first_steps))
 
     @property
     def rotates_later(self) -> bool:

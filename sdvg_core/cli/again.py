@@ -28,8 +28,8 @@ MODEL = (
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
-MACHINE = ("device", "overlap")
-"""Endings of settings that say where a video was made, not what it is."""
+MACHINE = "device"
+"""The ending of settings that say where a video was made, not what it is."""
 
 
 def words_again(report: RunReport, models: Path | None) -> list[str]:
@@ -43,15 +43,17 @@ def words_again(report: RunReport, models: Path | None) -> list[str]:
         router, scorer, first = now["router"], now["scorer"], report.blocks[0].span.index
         own: dict[str, Any] = {name: now[name] for name in VIDEO} | {"directions": router["directions"][first:]}
         own |= {"takes": ",".join(f"{place}:{take}" for place, take in now["takes"].items()), "fps": report.fps}
-        own |= {"vae_dtype": now["vae"]["dtype"], "text_dtype": now["text_encoder"]["dtype"]}
-        own |= {"reward_dtype": scorer["dtype"], "crop": scorer["crop"]} if "crop" in scorer else {}
+        words += ["--dtype", f"vae={now['vae']['dtype']}", f"text={now['text_encoder']['dtype']}"]
+        if "crop" in scorer:
+            words.append(f"reward={scorer['dtype']}")
+            own["crop"] = scorer["crop"]
         for role in ("drafter", "target"):
             if model := now[role]:
-                own |= {f"{role}_preset": model["preset"], "dtype": model["dtype"]}
+                own["dtype"] = model["dtype"]
                 own |= {"weight_dtype": ROUNDED.split(",")[0]} if model["quantisation"] == ROUNDED else {}
                 own |= {"kv_dtype": model["kv_dtype"]} if model["kv_dtype"] != model["dtype"] else {}
                 given = [f"{name.replace('_', '-')}={_text(model[name])}" for name in MODEL if name in model]
-                words += [f"--{role}-settings", f"cache={model['policy']}", *given]
+                words += [f"--{role}-settings", f"preset={model['preset']}", f"cache={model['policy']}", *given]
         if now["vae"]["file"] == NAMES["vae"]:
             own |= {"models": POCKET, "judge_vae": now["judge"] and POCKET}
         elif models:

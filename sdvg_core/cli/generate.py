@@ -45,8 +45,10 @@ EXAMPLES = """examples:
 The last makes block 6 again with other noise, and the blocks after it, which follow from it.
 """
 EMBEDDED = [
-    *("--drafter-preset=self-forcing-1.3b", "--target-preset=krea-14b", "--dtype=float32", "--text-dtype=float32"),
-    *("--width=64", "--height=64"),
+    "--drafter-settings=preset=self-forcing-1.3b",
+    "--target-settings=preset=krea-14b",
+    *("--dtype", "float32", "text=float32"),
+    "--size=64x64",
 ]
 """How the embedded models are run, as options."""
 

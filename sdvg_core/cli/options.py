@@ -139,7 +139,7 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
         names.get(name, name.replace("-", "_")): value == "yes" if SETTINGS[name] is YES_NO else value
         for name, value in getattr(options, f"{role}_settings")
     }
-    return ModelOptions(**{"preset": getattr(options, f"{role}_preset"), **own})
+    return ModelOptions(**own)
 
 
 def _listed(names: list[str]) -> str:

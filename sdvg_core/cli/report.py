@@ -13,9 +13,7 @@ from ..errors import printable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     said = "the folder of one video or of numbered videos; index.html is written into it"
-    folder = parser.add_mutually_exclusive_group(required=True)
-    folder.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help=said)
-    folder.add_argument("--html", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help=said)
     parser.add_argument("--json", action="store_true", help="print what is on the page as JSON")
 
 
@@ -23,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the page, and print where it is. A video that cannot be read is named there, which is not a failure."""
     from ..report.page import write_page
 
-    path, page = write_page(options.folder or options.html)
+    path, page = write_page(options.folder)
     for name, reason in page.unreadable.items():
         sys.stderr.write(f"sdvg: {printable(name)} is unreadable: {reason}\n")
     if options.json:

@@ -12,7 +12,7 @@ from ..causal_wan.schedule import SCHEDULES
 from ..checkpoints.model_files import KNOWN_FILES
 from ..checkpoints.state_dicts import Weights
 from ..decoders import StatedKind
-from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers, WeightDtype
+from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, WeightDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..engine.router import POLICIES as ROUTER_POLICIES
 from ..engine.types import DrafterContext
@@ -170,8 +170,7 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
 def add_size(group: argparse._ArgumentGroup) -> None:
     """Declare the size, in words or pixels; by default it is that of the models or the clip."""
     group.add_argument("--size", action=Size, help=f"{', '.join(SIZES)}, or such as 640x352, multiples of 16")
-    for side in ("--width", "--height"):  # --size names both
-        group.add_argument(side, type=int, help=argparse.SUPPRESS)
+    group.set_defaults(width=None, height=None)
 
 
 def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
@@ -267,11 +266,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="VACE modules for --control, for drafter or target, whichever they fit; alone or in whole checkpoints",
     )
-    # Named by the refusal of a TAEHV whose file's name does not say its kind.
-    group.add_argument("--tae-kind", choices=get_args(StatedKind), default=AUTO, help=argparse.SUPPRESS)
+    group.add_argument(
+        "--tae-kind",
+        choices=get_args(StatedKind),
+        default=AUTO,
+        help="of a TAEHV whose file's name does not say its kind (default auto)",
+    )
     group.add_argument("--tokenizer", type=file_path, help="for the text encoder, if its file has none")
     for role in ("drafter", "target"):
-        group.add_argument(f"--{role}-preset", default=AUTO, help=argparse.SUPPRESS)  # preset=NAME says it
         group.add_argument(
             f"--{role}-settings",
             type=setting,
@@ -297,7 +299,6 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         help="for drafter and target: cpu, cuda, cuda:1 ...; auto (default): a GPU if there is one; of several "
         "videos such as cuda:0,cuda:1, each on one of them",
     )
-    group.add_argument("--devices", dest="device", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     group.add_argument("--side-device", help="for text encoder, VAE and scorer (default: --device)")
     group.add_argument(
         "--vram",
@@ -321,9 +322,6 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         help=f"of drafter and target (default: as stored): {', '.join(DTYPE_NAMES)}; and such as vae=float16 "
         "(default float32), text=float32 (bfloat16), reward=float16 (float32)",
     )
-    for part, usual in zip(PARTS, ("float32", "bfloat16", "float32"), strict=True):  # --dtype names them
-        group.add_argument(f"--{part}-dtype", choices=DTYPE_NAMES, default=usual, help=argparse.SUPPRESS)
-    group.add_argument("--vae-layers", choices=get_args(VaeLayers), default=AUTO, help=argparse.SUPPRESS)
     group.add_argument(
         "--attention",
         choices=get_args(Attention),

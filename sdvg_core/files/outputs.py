@@ -31,13 +31,11 @@ BLOCKS = "blocks"
 FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
 """What a finished video is, in the order in which it appears: its report comes last."""
 BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
-OLD_BLOCKS = "blocks.safetensors"
-"""What an earlier version wrote in place of the folder of blocks."""
 CSV, LINES = "videos.csv", "videos.jsonl"
 """The tables next to numbered videos."""
 
-UNFINISHED, WRITING, OLD_UNFINISHED = ".unfinished", ".writing-", ".unfinished-*/journal"
-"""The hidden folder of a video, those of other files, and what an earlier version had for videos."""
+UNFINISHED, WRITING = ".unfinished", ".writing-"
+"""The hidden folder of a video, and those of other files."""
 REQUEST, EARLIER = "request.json", "earlier"
 LARGEST_REQUEST = 64 * MEGABYTE
 HELD = ".making"
@@ -91,7 +89,7 @@ class Staging:
         earlier = self.work / EARLIER
         shutil.rmtree(earlier, ignore_errors=True)
         earlier.mkdir()
-        names = [*reversed(self._names), *([OLD_BLOCKS] if BLOCKS in self._names else [])]
+        names = reversed(self._names)
         away = [(self.folder / name, earlier / name) for name in names if (self.folder / name).exists()]
         moves = [*away, *((self.work / name, self.folder / name) for name in self._names)]
         try:

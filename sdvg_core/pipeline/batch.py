@@ -22,8 +22,6 @@ from ..files.outputs import (
     FILES,
     LATENTS,
     LINES,
-    OLD_BLOCKS,
-    OLD_UNFINISHED,
     REPORT,
     UNFINISHED,
     VIDEO,
@@ -47,11 +45,13 @@ from .request import VideoRequest
 from .resolve import ResolvedRequest, cost_request, predict_bytes, resolve_files
 
 OF_PARTS = {
-    "drafter": ("drafter", "drafter_preset", "drafter_settings", "drafter_context"),
-    "target": ("target", "target_preset", "target_settings", "weight_dtype"),
+    "drafter": ("drafter", "drafter_settings", "drafter_context"),
+    "target": ("target", "target_settings", "weight_dtype"),
     "scorer": ("reward", "vocabulary", "reward_dtype", "crop"),
 }
 """The options that have no effect in a video that does not ask for a part."""
+SPELLED = {"reward_dtype": "--dtype reward=DTYPE"}
+"""How options are spelled that share a flag."""
 MOST_FOLDERS = 999
 LONGEST_COMMAND = 1000
 
@@ -228,7 +228,7 @@ def route_prompts(
 def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
     """Return a line on the options of parts that no block asks for."""
     unused = {name for role, names in OF_PARTS.items() if not getattr(needed, role) for name in names}
-    flags = [f"--{name.replace('_', '-')}" for name in stated if name in unused]
+    flags = [SPELLED.get(name, f"--{name.replace('_', '-')}") for name in stated if name in unused]
     return (f"sdvg: Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
 
 
@@ -254,8 +254,7 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
             left = any(video.begun for video in found)
             if begun and not left:
                 continue
-            old = [path.parent for video in found for path in video.folder.glob(OLD_UNFINISHED)]
-            notes = [f"sdvg: {path} is what an earlier version left unfinished, and stays there" for path in old]
+            notes: list[str] = []
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
                 notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
@@ -286,7 +285,7 @@ def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vide
 
 def _taken(folder: Path, *more: str) -> str | None:
     """Return the name of a file that a video would replace."""
-    return next((name for name in (VIDEO, *FILES, OLD_BLOCKS, *more) if os.path.lexists(folder / name)), None)
+    return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
 
 
 def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
@@ -320,8 +319,6 @@ def look_up(video: Video, last: str | None) -> Video:
     `last`: a file without which nothing counts as finished.
     """
     folder, unfinished = video.folder, _left_of(video)
-    for old in folder.glob(OLD_UNFINISHED):
-        raise BadInput(f"{old.parent} is what an earlier version left unfinished; delete it or name another folder")
     if unfinished_blocks(folder) and not unfinished:
         left = unfinished_request(folder)
         then = {name: str(value) for name, value in left["request"].items()}

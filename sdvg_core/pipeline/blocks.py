@@ -23,7 +23,7 @@ from ..engine.plan import ModelSet
 from ..engine.records import BlockRecord
 from ..engine.store import Result, Store
 from ..errors import BadInput
-from ..files.outputs import BLOCKS, OLD_BLOCKS, unfinished_blocks
+from ..files.outputs import BLOCKS, unfinished_blocks
 from ..report.record_json import record_from_dict, record_to_dict, take
 from .latents import METADATA, read_metadata
 
@@ -73,9 +73,8 @@ class BlockFiles:
 
 
 def block_files(folder: Path) -> list[Path]:
-    """Return the files of blocks in `folder`: of a finished video (an earlier version's too) or a stopped one."""
-    old = [folder / OLD_BLOCKS] if (folder / OLD_BLOCKS).is_file() else []
-    return [*old, *sorted((folder / BLOCKS).glob("*.safetensors")), *unfinished_blocks(folder)]
+    """Return the files of blocks in `folder`: of a finished video or a stopped one."""
+    return [*sorted((folder / BLOCKS).glob("*.safetensors")), *unfinished_blocks(folder)]
 
 
 def check_reusable(folder: Path, identities: Identities, asked: ModelSet) -> None:

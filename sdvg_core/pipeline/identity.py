@@ -23,11 +23,8 @@ from .request import VideoRequest
 
 Identity = Mapping[str, str]
 MOST_TOLD = 3
-LATER, UNSET = (
-    ("colour hold", "relative", "flush", "keep first frame", "context memory", "router part"),
-    ("None", "0.0"),
-)
-"""Settings added later: they are left out until they are chosen, so earlier videos keep their identity."""
+CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
+"""Fields of a request that are files, known by their contents."""
 
 # A larger file would take seconds, so only evenly spread pieces of it are hashed: other training changes every one
 # of them. Other changes to a transformer or a scorer are found once it is loaded (`checkpoints.weights`).
@@ -44,16 +41,12 @@ def identify(
 ) -> Identity:
     """Return everything that determines a video's bits, by name. Equal identities make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
-    begin = {name: getattr(request, name) for name in ("continue_from", "start_image", "restyle")}
+    clips = {name: getattr(request, name) for name in CLIPS}
     part = request.router.part
     asked = asdict(replace(request, router=replace(request.router, part=None)))
     asked["router"]["part"] = None if part is None else identity_of(part)
     del asked["router"]["route_start"]  # follows from the clip
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
-    if request.control:
-        begin |= {name: getattr(request, name) for name in ("control", "control_mask")}
-    else:  # then these are left out, like LATER
-        asked = {name: value for name, value in asked.items() if not name.startswith("control")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     here, side = check_device(load.device), load.side
@@ -63,17 +56,16 @@ def identify(
     del settings["vram"]  # changes no bit
     execution = settings.pop("execution")
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in settings.pop("loras")}
-    found = {
+    return {
         **texts,
         **gate,
-        **_flat({**asked, **{name: named(path) for name, path in begin.items()}}),
+        **_flat({**asked, **{name: named(path) for name, path in clips.items()}}),
         **{role: named(path) for role, path in models.items()},
         **_flat(settings | execution),
         **loras,
         **arithmetic_on(here),
         **aside,
     }
-    return {name: value for name, value in found.items() if not (name.endswith(LATER) and value in UNSET)}
 
 
 def differences(then: Identity, now: Identity) -> str:

@@ -24,8 +24,6 @@ LARGEST = 10**15
 UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 NAMES = {"frames": "latent_frames"}
-LATER = ("take", "handover", "reference", "reused", "delivery_seconds", "drift")
-"""Fields that reports of earlier versions lack; their defaults are used."""
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
 type_hints = cache(get_type_hints)
@@ -43,8 +41,7 @@ def from_values(kind: type[T], data: Any, where: str, **given: Any) -> T:
     hints, values = type_hints(shape), dict(given)
     for field in fields(shape):
         name = NAMES.get(field.name, field.name)
-        absent = field.name in LATER and isinstance(data, Mapping) and name not in data
-        if field.init and field.name not in given and not absent:
+        if field.init and field.name not in given:
             values[field.name] = _read(hints[field.name], take(data, name, (object,), where), name, where)
     return kind(**values)
 

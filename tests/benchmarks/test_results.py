@@ -161,7 +161,7 @@ def folder(tmp_path) -> Path:
         "check.json": '{"benchmark": "sdvg check"}',
         "deep.json": "[" * 5000,
         "schema.json": json.dumps(result() | {"schema": 99}),
-        "older.json": json.dumps(result() | {"conditions": {}}),
+        "bare.json": json.dumps(result() | {"conditions": {}}),
         "nothing.json": json.dumps(result() | {"cases": []}),
         "plan.json": '{"vram_gb": 12.0}\n{"vram_gb": 16.0}\n',
         "commit.txt": "0123abc\n",

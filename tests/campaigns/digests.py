@@ -40,22 +40,23 @@ Digest = dict[str, Any]
 FILES = (
     "--drafter {made}/models/tiny_self_forcing.pt --target {made}/models/tiny_krea.safetensors "
     "--vae {made}/models/tiny_wan_2.1_vae.safetensors --text-encoder {made}/models/tiny_umt5.safetensors "
-    "--reward {made}/models/TinyImageReward.pt --text-dtype float32"
+    "--reward {made}/models/TinyImageReward.pt --dtype text=float32"
 )
 POCKET_FILES = (
     "--drafter {weights}/pocket_self_forcing.safetensors --target {weights}/pocket_krea.safetensors "
     "--vae {weights}/pocket_wan_2.1_vae.safetensors --text-encoder {weights}/pocket_umt5.safetensors "
-    "--reward {weights}/PocketImageReward.safetensors --text-dtype float32 --dtype float32"
+    "--reward {weights}/PocketImageReward.safetensors --dtype float32 text=float32"
 )
-PRESETS = "--drafter-preset self-forcing-1.3b --target-preset krea-14b"
-UNROUTED = f"generate {FILES} {PRESETS} --width 32 --height 32 --schedule 1000,625 --blocks 5"
+PRESETS = "--drafter-settings preset=self-forcing-1.3b --target-settings preset=krea-14b"
+OTHER_PRESETS = "--drafter-settings preset=causal-forcing --target-settings preset=longlive-1.0"
+UNROUTED = f"generate {FILES} {PRESETS} --size 32x32 --schedule 1000,625 --blocks 5"
 # This tau is reached by some drafts of the tiny models, which have random weights, and missed by others.
 ANY = f"{UNROUTED} --tau -0.15"
 BALL = "--prompt 'a red ball'"
 TINY = f"{ANY} {BALL}"
 SCRIPT = f"{UNROUTED} {BALL} --policy scripted --script raraarra"
 OTHER_PROMPT = "a big red box drifts left from the right over snow"
-POCKET = f"generate {POCKET_FILES} --width 64 --height 64 --blocks 4 --prompt '{OTHER_PROMPT}'"
+POCKET = f"generate {POCKET_FILES} --size 64x64 --blocks 4 --prompt '{OTHER_PROMPT}'"
 
 POLICIES = {
     "reward": "",
@@ -101,11 +102,10 @@ COMMANDS = {
     "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
     "fp8": f"{SCRIPT} {FP8}",
     "fp8, sliding": f"{SCRIPT} {FP8} {SLIDING}",
-    "vae-layers diffusers": f"{TINY} --vae-layers diffusers",
-    "tiles, reward in float16": f"{TINY} --width 64 --crop tiles --reward-dtype float16",
-    "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
+    "tiles, reward in float16": f"{TINY} --size 64x32 --crop tiles --dtype reward=float16",
+    "bfloat16, reference5": f"{TINY} --dtype bfloat16 text=bfloat16 --schedule reference5",
     "blocks of two": f"{SCRIPT} --drafter-settings block-frames=2 --target-settings block-frames=2",
-    "pocket, other presets": f"{POCKET} --drafter-preset causal-forcing --target-preset longlive-1.0 --blocks 6",
+    "pocket, other presets": f"{POCKET} {OTHER_PRESETS} --blocks 6",
     "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --crop squash --tau -1.47",
     "demo": "demo --blocks 6",
     "demo, another tau": "demo --blocks 6 --tau -0.5",

@@ -168,10 +168,10 @@ def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
     [
         ("kv_dtype", "int4", "auto, float8_e4m3fn"),
         ("attention", "int4", "auto, sdpa, cudnn, flash, sage"),
-        *(("vae_layers", gone, "auto, diffusers, planes") for gone in ("lean", "channels-last")),
+        ("vae_layers", "int4", "auto, diffusers, planes"),
     ],
 )
 def test_another_word_for_a_way_to_run_is_refused(option, word, words):
-    """Catches: a name from an earlier version, which would pass for another."""
+    """Catches: a word that would pass for another."""
     with pytest.raises(BadInput, match=f"there is no {option} '{word}'; choose one of {words}$"):
         Execution(**{option: word})

@@ -10,7 +10,8 @@ from cli_runs import refused
 
 import sdvg_core
 from sdvg_core.cli import make_parser
-from sdvg_core.cli.options import load_options, worker_devices
+from sdvg_core.cli.options import load_options
+from sdvg_core.pipeline.options import ModelOptions
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
 
@@ -32,20 +33,13 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
     assert line.endswith(f"see python -m sdvg_core {arguments[0]} --help")
 
 
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ("--vae-dtype float16 --text-dtype float32", "--dtype vae=float16 text=float32"),
-        ("--drafter-preset krea-14b", "--drafter-settings preset=krea-14b"),
-        ("--devices cpu,cpu", "--device cpu,cpu"),
-    ],
-)
-def test_what_two_options_said_is_said_by_one_and_the_old_name_still_does(old, new):
-    parsed = [
-        make_parser().parse_args(["generate", "--seeds", "1", "2", *words.split()]) for words in (old, new, "")
-    ]
-    then, now, neither = ((load_options(one), worker_devices(one, "cpu")) for one in parsed)
-    assert then == now != neither
+def test_a_dtype_may_be_of_a_part_and_a_preset_of_one_model():
+    words = "--dtype bfloat16 vae=float16 --dtype text=float32 --drafter-settings preset=krea-14b window=9"
+    load = load_options(make_parser().parse_args(["generate", *words.split()]))
+    dtypes = load.dtype, load.vae_dtype, load.text_dtype, load.reward_dtype
+    assert dtypes == ("bfloat16", "float16", "float32", "float32")
+    assert load.drafter == ModelOptions(preset="krea-14b", window=9)
+    assert load.target == ModelOptions()
 
 
 @pytest.mark.parametrize("text", ["window", "=9", "windwo=9", "cache=fast"])

@@ -147,8 +147,10 @@ def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypat
 def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):
     """A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody."""
     (tmp_path / "broken.pt").write_text("no weights")
-    more = ["--reward", str(tmp_path / "broken.pt"), "--crop", "tiles", "--policy", "always-draft", "--blocks", "1"]
+    more = ["--reward", str(tmp_path / "broken.pt"), "--crop", "tiles", "--dtype", "reward=float16"]
+    more += ["--policy", "always-draft", "--blocks", "1"]
     base = [*without(options(files), "reward", "target"), "--weight-dtype", "fp8_e4m3fn"]
     assert generate(base, tmp_path / "out", "--prompt", "a ball", *more) == 0
     told = capsys.readouterr().err.partition("sdvg: Without effect, as no block asks for it: ")[2]
-    assert {"--reward", "--crop", "--weight-dtype"} <= set(told.partition(".\n")[0].split(", "))
+    flags = set(told.partition(".\n")[0].split(", "))
+    assert {"--reward", "--crop", "--dtype reward=DTYPE", "--weight-dtype"} <= flags

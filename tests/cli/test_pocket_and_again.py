@@ -71,7 +71,6 @@ def test_doctor_finds_them(capsys):
         (["--size", "portrait"], (480, 832)),
         (["--size", "square"], (624, 624)),
         (["--size", "640x352"], (640, 352)),
-        (["--size", "square", "--width", "32"], (32, 624)),
         ([], (None, None)),
     ],
 )

@@ -47,7 +47,7 @@ EVERY = {"all", "rest", "router", "tau", "wired", "prompts"}
 # A change of the pocket workflow, and which parts of its signature differ then.
 CHANGES: list[tuple[dict[str, Any], set[str]]] = [
     ({}, set()),
-    ({"sampler__overlap": True, "sampler__reuse_gb": 2.0}, set()),
+    ({"sampler__reuse_gb": 2.0}, set()),
     ({"sampler__seed": 43}, {"all", "rest"}),
     ({"sampler__width": 128}, {"all", "rest"}),
     ({"sampler__schedule": "reference5"}, {"all", "rest"}),

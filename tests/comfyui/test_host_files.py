@@ -58,14 +58,14 @@ def test_a_preset_states_the_weights_unless_the_loader_does(tmp_path: Path) -> N
 
 
 def test_a_window_is_flushed_at_a_new_prompt_unless_the_model_was_trained_otherwise(tmp_path: Path) -> None:
-    """Catches: a workflow from before there was the input that changes; a flush beside LongLive's recache."""
+    """Catches: a default that is not the widget's; a flush beside LongLive's recache."""
     path = str(write_random_set(tmp_path).drafter)
     for name, flushed in (("causal-forcing", True), ("longlive-1.0", False), ("self-forcing-1.3b", False)):
         model = load_checkpoint(path, "default", get_preset(name), flush=True)
         assert preset_of(model).flush is flushed
         assert preset_of(load_checkpoint(path, "default", get_preset(name))) == get_preset(name)
     folder_paths.add_model_folder_path("diffusion_models", str(tmp_path))
-    for stated, flushed in (({}, False), ({"new_prompt": "flush"}, True), ({"new_prompt": "keep"}, False)):
+    for stated, flushed in (({}, True), ({"new_prompt": "flush"}, True), ({"new_prompt": "keep"}, False)):
         chosen = {"file": Path(path).name, "weight_dtype": "default", "preset": {"preset": "causal-forcing"}}
         [model] = DrafterLoader.execute(**chosen, **stated).args
         assert preset_of(model).flush is flushed

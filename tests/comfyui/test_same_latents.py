@@ -76,7 +76,7 @@ CASES |= {
     "what a budget buys": (["--budget", "0.95"], {"policy": "budget", "budget": 0.95}, {}),
     "the relative gate": (["--policy", "relative", "--tau", "-2.5"], {"policy": "relative", "tau": -2.5}, {}),
     "a drafter that makes one latent frame at a time, in four steps first and then in two": (
-        ["--drafter-preset", "causal-forcing-2step"],
+        ["--drafter-settings", "preset=causal-forcing-2step"],
         {},
         {"drafter_preset": "causal-forcing-2step"},
     ),
@@ -89,9 +89,9 @@ HOSTS_OWN = {"vae", "text_encoder", "attention", "quantisation", "bytes"}
 def words_of(files: ModelFiles, options: list[str]) -> list[str]:
     roles = {"drafter": files.drafter, "target": files.target, "vae": files.vae, "reward": files.reward}
     named = [word for role, path in roles.items() for word in (f"--{role}", str(path))]
-    presets = ["--drafter-preset", DRAFTER, "--target-preset", TARGET]
-    text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
-    size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
+    presets = ["--drafter-settings", f"preset={DRAFTER}", "--target-settings", f"preset={TARGET}"]
+    text = ["--text-encoder", str(files.text_encoder), "--dtype", "text=float32", "--prompt", PROMPT]
+    size = ["--size", "64x64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
     size += [] if {"--preset", "--budget", "--script"} & set(options) else ["--tau", str(TAU)]
     return ["generate", *named, *presets, *text, *size, *options]
 

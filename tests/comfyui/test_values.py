@@ -143,10 +143,7 @@ def test_alpha_of_a_start_is_told_where_it_is(opacity: float) -> None:
 
 
 def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows() -> None:
-    """The kind: a default written twice. Catches 2 GB for re-use where the widget, its help and README say 4.
-
-    `new_prompt` differs on purpose: workflows saved before it was there keep what they did.
-    """
+    """The kind: a default written twice. Catches 2 GB for re-use where the widget, its help and README say 4."""
     different = {}
     for node in (DrafterLoader, QualityRouter, SpeculativeSampler, RouteReport, PocketModels, StartNode):
         stated = signature(node.execute).parameters
@@ -154,4 +151,4 @@ def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows()
             usual = stated[one.id].default if one.id in stated else Parameter.empty
             if isinstance(one, io.WidgetInput) and usual not in (Parameter.empty, None, one.default):
                 different[one.id] = (one.default, usual)
-    assert different == {"new_prompt": ("flush", "keep")}
+    assert different == {}

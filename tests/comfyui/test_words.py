@@ -65,7 +65,7 @@ def test_options_for_research_wait_behind_advanced(schemas: dict[str, Any]) -> N
     shown = {node: set(plain_inputs(schemas[node]["input"])) for node in NODES}
     assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset", "control"}
     assert shown["SDVGQualityRouter"] == {"reward_file", "policy", "scorer"}
-    research = {"schedule", "drafter_context", "overlap", "kv_dtype", "reuse_gb", "tae_kind"}
+    research = {"schedule", "drafter_context", "kv_dtype", "reuse_gb", "tae_kind"}
     research |= {"drafter_schedule", "target_schedule"}
     assert not research & shown["SDVGSpeculativeSampler"]
     options = schemas["SDVGQualityRouter"]["input"]["required"]["policy"][1]["options"]

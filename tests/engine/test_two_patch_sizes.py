@@ -125,7 +125,7 @@ def write(path: Path, config: WanConfig) -> None:
 
 def test_a_size_is_a_multiple_of_the_larger_patch_of_the_models_that_are_given(fine, tmp_path, capsys):
     video = ["--blocks", "1", "--schedule", "1000,625", "--prompt", "a", "--seed", "1", "--output"]
-    size = ["--width", "40", "--height", "24"]
+    size = ["--size", "40x24"]
     assert main([*options(fine), *size, *video, str(tmp_path / "both")]) == 2
     assert "width 40 is no multiple of 16; use 32 or 48" in capsys.readouterr().err
     words = options(fine)

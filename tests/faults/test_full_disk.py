@@ -42,7 +42,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, mo
 
 def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
     """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
-    made(tmp_path / "out", [*five(files), "--prompt", "a red ball", "--width", "64", "--height", "64"])
+    made(tmp_path / "out", [*five(files), "--prompt", "a red ball", "--size", "64x64"])
     large = [path for path in (tmp_path / "out").rglob("*") if path.suffix in (".mp4", ".safetensors")]
     written = sum(path.stat().st_size for path in large)
     krea = ModelOptions(preset="krea-14b")
@@ -101,7 +101,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 @pytest.mark.exhaustive
 @pytest.mark.skipif(os.name == "nt", reason="needs mount")
 def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(files, small_disk, tmp_path, capsys):
-    arguments = [*five(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
+    arguments = [*five(files), "--prompt", "x", "--size", "64x64", "--blocks", "9"]
     whole = made(tmp_path / "whole", arguments)
     with patch.object(batch, "check_disk_space", lambda *_: None):
         capsys.readouterr()

@@ -79,7 +79,7 @@ def test_which_model_is_missing_to_continue_a_clip_depends_on_its_blocks(base, e
 
 @pytest.mark.heavy
 def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, tmp_path):
-    one = ["--target", str(files.drafter), "--target-preset", "self-forcing-1.3b", "--blocks", "3"]
+    one = ["--target", str(files.drafter), "--target-settings", "preset=self-forcing-1.3b", "--blocks", "3"]
     schedules = ["--drafter-settings", "schedule=1000,625", "--target-settings", "schedule=four-step"]
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
         both = made(tmp_path / "out", [*without(base, "schedule"), *one, *schedules])
@@ -101,8 +101,8 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_pa
     one = [
         "--target",
         str(files.drafter),
-        "--target-preset",
-        "self-forcing-1.3b",
+        "--target-settings",
+        "preset=self-forcing-1.3b",
         "--output",
         str(tmp_path / "out"),
     ]
@@ -113,7 +113,7 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_pa
 @pytest.mark.heavy
 def test_a_drafter_larger_than_its_target_is_told_of(base, earlier, files, tmp_path):
     swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
-    presets = ["--drafter-preset", "krea-14b", "--target-preset", "self-forcing-1.3b"]
+    presets = ["--drafter-settings", "preset=krea-14b", "--target-settings", "preset=self-forcing-1.3b"]
     found = made(tmp_path / "swapped", [*without(base, "tau"), *swapped, *presets, "--directions", "r"])
     assert any("has more weights than the target" in note for note in found[2]["notes"])
     assert not any("more weights" in note for note in earlier[1][2]["notes"])

@@ -271,7 +271,7 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_the_one_of_before(
     [
         (["--workers", "0"], "--workers is 0; give 1 or more"),
         (["--device", "cpu,cpu", "--ray", "local"], "; give one of them"),
-        (["--devices", "cpu,gpu7"], "gpu7"),
+        (["--device", "cpu,gpu7"], "gpu7"),
     ],
 )
 def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tmp_path, capsys, more, part):

@@ -41,7 +41,7 @@ from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import BLOCKS, OLD_BLOCKS, unfinished_blocks
+from sdvg_core.files.outputs import BLOCKS, unfinished_blocks
 from sdvg_core.pipeline import batch, identity, loading, rendering, videos
 from sdvg_core.pipeline.blocks import read_block
 from sdvg_core.pipeline.identity import identify
@@ -140,10 +140,10 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
     for more, part in (
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
         ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
-        ([*PROMPT, "--width", "32"], "width (then 16, now 32)"),
+        ([*PROMPT, "--size", "32x16"], "width (then 16, now 32)"),
         ([*PROMPT, "--tau", "-1"], "router tau (then 0.1, now -1.0)"),
         ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
-        ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
+        ([*PROMPT, "--dtype", "vae=float16"], "vae dtype (then float32, now float16)"),
         ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),
     ):
         line = refused(capsys, [*five(files), *more, "--output", str(tmp_path / "out"), "--resume"])
@@ -338,29 +338,6 @@ def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp
     assert results(tmp_path / "out") == results(folder)
 
 
-def test_what_an_earlier_version_finished_is_re_used(base, earlier, tmp_path):
-    folder = tampered(earlier[0], tmp_path / "old")
-    assert names(folder) == [OLD_BLOCKS]
-    again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
-    same(again, earlier[1])
-    assert reused(again) == 3
-
-
-def test_what_an_earlier_version_left_unfinished_is_told_and_left_alone(base, tmp_path, capsys):
-    block = tmp_path / "out" / ".unfinished-abcdefgh" / "journal" / "000000.safetensors"
-    block.parent.mkdir(parents=True)
-    block.write_bytes(b"a block")
-    assert main([*base, "--output", str(tmp_path / "out")]) == 0
-    told = f"sdvg: {block.parents[1]} is what an earlier version left unfinished"
-    assert f"{told}, so this goes into {tmp_path / 'out-2'}\n" in capsys.readouterr().err
-    assert names(tmp_path / "out") == [".unfinished-abcdefgh"]
-    assert names(tmp_path / "out-2") == OUTPUTS
-    assert main([*base, "--output", str(tmp_path / "out"), "--overwrite"]) == 0
-    assert f"{told}, and stays there\n" in capsys.readouterr().err
-    assert block.read_bytes() == b"a block"
-    assert names(tmp_path / "out") == [".unfinished-abcdefgh", *OUTPUTS]
-
-
 @pytest.mark.parametrize(
     ("more", "count"),
     [
@@ -368,7 +345,7 @@ def test_what_an_earlier_version_left_unfinished_is_told_and_left_alone(base, tm
         pytest.param(["--takes", "3:2"], 2, marks=pytest.mark.heavy),
         pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
         pytest.param(["--gate-prompt", "ball", "--tau", "9"], 1, marks=pytest.mark.heavy),
-        pytest.param(["--vae-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
+        pytest.param(["--dtype", "vae=bfloat16"], 0, marks=pytest.mark.heavy),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )

@@ -17,7 +17,7 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import identify_parts
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 
-ONE = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
+ONE = ["--size", "16x16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
 DRAFTED = ["--policy", "always-draft", "--forced-blocks", "0"]
 TAKEN = {"ema": "generator_ema", "raw": "generator"}
 NOTE = "tiny_self_forcing.pt holds two sets of weights, generator_ema and generator, and nothing states which one"
@@ -75,7 +75,7 @@ def test_the_weights_asked_for_are_run_and_named_in_the_report(base, tmp_path, c
 def test_without_the_option_the_preset_decides_and_a_choice_of_ours_is_told(
     base, tmp_path, capsys, preset, taken, told
 ):
-    there = drafted(base, tmp_path, "--drafter-preset", preset)
+    there = drafted(base, tmp_path, "--drafter-settings", f"preset={preset}")
     assert there["settings"]["drafter"]["dictionary"] == taken
     assert any(note.startswith(NOTE) for note in there["notes"]) is told
     assert (NOTE in capsys.readouterr().err) is told
@@ -95,7 +95,7 @@ def test_the_two_state_dicts_of_one_file_never_share_a_key(files):
 
 def test_the_two_state_dicts_of_one_file_are_two_models(base, files, tmp_path):
     """Catches one set of weights in both roles, under both names."""
-    pair = [*base, "--target", str(files.drafter), "--target-preset", "self-forcing-1.3b"]
+    pair = [*base, "--target", str(files.drafter), "--target-settings", "preset=self-forcing-1.3b"]
     chosen = ["--drafter-settings", "weights=ema", "--target-settings", "weights=raw", "--directions", "r"]
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
         assert main([*pair, *chosen, "--output", str(tmp_path / "pair")]) == 0

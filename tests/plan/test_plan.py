@@ -160,8 +160,8 @@ def test_a_machines_gpu_is_planned_for_if_nothing_else_is_asked(capsys, monkeypa
     [
         (["--vram", "0"], "the device's memory is "),
         (["--vram", "nan"], "the device's memory is "),
-        (["--width", "830"], "use 816 or 832"),
-        (["--height", "-16"], "height"),
+        (["--size", "830x480"], "use 816 or 832"),
+        (["--size", "832x-16"], "height"),
         (["--blocks", "0"], "a video cannot have 0 blocks"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_page_lists_every_video_once_worst_frame_first(tmp_path, capsys):
     for number, worst in enumerate((-0.8, -2.0, -1.0), 1):
         write_video(tmp_path / f"{number:04d}", some_report(worst))
     write_video(tmp_path / "0010", some_report(0.2))
-    assert main(["report", "--html", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n"
     seen = Seen((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert seen.texts["h2"] == ["0002", "0003", "0001", "0010"]
@@ -266,7 +266,7 @@ def test_the_page_appears_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_a_page_of_somebody_else_is_left_alone(tmp_path, capsys):
     write_video(tmp_path)
     (tmp_path / "index.html").write_text("<p>my site</p>", encoding="utf-8")
-    assert "move it away first" in refused(capsys, ["report", "--html", str(tmp_path)])
+    assert "move it away first" in refused(capsys, ["report", str(tmp_path)])
     assert (tmp_path / "index.html").read_text(encoding="utf-8") == "<p>my site</p>"
     (tmp_path / "index.html").unlink()
     write_page(tmp_path)
@@ -274,8 +274,8 @@ def test_a_page_of_somebody_else_is_left_alone(tmp_path, capsys):
 
 
 def test_a_folder_without_videos_is_refused_in_a_sentence(tmp_path, capsys):
-    assert "there is no video in" in refused(capsys, ["report", "--html", str(tmp_path)])
-    assert "cannot be listed" in refused(capsys, ["report", "--html", str(tmp_path / "nowhere")])
+    assert "there is no video in" in refused(capsys, ["report", str(tmp_path)])
+    assert "cannot be listed" in refused(capsys, ["report", str(tmp_path / "nowhere")])
     assert names(tmp_path) == []
 
 

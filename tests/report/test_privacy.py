@@ -52,7 +52,7 @@ def begun(home, options) -> Path:
 def clip(home, options, begun) -> Path:
     more = ["--continue-from", str(begun / "latents.safetensors"), "--gate-prompt", GATE, "--private"]
     assert main([*options, "--output", str(home / "out"), *more]) == 0
-    assert main(["report", "--html", str(home / "out")]) == 0
+    assert main(["report", str(home / "out")]) == 0
     return home / "out"
 
 
@@ -117,7 +117,7 @@ def test_report_and_page_name_prompts_in_words(shown):
     for name in ("video.mp4", "latents.safetensors", "blocks/000001.safetensors"):
         assert found_in(shown / name) == []
     assert found_in(shown / "report.json") == ["quokka"]
-    assert main(["report", "--html", str(shown)]) == 0
+    assert main(["report", str(shown)]) == 0
     assert found_in(shown / "index.html") == ["quokka"]
 
 
