@@ -39,11 +39,11 @@ from ..files.sound import CODECS, Sound
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest
-from ..report.assemble import FAST_NOTE, JUDGE_NOTE
+from ..report.assemble import FAST_NOTE
 from ..report.summary import count
 from ..settings import check_fields
 from .control import ControlFootage, held
-from .headers import Headers
+from .headers import Headers, check_encoder
 from .latents import from_pixels_in, load_latents, still_in
 
 WIDTH, HEIGHT, BLOCKS = 832, 480, 9
@@ -236,9 +236,13 @@ def resolve_request(
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
         from_pixels = given_frames
     picture = read_image is not None or given_frames == 1
-    if (picture or footage or read_control or there < given_frames) and not vae.encodes:
-        found = "the VAE's file has no encoder for a start or a control"
-        raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
+    encoded = {
+        "the start image": read_image,
+        "the clip to restyle": footage and restyle,
+        "the clip to continue": footage,
+        "a clip shorter than a block": there == 1 or there < given_frames,
+        "the control": read_control,
+    }
     clip_frames = 0 if picture else max(given_frames - still, 0)
     router, bought = _within_budget(request, headers, width, height, clip_frames, from_pixels)
     half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
@@ -259,6 +263,7 @@ def resolve_request(
         strengths=strengths,
     )
     every, headers = headers, headers.restrict_to(plan.models_needed)
+    check_encoder(headers, *(need for need, asked in encoded.items() if asked))
     _check_pair(headers)
     if read_control or controls:
         _check_controlled(headers, every)
@@ -387,8 +392,7 @@ def _check_pair(headers: Headers) -> None:
 
 def _of_models(headers: Headers) -> tuple[str, ...]:
     of_files = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
-    fast, judge = (FAST_NOTE,) if headers.vae.is_tae else (), (JUDGE_NOTE,) if headers.judge else ()
-    return (*of_files, *fast, *judge, *headers.swapped_note)
+    return (*of_files, *((FAST_NOTE,) if headers.vae.is_tae else ()), *headers.swapped_note)
 
 
 def _within_budget(
@@ -418,7 +422,6 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
         drafter_preset=drafter.preset,
         target_preset=target.preset,
         vae=headers.vae.planned_as,
-        judge=headers.judge.planned_as if headers.judge else None,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
         control={role: model.control_blocks for role, model in headers.models.items() if model.control_blocks},
     )

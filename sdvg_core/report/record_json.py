@@ -24,7 +24,7 @@ LARGEST = 10**15
 UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 NAMES = {"frames": "latent_frames"}
-LATER = ("take", "handover", "reference", "reused", "delivery_seconds", "drift")
+LATER = ("take", "handover", "reference", "reused", "drift")
 """Fields that reports of earlier versions lack; their defaults are used."""
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
