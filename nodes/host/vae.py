@@ -65,7 +65,7 @@ def check_vae(vae: VAE, tae_kind: StatedKind) -> None:
         other = f"a TAEHV of another model, with {channels} latent channels"
     else:
         other = f"a VAE of another family ({type(model).__name__})"
-    raise BadInput(f"vae is {other}, not the VAE of Wan 2.1 or its TAEHV; load wan_2.1_vae.safetensors")
+    raise BadInput(f"vae is {other}, not Wan 2.1's or its TAEHV; load wan_2.1_vae.safetensors")
 
 
 def is_tae(vae: VAE) -> bool:

@@ -113,7 +113,7 @@ def two_blocks(parts: Parts, vae: comfy.sd.VAE, *, incremental: bool = True, **m
         rolling = get_preset("longlive-1.0")
         drafter, target = (attach_origin(one.clone(), preset=rolling) for one in (parts.drafter, parts.target))
         parts = replace(parts, drafter=drafter, target=target)
-    router = RouterValue(RouterConfig(policy="first", forced_blocks=1))
+    router = RouterValue(RouterConfig(policy="first", forced_blocks=1), parts.scorer)
     frames, *_ = made(replace(parts, vae=vae), router=router, blocks=2, tae_kind="taew2_1", **more)
     return frames
 
