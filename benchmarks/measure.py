@@ -31,8 +31,7 @@ SEED = 42
 class Sample:
     """What one video took, in seconds, bytes and counts.
 
-    `arrivals`: when each block arrived, since the call; with a judge, as it shows them. `parts`: as the loop
-    records them. `peak`: of memory. `delivered`: with a judge, when the last pixel of the video was there.
+    `arrivals`: when each block arrived, since the call. `parts`: as the loop records them. `peak`: of memory.
     """
 
     arrivals: tuple[float, ...]
@@ -40,11 +39,10 @@ class Sample:
     passes: Mapping[str, int]
     pixel_frames: int
     peak: int | None
-    delivered: float | None = None
 
     @property
     def video(self) -> float:
-        return self.arrivals[-1] if self.delivered is None else self.delivered
+        return self.arrivals[-1]
 
     @property
     def block_seconds(self) -> tuple[float, ...]:
@@ -92,9 +90,6 @@ class Bench:
             if shown.record:
                 arrivals.append(self.clock() - began)
                 records.append(shown.record)
-            for block in shown.delivered:
-                block.frames()
-        delivered = self.clock() - began if case.variant.judge else None
         if tuple(record.decision.accepted for record in records) != case.route.keeps:
             raise BadInput(f"a score in {case.route.script} was not finite; use a wider dtype for VAE or scorer")
         report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
@@ -104,7 +99,6 @@ class Bench:
             passes=report.passes,
             pixel_frames=report.pixel_frames,
             peak=self.gauge.peak(),
-            delivered=delivered,
         )
 
     def warm_up(self, case: Case) -> WarmUp:
@@ -115,8 +109,8 @@ class Bench:
             run = self.run(case, blocks=min(len(script), max(self.request.blocks, 2)))
             forced = script[0] == "r" and not case.variant.as_published
             router = RouterConfig(policy="scripted", script=script, forced_blocks=int(forced))
-            for emitted in replace(run, engine=metered(run.engine, self.gauge, peaks), router=router).blocks():
-                emitted.delivered.frames()
+            for _ in replace(run, engine=metered(run.engine, self.gauge, peaks), router=router).blocks():
+                pass
         return self.clock() - began, peaks
 
     def run(self, case: Case, blocks: int | None = None) -> Run:

@@ -8,8 +8,8 @@
 # stock PyTorch image with transformers, einops and safetensors lacks diffusers and, for the step `same`, ftfy and av.
 # Where no package can be downloaded, carry those along as wheels (pip install --no-index --no-deps WHEEL...).
 # STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, same 270, check 300,
-# routes 540, decode 360, fast 540, judge 420, check-full 540, others 300, attention 300, long 300,
-# fp8 180, kv 240, two 360 (where there are two GPUs); together 80 minutes.
+# routes 540, decode 360, fast 540, decoders 360, check-full 540, others 300, attention 300, long 300,
+# fp8 180, kv 240, two 360 (where there are two GPUs); together 79 minutes.
 # Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
@@ -59,8 +59,8 @@ step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 --execu
 # What compiling and the better layers bring, baseline included.
 step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours diffusers compiled \
     --repeats 2
-# A fast decoder for the verdicts, and for everything: what is left of the time if decoding costs next to nothing.
-step judge 420 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours judge-tae tae lightvae \
+# A fast decoder: what is left of the time if decoding costs next to nothing.
+step decoders 360 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours tae lightvae \
     --repeats 2
 step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled+planes
 step others 300 "${bench[@]}" --routes target-only draft-only r=4 r=8 --executions ours --repeats 2

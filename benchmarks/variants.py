@@ -133,7 +133,7 @@ class Variant:
     """One way to execute routes. Target-only gets every speed-up that the other routes get.
 
     `schedule`: for both models. `as_published`: the authors' order of work, with the VAE's layers as released.
-    `vae`: what makes the video's pixels; `judge`: what decodes drafts, None for the same.
+    `vae`: what decodes.
     """
 
     name: str
@@ -141,7 +141,6 @@ class Variant:
     as_published: bool = False
     execution: Execution = field(default_factory=Execution)
     vae: DecoderName = "wan"
-    judge: DecoderName | None = None
 
 
 OURS = Variant(name="ours")
@@ -154,8 +153,6 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     "diffusers": {"vae_layers": "diffusers"},
     "planes": {"vae_layers": "planes"},
     "compiled": {"compile": "default", "vae_layers": "planes"},
-    "judge-tae": {"judge": "tae"},
-    "judge-lightvae": {"judge": "lightvae"},
     "tae": {"vae": "tae"},
     "lightvae": {"vae": "lightvae"},
 }
@@ -175,8 +172,8 @@ def parse_variant(name: str, common: Execution | None = None) -> Variant:
         known = f"use {', '.join(USUAL)}, or some of {', '.join(MARKS)} joined by +"
         raise BadInput(f"there is no execution {'+'.join(sorted(unknown))!r}; {known}")
     changes = {key: value for mark in name.split("+") for key, value in MARKS[mark].items()}
-    decoders = {key: changes.pop(key) for key in ("vae", "judge") if key in changes}
-    return Variant(name=name, execution=replace(common, **changes), **decoders)
+    vae = changes.pop("vae", OURS.vae)
+    return Variant(name=name, execution=replace(common, **changes), vae=vae)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,13 +185,12 @@ class Setup:
     drafter: Wan
     target: Wan
     codec: WanCodec | TaehvCodec
-    judge: WanCodec | TaehvCodec | None
     kernels: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
         variant, execution = self.variant, self.variant.execution
         return {
-            **{name: getattr(variant, name) for name in ("schedule", "as_published", "vae", "judge")},
+            **{name: getattr(variant, name) for name in ("schedule", "as_published", "vae")},
             **{name: getattr(execution, name) for name in ("compile", "vae_layers")},
             "attention": self.kernels,
         }
@@ -242,7 +238,6 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
             drafter=wan(models.drafter, request.drafter_preset, variant),
             target=wan(models.target, request.target_preset, variant),
             codec=codec(variant.vae, *shared),
-            judge=codec(variant.judge, *shared) if variant.judge else None,
             kernels={of: kernel(getattr(models, of), execution.attention).name for of in ("drafter", "target")},
         )
 
@@ -271,7 +266,6 @@ class Case:
             setup.target,
             setup.codec,
             setup.models.scorer,
-            judge=setup.judge,
             clock=clock,
             around_context=OnceABlock if published else lambda policy: policy,
         )

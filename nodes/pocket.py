@@ -13,12 +13,12 @@ from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
 from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLES
 from ..sdvg_core.pocket.grammar import understand
-from ..sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
+from ..sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from ..sdvg_core.text.prompts import read_prompt
 from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint
 from .host.progress import notify
-from .host.vae import HostJudge
+from .host.vae import FastVAE
 from .known import known_inputs_only, node_schema
 from .sockets import RewardModel, load_host_scorer
 
@@ -52,7 +52,7 @@ class PocketModels(io.ComfyNode):
                 io.Vae.Output(display_name="vae"),
                 RewardModel.Output(display_name="scorer"),
                 io.String.Output(display_name="prompt"),
-                io.Vae.Output(display_name="judge_vae"),
+                io.Vae.Output(display_name="fast_vae"),
             ],
         )
 
@@ -72,7 +72,7 @@ class PocketModels(io.ComfyNode):
         shown = {text: understand(text, strict=strict) for text in lines.texts}
         text, note = shown[lines.texts[0]][0].text, "\n".join(told for _, told in shown.values() if told)
         notify(cls.hidden and cls.hidden.unique_id, note)
-        drafter, target, vae, scorer, judge = _models()
+        drafter, target, vae, scorer, fast_vae = _models()
         embeddings = encode_prompts(files, tuple(scene.text for scene, _ in shown.values()), pocket_options())
 
         def encoded(one: str) -> list[list[Any]]:
@@ -86,7 +86,7 @@ class PocketModels(io.ComfyNode):
             vae,
             scorer,
             text,
-            judge,
+            fast_vae,
             ui={"sdvg_shown": [note]} if note else None,
         )
 
@@ -100,5 +100,5 @@ def _models() -> tuple[Any, ...]:
         load_checkpoint(str(files.target), "default", get_preset("krea-14b")),
         comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
         load_host_scorer(files.reward, crop="center", device="default", dtype="float32"),
-        HostJudge(pocket_judge()),
+        FastVAE(pocket_fast_vae()),
     )

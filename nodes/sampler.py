@@ -72,7 +72,6 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Float.Input(
                     "reuse_gb", default=REUSE_GB, min=0.0, max=256.0, step=0.5, advanced=True, optional=True
                 ),
-                io.Vae.Input("judge_vae", optional=True),
                 io.Combo.Input(
                     "tae_kind", options=list(get_args(StatedKind)), default=AUTO, advanced=True, optional=True
                 ),

@@ -1,4 +1,4 @@
-"""Find the tau for a wanted draft share, or that of a judge, and how certain it is."""
+"""Find the tau for a wanted draft share, and how certain it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from sdvg_core.errors import BadInput
 
 from .protocol import Configuration
-from .statistics import Array, Bootstrap, Counts, Record, Table, correlation, drawn, interval
+from .statistics import Array, Record, Table, interval
 
 STEPS = 201
 """Thresholds between the lowest and the highest that were run."""
@@ -68,37 +68,3 @@ def _shares(table: Table, sweep: Sequence[Configuration], taus: Array, tau: floa
     below, above = (table.per_prompt(sweep[i].name, reaching) for i in (upper - 1, upper))
     shares: Array = (1 - weight) * below + weight * above
     return shares
-
-
-# --- a judge against the full VAE: the same drafts, decoded and scored by both
-
-
-def compare_judge(records: Sequence[Record], prompts: Sequence[str], tau: float) -> dict[str, Any]:
-    """Return figures on a judge's scores, with the intervals that other prompts of the same kind would have given.
-
-    By the worst frames of the anchor-only videos' drafts: the mean difference and its standard deviation; the share
-    of drafts decided differently at tau; the judge's tau that keeps as many, and the share decided differently with
-    it. Raises `BadInput` if there are no finite scores to compare.
-    """
-    pairs = [(r["prompt"], (r["worst_score"], r["judge_worst_score"])) for r in records]
-    groups = [np.array([s for of, s in pairs if of == prompt and np.isfinite(s).all()]) for prompt in prompts]
-    groups = [scores for scores in groups if len(scores)]
-    if not groups:
-        raise BadInput("there are no drafts to compare the judge by; ask for at least two blocks")
-
-    def figures(counts: Counts) -> dict[str, float]:
-        full, judge = drawn(groups, counts).T
-        kept, scores = int((full >= tau).sum()), np.sort(judge)
-        judge_tau = scores[-kept] if kept else np.nextafter(scores[-1], np.inf)
-        changed, there = (((judge >= at) != (full >= tau)).mean() for at in (tau, judge_tau))
-        return {
-            "shift": (judge - full).mean(),
-            "spread": (judge - full).std(),
-            "rank_correlation": correlation("spearman", full, judge),
-            "changed": changed,
-            "judge_tau": judge_tau,
-            "changed_there": there,
-        }
-
-    found = {"tau": tau, "drafts": sum(map(len, groups)), "prompts": len(groups)}
-    return found | Bootstrap(len(groups)).per_draw(figures)

@@ -25,11 +25,11 @@ from sdvg_core.plan.request import PlanRequest
 
 from .protocol import Configuration
 from .statistics import Record, pass_weights
-from .videos import GAINS, JUDGED, ROWS, PromptSeedJob, StudyModels, pack, rows_of
+from .videos import GAINS, ROWS, PromptSeedJob, StudyModels, pack, rows_of
 
 STUDY, LOCK, APPEND = "study.json", ".study.lock", ".append.lock"
 ROW_KEY, BLOCK_KEY = ("configuration", "prompt", "seed"), ("prompt", "seed", "block")
-KEYS = {ROWS: ROW_KEY, GAINS: BLOCK_KEY, JUDGED: BLOCK_KEY}
+KEYS = {ROWS: ROW_KEY, GAINS: BLOCK_KEY}
 Key = tuple[Any, ...]
 
 
@@ -37,7 +37,7 @@ Key = tuple[Any, ...]
 class Plan:
     """What a study covers: every prompt with every seed in every configuration.
 
-    `gains`, `judged`: as in `PromptSeedJob`. `weights`: the cost of each kind of pass, in target blocks. `classes`:
+    `gains`: as in `PromptSeedJob`. `weights`: the cost of each kind of pass, in target blocks. `classes`:
     the class of each prompt that has one.
     """
 
@@ -46,7 +46,6 @@ class Plan:
     configurations: tuple[Configuration, ...]
     blocks: int
     gains: bool = True
-    judged: bool = False
     weights: Mapping[str, float] = field(default_factory=lambda: pass_weights(PlanRequest()))
     classes: Mapping[str, str] = field(default_factory=dict)
 
@@ -68,12 +67,9 @@ class Notebook:
         for prompt, seed in plan.pairs:
             wanted = tuple(c for c in plan.configurations if (c.name, prompt, seed) not in self.records[ROWS])
             keys = [(prompt, seed, block) for block in range(1, plan.blocks)]
-            asked = ((GAINS, plan.gains), (JUDGED, plan.judged))
-            gains, judged = (on and any(key not in self.records[name] for key in keys) for name, on in asked)
-            if wanted or gains or judged:
-                found.append(
-                    PromptSeedJob(prompt=prompt, seed=seed, configurations=wanted, gains=gains, judged=judged)
-                )
+            gains = plan.gains and any(key not in self.records[GAINS] for key in keys)
+            if wanted or gains:
+                found.append(PromptSeedJob(prompt=prompt, seed=seed, configurations=wanted, gains=gains))
         return found
 
     def rows_of(self, plan: Plan) -> list[Record]:
@@ -81,10 +77,10 @@ class Notebook:
         keys = ((c.name, *pair) for c in plan.configurations for pair in plan.pairs)
         return [self.records[ROWS][key] for key in keys if key in self.records[ROWS]]
 
-    def gains_of(self, plan: Plan, name: str = GAINS) -> list[Record]:
-        """Return the gains of the plan's pairs, in its order; of the file `JUDGED`, the scores by both decoders."""
+    def gains_of(self, plan: Plan) -> list[Record]:
+        """Return the gains of the plan's pairs, in its order."""
         keys = ((*pair, block) for pair in plan.pairs for block in range(1, plan.blocks))
-        return [self.records[name][key] for key in keys if key in self.records[name]]
+        return [self.records[GAINS][key] for key in keys if key in self.records[GAINS]]
 
 
 def read_records(path: Path) -> dict[Key, Record]:

@@ -29,7 +29,7 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
+from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
 
 from .markdown import markdown
@@ -79,7 +79,7 @@ def _work(options: argparse.Namespace) -> int:
     file = options.output / "rows.csv"
     alone = [text for text in held_out_prompts(4 * options.prompts) if not parse(text).relation]
     prompts, done = alone[: options.prompts], set(_videos(file, options.blocks))
-    files, load = replace(trained_set(), vae=pocket_judge(), reward=None), pocket_options()
+    files, load = replace(trained_set(), vae=pocket_fast_vae(), reward=None), pocket_options()
     embeddings, models = encode_prompts(files, prompts, load), {}
     for text in prompts:
         for name, (settings, hold, _) in VARIANTS.items():

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor
 
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.types import Picture
 
 from .observed import observed
 
@@ -76,8 +74,8 @@ class SharedEngine:
             if part == "score":
                 frames, prompt = arguments
                 return self._pixels.call(part, (frames,), lambda: work(frames, prompt), prompt)
-            if part not in ("draft", "target"):
-                return self._pixels.call("decode", arguments, lambda: work(*arguments))
+            if part == "decode":
+                return self._pixels.call(part, arguments, lambda: work(*arguments))
             (call,) = arguments
             # The pixels kept for context follow from the latents, so the blocks alone identify a history.
             before = [part for block in call.history.blocks for part in (block.latents, block.condition)]
@@ -98,8 +96,4 @@ def _unseen(history: History) -> History:
     alone the encoding of its context's first frame, which drafter and target otherwise share.
     """
 
-    def as_new(anchor: Picture) -> Tensor:
-        shown = anchor if isinstance(anchor, Tensor) else anchor()
-        return shown.view_as(shown)
-
-    return replace(history, anchors=tuple(partial(as_new, anchor) for anchor in history.anchors))
+    return replace(history, anchors=tuple(anchor.view_as(anchor) for anchor in history.anchors))

@@ -20,7 +20,7 @@ from sdvg_core.engine.run import Run, make_run
 from sdvg_core.engine.types import Condition, Generated
 
 Call = Callable[[str, tuple[Any, ...], Callable[..., Any]], Any]
-"""Gets a part's name (draft, target, decode, deliver, score), the arguments and the work; returns its result."""
+"""Gets a part's name (draft, target, decode, score), the arguments and the work; returns its result."""
 
 
 def plan_run(
@@ -56,13 +56,12 @@ def plan_run(
 
 
 def observed(engine: Engine, call: Call) -> Engine:
-    """Return the engine with every call going through `call`. With a judge, the codec's are `deliver`."""
+    """Return the engine with every call going through `call`."""
     return replace(
         engine,
         drafter=_Generator(engine.drafter, partial(call, "draft")),
         target=_Generator(engine.target, partial(call, "target")),
-        codec=_Codec(engine.codec, partial(call, "deliver" if engine.judge else "decode")),
-        judge=_Codec(engine.judge, partial(call, "decode")) if engine.judge else None,
+        codec=_Codec(engine.codec, partial(call, "decode")),
         scorer=_Scorer(engine.scorer, partial(call, "score")) if engine.scorer else None,
     )
 

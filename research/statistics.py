@@ -133,8 +133,7 @@ def pass_weights(request: PlanRequest) -> Mapping[str, float]:
     """
     rates = request.rates
     costs = {
-        "decodes": decode_seconds(request, request.judging or request.vae),
-        "deliveries": decode_seconds(request, request.vae) if request.judging else 0.0,
+        "decodes": decode_seconds(request, request.vae),
         "encodes": encode_seconds(request),
         "scores": SCORE_OPERATIONS / rates.scorer,
     }
@@ -150,7 +149,6 @@ def pass_weights(request: PlanRequest) -> Mapping[str, float]:
         + context_passes(preset) * costs["target_context"]
         + (costs["encodes"] if preset.policy == "recompute" else 0.0)
         + costs["decodes"]
-        + costs["deliveries"]
     )
     return {name: value / block for name, value in costs.items()}
 

@@ -29,21 +29,20 @@ from sdvg_core.cli.options import load_options, model_files
 from sdvg_core.cli.shared import add_device_options, add_model_options, file_path
 from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_writable, staged_outputs
-from sdvg_core.pipeline.headers import check_models
+from sdvg_core.pipeline.headers import check_encoder, check_models
 from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pipeline.resolve import cost_request
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.trained_set import judge_file, pocket_options, trained_set
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.report.summary import count
 from sdvg_core.text.prompts import read_prompt_list
 
-from .calibrate import calibrate, compare_judge
+from .calibrate import calibrate
 from .folder import Notebook, Plan, claim_folder, fill, held
 from .markdown import markdown, with_interval
 from .metrics import parse_external
@@ -51,14 +50,14 @@ from .plots import write_plots
 from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
 from .statistics import as_json, make_table, pass_weights, too_few
 from .summary import page_text, summarise_study, table_of_rows
-from .videos import JUDGED, StudyOptions, load_study_models
+from .videos import StudyOptions, load_study_models
 from .world import held_out_prompts
 
 SUMMARY, TABLE, CSV = "summary.json", "table.md", "rows.csv"
 CALIBRATION = ("reward-min@*",)
 POCKET_SIZE, REAL_SIZE = (64, 64), (832, 480)
-ROWS_VERSION = 2
-"""Rows of version 1 do not count passes."""
+ROWS_VERSION = 3
+"""Rows of version 1 do not count passes; those of version 2 count some of another decoder."""
 
 CLASS = re.compile(r"\[([^\[\]]{1,60})\]\s*(.+)", re.DOTALL)
 Show = Callable[[argparse.Namespace, Notebook, Plan], None]
@@ -67,10 +66,7 @@ Show = Callable[[argparse.Namespace, Notebook, Plan], None]
 def study(words: Sequence[str] | None) -> int:
     """Make what is missing, then summarise everything."""
     options = make_parser().parse_args(words)
-    judging = options.calibrate and options.judge_vae
-    if judging and len(options.tau or [0]) > 1:
-        raise BadInput("a judge is calibrated at one tau, but there are several; give one --tau")
-    if options.calibrate and not judging and options.draft_share is None:
+    if options.calibrate and options.draft_share is None:
         raise BadInput("--calibrate has no goal; add --draft-share 0.8")
 
     for name in ("prompts", "blocks", "workers"):
@@ -79,18 +75,18 @@ def study(words: Sequence[str] | None) -> int:
             raise BadInput(f"--{name} is {value}; give 1 or more")
     check_writable(options.output)
     job = _job(options)
-    configurations, classes = () if judging else _configurations(options, job), _prompts(options, job)
+    configurations = _configurations(options, job)
+    classes = _prompts(options, job)
     plan = Plan(
         prompts=tuple(classes),
         seeds=tuple(dict.fromkeys(options.seeds)),
         configurations=configurations,
         blocks=job.blocks,
         gains=not (options.no_gains or options.calibrate),
-        judged=bool(judging),
         weights=pass_weights(costs_of(job)),
         classes={prompt: of for prompt, of in classes.items() if of},
     )
-    show: Show = _show_judge if judging else _show_calibration if options.calibrate else _show
+    show: Show = _show_calibration if options.calibrate else _show
     return _make(options, job, plan, show)
 
 
@@ -135,8 +131,7 @@ def make_parser() -> Parser:
     group.add_argument(
         "--calibrate",
         action="store_true",
-        help="instead, choose tau for a draft share; with --judge-vae, compare its scores of drafts with the full "
-        "VAE's, and find its tau for a --tau of the full VAE (--judge-vae pocket: the embedded one)",
+        help="instead, choose tau for a draft share",
     )
     group.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
     add_model_options(parser)
@@ -180,7 +175,8 @@ def _job(options: argparse.Namespace) -> StudyOptions:
         options.models = options.models or Path("models")
         files = model_files(options)
     else:
-        meant, files = pocket_options(), replace(trained_set(), judge_vae=judge_file(options.judge_vae))
+        meant = pocket_options()
+        files = trained_set()
         load = replace(
             load, **{name: getattr(meant, name) for name in ("drafter", "target", "dtype", "text_dtype")}
         )
@@ -222,10 +218,11 @@ def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
 def costs_of(job: StudyOptions) -> PlanRequest:
     """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
     headers = check_models(job.files, job.load)
+    check_encoder(headers)
     patch = common_patch(model.config for model in headers.models.values())
     check_size(job.width, job.height, headers.vae.spatial_stride * patch)
     if job.pocket:
-        return PlanRequest(judge=headers.judge.planned_as if headers.judge else None)
+        return PlanRequest()
     if len(headers.models) < 2:
         raise BadInput("a study needs two models, but one is missing; give a drafter and a target")
     return cost_request(headers, job.width, job.height, job.blocks)
@@ -233,7 +230,7 @@ def costs_of(job: StudyOptions) -> PlanRequest:
 
 def common_settings(job: StudyOptions) -> dict[str, Any]:
     """Return everything but prompt, seed and configuration that a row's values depend on, as JSON values."""
-    roles = ["drafter", "target", "vae", "text_encoder", "reward", *(["judge_vae"] if job.files.judge_vae else [])]
+    roles = ("drafter", "target", "vae", "text_encoder", "reward")
     return {
         "models": {role: named(getattr(job.files, role)) for role in roles},
         "loading": asdict(job.load.settled()),
@@ -259,11 +256,6 @@ def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
         return
     print(page_text(summary))
     print("Worth looking at:", *(f"  {options.output / name}" for name in (TABLE, CSV, SUMMARY, *plots)), sep="\n")
-
-
-def _show_judge(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
-    tau = options.tau[0] if options.tau else RouterConfig().tau
-    _print_figures(compare_judge(notebook.gains_of(plan, JUDGED), plan.prompts, tau), options, plan)
 
 
 def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:

@@ -36,7 +36,7 @@ from .observed import plan_run
 from .protocol import Configuration
 from .statistics import Record
 
-ROWS, GAINS, JUDGED = "rows.jsonl", "gains.jsonl", "judged.jsonl"
+ROWS, GAINS = "rows.jsonl", "gains.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class PromptSeedJob:
     """The work left for one prompt and seed, as values that can be sent between processes.
 
     `embedding`: of the prompt, `(1, tokens, c)`, packed by `pack`. `gains`: also measure what the target would have
-    gained on each block of the anchor-only video. `judged`: also score its drafts as VAE and judge show them.
+    gained on each block of the anchor-only video.
     """
 
     prompt: str
@@ -138,7 +138,6 @@ class PromptSeedJob:
     configurations: tuple[Configuration, ...]
     embedding: bytes = b""
     gains: bool = False
-    judged: bool = False
 
 
 def pack(embedding: Tensor) -> bytes:
@@ -160,9 +159,6 @@ def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Reco
     if job.gains:
         for gain in measure_gains(replace(run, engine=sharing.engine(Counter())), models.oracle):
             yield GAINS, {**of, **gain}
-    if job.judged:
-        for scores in measure_judge(run):
-            yield JUDGED, {**of, **scores}
 
 
 def _row(models: StudyModels, run: Run) -> Record:
@@ -184,7 +180,7 @@ def _row(models: StudyModels, run: Run) -> Record:
         "accepted": [record.decision.accepted for record in records],
         "worst_scores": of(min),
         "mean_scores": of(fmean),
-        "passes": _passes(records, judged=run.engine.judge is not None),
+        "passes": _passes(records),
         "metrics": {
             "reward_mean": float(torch.cat(rewards).mean()),
             "reward_worst": float(torch.stack([reward.min() for reward in rewards]).mean()),
@@ -194,11 +190,10 @@ def _row(models: StudyModels, run: Run) -> Record:
     }
 
 
-def _passes(records: Sequence[BlockRecord], *, judged: bool) -> dict[str, int]:
+def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:
     """Return how many passes of each kind the video took, as if nothing were shared.
 
-    `judged`: whether a judge left the video to be decoded by the VAE. `scores` are pixel frames: a draft's, and the
-    last one before it where nobody has scored that yet.
+    `scores` are pixel frames: a draft's, and the last one before it where nobody has scored that yet.
     Only the passes of a growing cache (context policy `incremental`) depend on what was asked before: a block from
     the memo counts those of the row that made it.
     """
@@ -207,7 +202,7 @@ def _passes(records: Sequence[BlockRecord], *, judged: bool) -> dict[str, int]:
     for decision in (record.decision for record in records):
         scores += len(decision.frame_scores) + (decision.reference is not None and not known)
         known = decision.accepted and decision.scored
-    return {**counted, "scores": scores, "deliveries": len(records) if judged else 0}
+    return {**counted, "scores": scores}
 
 
 def digest(latents: Tensor) -> str:
@@ -228,8 +223,8 @@ def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
     for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
         span = emitted.block.span
         made = generate(engine.target, BlockCall(before.history, span, run.noise, run.condition_of(span.index)))
-        drafts.append(emitted.preview)
-        remakes.append(engine.judging.decode(made.latents, before.decode_state)[0])
+        drafts.append(emitted.frames)
+        remakes.append(engine.codec.decode(made.latents, before.decode_state)[0])
         before = emitted.timeline
     qualities = [_qualities(oracle, blocks, text) for blocks in (drafts, remakes)]
     scorer = scorer_of(engine)
@@ -252,16 +247,3 @@ def _qualities(oracle: Oracle | None, blocks: list[Tensor], prompt: str) -> list
         return [None] * len(blocks)
     quality = oracle.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt)
     return [float(part.mean()) for part in quality.split([block.shape[1] for block in blocks])]
-
-
-def measure_judge(run: Run) -> Iterator[Record]:
-    """Yield for every block but the first the scores of its draft as the full VAE and as the judge show it."""
-    scorer, text = scorer_of(run.engine), run.condition_of(0).gate_text
-    for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
-        if emitted.block.span.index == 0:
-            continue
-        found: Record = {"block": emitted.block.span.index}
-        for name, frames in (("", emitted.frames), ("judge_", emitted.preview)):
-            scores = scorer.score(frames, text)
-            found |= {f"{name}worst_score": float(scores.min()), f"{name}mean_score": float(scores.mean())}
-        yield found

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .pipeline.stream import Stream as Stream
     from .pipeline.stream import StreamBlock as StreamBlock
     from .pipeline.stream import Streamer as Streamer
-    from .pocket.trained_set import pocket_judge as pocket_judge
+    from .pocket.trained_set import pocket_fast_vae as pocket_fast_vae
     from .pocket.trained_set import pocket_options as pocket_options
     from .pocket.trained_set import trained_set as trained_set
     from .report.run_report import RunReport as RunReport
@@ -45,7 +45,7 @@ _NAMES = {
     "pipeline.options": ("LoadOptions", "ModelOptions"),
     "pipeline.request": ("VideoRequest",),
     "pipeline.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
-    "pocket.trained_set": ("pocket_judge", "pocket_options", "trained_set"),
+    "pocket.trained_set": ("pocket_fast_vae", "pocket_options", "trained_set"),
     "report.run_report": ("RunReport", "read_report"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

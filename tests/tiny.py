@@ -250,7 +250,7 @@ def timeline_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[Ti
     timeline = Timeline(History(horizon=horizon))
     for again in replay(blocks, codec, timeline):
         timeline = again.timeline
-        shown.append(again.preview)
+        shown.append(again.frames)
     return timeline, torch.cat(shown, dim=1)
 
 

@@ -3,7 +3,7 @@
     python -m training.collect_metrics --pair out/measured.jsonl
 
 What routes are worth is measured by training.measure_pair, the reward by training.evaluate_reward,
-and the judge by training.measure_judge; reconstruction here.
+and the TAEHV by training.measure_taehv; reconstruction here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
         "reconstruction_db": reconstruction(args.prompts),
         "reward": json.loads((WORK / "reward.json").read_text(encoding="utf-8")),
         "pair": tables([json.loads(line) for line in args.pair.read_text(encoding="utf-8").splitlines()]),
-        "judge": json.loads((WORK / "judge.json").read_text(encoding="utf-8")),
+        "fast_vae": json.loads((WORK / "taehv.json").read_text(encoding="utf-8")),
     }
     (WORK / "metrics.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

@@ -1,9 +1,9 @@
 """Put the trained set into the package: 16-bit safetensors in the published layouts, and a manifest.
 
-    python -m training.export [--judge] [--put drafter=FILE ...]
+    python -m training.export [--taehv] [--put drafter=FILE ...]
 
 The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
-`--judge`: only the judge is put in, with what was measured of it; all other entries stay. `--put`: only finished
+`--taehv`: only the TAEHV is put in, with what was measured of it; all other entries stay. `--put`: only finished
 files of training/train_pair.py are.
 """
 
@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
-from sdvg_core.pocket.trained_set import FOLDER, JUDGE, JUDGE_NAME, NAMES, manifest
+from sdvg_core.pocket.trained_set import FAST_VAE, FAST_VAE_NAME, FOLDER, NAMES, manifest
 from sdvg_core.text.umt5 import umt5_to_comfy
 
 from .common import WORK
@@ -33,24 +33,24 @@ from .train_transformer import MODELS
 def main() -> None:
     """Write the set and its manifest."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--judge", action="store_true", help="only the judge")
+    options.add_argument("--taehv", action="store_true", help="only the TAEHV")
     options.add_argument("--put", action="append", default=[], help="role=FILE, a file to take as it is")
     args = options.parse_args()
     if args.put:
         found = manifest()
         for role, file in (entry.split("=", 1) for entry in args.put):
-            name = JUDGE_NAME if role == JUDGE else NAMES[role]
+            name = FAST_VAE_NAME if role == FAST_VAE else NAMES[role]
             shutil.copyfile(file, FOLDER / name)
             found["files"][role] = _described(FOLDER / name)
         _write_manifest(found | {"commit": _commit()})
         return
-    if args.judge:
-        found = manifest()
-        _write_judge()
-        found["files"][JUDGE] = _described(FOLDER / JUDGE_NAME)
-        if (WORK / "judge.json").exists():
-            found["metrics"]["judge"] = json.loads((WORK / "judge.json").read_text(encoding="utf-8"))
-        _write_manifest(found)
+    if args.taehv:
+        described = manifest()
+        _write_taehv()
+        described["files"][FAST_VAE] = _described(FOLDER / FAST_VAE_NAME)
+        if (WORK / "taehv.json").exists():
+            described["metrics"][FAST_VAE] = json.loads((WORK / "taehv.json").read_text(encoding="utf-8"))
+        _write_manifest(described)
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
     for role in MODELS:
@@ -61,8 +61,8 @@ def main() -> None:
     save_file(umt5_to_comfy(_half(text["weights"]), pieces), FOLDER / NAMES["text_encoder"])
     shutil.copyfile(WORK / "reward.safetensors", FOLDER / NAMES["reward"])
     shutil.copyfile(WORK / "vocab.txt", FOLDER / NAMES["vocabulary"])
-    _write_judge()
-    names = {**NAMES, JUDGE: JUDGE_NAME}
+    _write_taehv()
+    names = {**NAMES, FAST_VAE: FAST_VAE_NAME}
     made: dict[str, Any] = {"commit": _commit()}
     made["files"] = {role: _described(FOLDER / name) for role, name in names.items()}
     metrics = WORK / "metrics.json"
@@ -71,8 +71,8 @@ def main() -> None:
     _write_manifest(made)
 
 
-def _write_judge() -> None:
-    save_file(_half(_load("judge")), FOLDER / JUDGE_NAME)
+def _write_taehv() -> None:
+    save_file(_half(_load("taehv")), FOLDER / FAST_VAE_NAME)
 
 
 def _write_manifest(made: dict[str, Any]) -> None:

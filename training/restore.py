@@ -18,7 +18,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.wan_vae import open_wan_vae
-from sdvg_core.pocket.trained_set import pocket_judge, trained_set
+from sdvg_core.pocket.trained_set import pocket_fast_vae, trained_set
 from sdvg_core.text.umt5 import SPIECE, TABLE, TABLE_COPY, with_hf_names
 
 from .common import WORK, save_checkpoint
@@ -33,7 +33,7 @@ def main(folder: Path = WORK) -> None:
         _write(folder / f"{role}.pt", weights=loaded.tree.state_dict())
     vae, _ = open_wan_vae(files.vae)
     _write(folder / "vae.pt", weights=_single(vae))
-    _write(folder / "judge.pt", weights=_single(open_weights(pocket_judge())))
+    _write(folder / "taehv.pt", weights=_single(open_weights(pocket_fast_vae())))
     stored = open_weights(files.text_encoder)
     weights = _single(with_hf_names(stored))
     _write(folder / "text.pt", weights=weights | {TABLE_COPY: weights[TABLE]}, pieces=stored[SPIECE])

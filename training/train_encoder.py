@@ -22,13 +22,13 @@ from sdvg_core.decoders.taehv import LEADING, TaehvCodec
 from sdvg_core.decoders.taehv_net import Taehv, blank_memory, run_half
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.pocket.trained_set import pocket_judge
+from sdvg_core.pocket.trained_set import pocket_fast_vae
 
 from .common import Average, Log, falling_rate, seeded, set_rate
 from .make_latents import FRAMES
 from .measure_pair import Shipped, scenes_of
 from .roll_out import roll_out
-from .train_judge import build
+from .train_taehv import build
 
 SHOWN = 13
 """Pixel frames of a sample, which are four latent frames."""
@@ -47,7 +47,7 @@ def true_starts(vae: WanCodec, count: int) -> tuple[Tensor, Tensor]:
     return labelled(vae, torch.stack(pieces))
 
 
-def made_starts(shipped: Shipped, judge: TaehvCodec, count: int) -> tuple[Tensor, Tensor]:
+def made_starts(shipped: Shipped, taehv: TaehvCodec, count: int) -> tuple[Tensor, Tensor]:
     """Return the same of clips that the target makes, as the TAEHV shows them."""
     generator = seeded(1, "encoder")
     torch.manual_seed(0)
@@ -55,7 +55,7 @@ def made_starts(shipped: Shipped, judge: TaehvCodec, count: int) -> tuple[Tensor
     while len(pieces) < count:
         heard = shipped.embed([scene.text for scene in scenes_of(generator, TOGETHER)])
         _, blocks, _ = roll_out(shipped.models["target"], shipped.vae, *heard)
-        frames, _ = judge.decode(torch.cat(blocks, dim=2))
+        frames, _ = taehv.decode(torch.cat(blocks, dim=2))
         starts = range(generator.randrange(SHOWN), FRAMES - SHOWN, SHOWN)
         pieces += [clip[first : first + SHOWN] for clip in frames for first in starts]
     return labelled(shipped.vae, torch.stack(pieces[:count]))
@@ -93,12 +93,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--rate", type=float, default=3e-3)
     args = options.parse_args(argv)
     torch.set_num_threads(1)
-    shipped, judge = Shipped(), load_vae(pocket_judge())
-    assert isinstance(judge, TaehvCodec)
+    shipped = Shipped()
+    taehv = load_vae(pocket_fast_vae())
+    assert isinstance(taehv, TaehvCodec)
     with torch.no_grad():
-        both = true_starts(shipped.vae, args.clips), made_starts(shipped, judge, args.clips)
+        both = true_starts(shipped.vae, args.clips), made_starts(shipped, taehv, args.clips)
     frames, latents = (torch.cat(parts).clone() for parts in zip(*both, strict=True))
-    decoder = {name: w for name, w in load_file(pocket_judge()).items() if name.startswith("decoder.")}
+    decoder = {name: w for name, w in load_file(pocket_fast_vae()).items() if name.startswith("decoder.")}
     torch.manual_seed(0)
     order = torch.randperm(len(frames))
     held, order = order[:HELD_BACK], order[HELD_BACK:]

@@ -40,8 +40,7 @@ class KeptBlocks:
 class Job:
     """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype.
 
-    `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: decodes drafts;
-    None if the VAE does. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
+    `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
     `reuse_bytes`: of host memory for results that later runs may use. `notes`: on inputs that have no effect.
     `request`: what its widgets say, without router and start. `kept`: blocks given by an earlier run; the
     request is then for those after them.
@@ -52,7 +51,6 @@ class Job:
     drafter: Any = None
     target: Any = None
     vae: Any
-    judge_vae: Any = None
     tae_kind: StatedKind = AUTO
     router: RouterValue
     prompts: tuple[PromptEntry, ...]
@@ -100,7 +98,6 @@ class Job:
                 for role, patcher in self.models.items()
             },
             vae=header_of(self.vae, self.tae_kind),
-            judge=None if self.judge_vae is None else header_of(self.judge_vae, self.tae_kind),
             scorer=self.router.scorer is not None,
         )
 
@@ -120,11 +117,6 @@ class Job:
         """The VACE MODELs beside the models, by role, if the run has a control."""
         wired = {role: one.get_attachment(CONTROL) for role, one in self.models.items()} if self.controlled else {}
         return {role: control for role, control in wired.items() if control is not None}
-
-    @property
-    def decoders(self) -> dict[str, Any]:
-        """The VAEs by role: the one that makes the video, and perhaps a judge."""
-        return {"vae": self.vae, **({"judge": self.judge_vae} if self.judge_vae is not None else {})}
 
     @property
     def main(self) -> Any:

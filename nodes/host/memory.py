@@ -133,7 +133,7 @@ class Memory:
 def memory_of(job: Job) -> Memory:
     """Work out a run's memory from what is wired in, without loading anything."""
     controls = {f"{role} control": control for role, control in job.controls.items()}
-    patchers = {**job.models, **controls, **{role: vae.patcher for role, vae in job.decoders.items()}}
+    patchers = {**job.models, **controls, "vae": job.vae.patcher}
     if isinstance(job.router.scorer, HostScorer):
         patchers["scorer"] = job.router.scorer.patcher
     request = plan_request(job)

@@ -20,7 +20,7 @@ from ...sdvg_core.plan.rates import H100
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.pocket.trained_set import NAMES
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.report.summary import block_line, count, outcome_of, speedup_known
+from ...sdvg_core.report.summary import block_line, outcome_of, speedup_known
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class NodeProgress:
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
         self._done = 0
         self._passes = 0
-        self._began = self._newest = time.perf_counter()
+        self._began = time.perf_counter()
         self._given, self.given_left = given, given
         ids = {"run": uuid.uuid4().hex, "node": node_id, "workflow": workflow_id}
         self.live = LiveRun({**ids, "of": blocks, "reused": 0, "loading": 0.0, "until": until, **more})
@@ -85,7 +85,6 @@ class NodeProgress:
     def block(self, record: BlockRecord, frames: Tensor) -> None:
         """Show a finished block: its last frame of `b f c h w`, the sentence, and the strip's next square."""
         self._done, self._passes = self._done + 1, 0
-        self._newest = time.perf_counter()
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block)
         self._preview(picture)
@@ -105,17 +104,11 @@ class NodeProgress:
         self.live.events.append({**whose(self.live), **event})
         self._send(BLOCK_EVENT, self.live.events[-1])
 
-    def delivering(self, blocks_left: int) -> None:
-        """Say how many blocks are still to be decoded; stop if the user interrupts."""
-        mm.throw_exception_if_processing_interrupted()
-        self.show(f"decoding the video: {count(blocks_left, 'block')} left")
-
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
-        delivery = time.perf_counter() - self._newest
         ended = end_of(report, self._blocks - self._given)
         digests = list(self.live.beginnings)
-        self.live.done = {**whose(self.live), **ended, "delivery": delivery, "digests": digests}
+        self.live.done = {**whose(self.live), **ended, "digests": digests}
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:

@@ -51,14 +51,12 @@ def identify(job: Job) -> Identities:
 
     texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
     texts |= {role: texts[role] + of_model(role, control) for role, control in job.controls.items()}
-    for role, vae in job.decoders.items():
-        settings = str(vae.vae_dtype), kind_of_wire(vae, job.tae_kind)
-        texts[role] = _of_module(vae.first_stage_model, vae.patcher, vae.device, *settings)
+    vae = job.vae
+    of_codec = str(vae.vae_dtype), kind_of_wire(vae, job.tae_kind)
     return Identities(
         drafter=texts.get("drafter", ""),
         target=texts.get("target", ""),
-        codec=texts["vae"],
-        judge=texts.get("judge", ""),
+        codec=_of_module(vae.first_stage_model, vae.patcher, vae.device, *of_codec),
         scorer=_of_scorer(job.router.scorer) if job.router.scorer else "",
     )
 

@@ -53,7 +53,7 @@ from .model import (
 )
 from .progress import NodeProgress
 from .reuse import begin_reuse, ended, store_notes
-from .vae import ComfyCodec, check_decoders, codec_of, kind_of_wire
+from .vae import ComfyCodec, check_vae, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     Raises `BadInput` for any unusable input, before a model is loaded.
     """
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
-    check_decoders(job.vae, job.judge_vae, job.tae_kind)
+    check_vae(job.vae, job.tae_kind)
     asked, job = job, from_start(with_kept(job, kept_blocks))
     prompts, of_texts = settle_texts(job.prompts)
     job = replace(job, prompts=prompts, controlled=has_control(prompts[0].conditioning))
@@ -200,7 +200,6 @@ def _plan(
     progress: NodeProgress,
 ) -> Run:
     presets = job.presets
-    codecs = {role: codec_of(vae, job.tae_kind) for role, vae in job.decoders.items()}
     wans: dict[str, Wan] = {
         role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8, control=job.controls.get(role))
         for role, patcher in job.models.items()
@@ -208,9 +207,8 @@ def _plan(
     engine = build_engine(
         wans.get("drafter"),
         wans.get("target"),
-        codecs["vae"],
+        codec_of(job.vae, job.tae_kind),
         job.router.scorer,
-        judge=codecs.get("judge"),
         before_pass=progress.before_pass,
     )
     return resolved.run(engine, conditions, begin_reuse(job), device_clock(*memory.devices))
@@ -225,15 +223,13 @@ def _make(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[
     with closing(run.play(lambda: progress.live.stop_asked)) as video:
         for event in video:
             if event.record:
-                progress.block(event.record, event.preview)
+                progress.block(event.record, event.frames)
                 records.append(event.record)
-            elif event.preview is not None:
+            else:
                 given -= 1
                 if given < progress.given_left:
-                    progress.given(event.preview)
-            if event.left:
-                progress.delivering(event.left)
-            frames += [delivered.frames().cpu()[0].movedim(1, -1) for delivered in event.delivered]
+                    progress.given(event.frames)
+            frames.append(event.frames.cpu()[0].movedim(1, -1))
     history = event.timeline.history
     return frames, history.latents(0, history.frames), records
 
@@ -255,7 +251,6 @@ def _report(
             drafter=models.get("drafter"),
             target=models.get("target"),
             vae=_vae_settings(job, job.vae),
-            judge=_vae_settings(job, job.judge_vae) if job.judge_vae is not None else None,
             text_encoder={"file": None, "dtype": None},
             device=device,
             side_device=str(job.vae.device),

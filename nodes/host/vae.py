@@ -37,22 +37,35 @@ LATENT_CHANNELS = 16
 RGB = 3
 
 
-def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
-    """Raise `BadInput` unless `vae` can make the video's pixels, and `judge`, if there is one, decode drafts.
+LIKELY = 1e-6, 1e3
+"""Between these lies the largest value of every weight of a network that was trained."""
+
+
+def check_vae(vae: VAE, tae_kind: StatedKind) -> None:
+    """Raise `BadInput` unless `vae` decodes Wan 2.1's latents.
 
     `tae_kind`: the kind of a TAEHV that does not carry it, as the artist states it.
     """
-    for found, what in ((vae, "vae"), (judge, "judge_vae")):
-        if found is not None:
-            _check_decoder(found, what, tae_kind)
-    if isinstance(vae.first_stage_model, Taehv) and vae.first_stage_model.encoder is None:
-        raise BadInput("vae is a TAEHV that cannot encode; wire it into judge_vae, and the VAE of Wan 2.1 into vae")
-    if judge is None:
-        return
-    if judge.first_stage_model is vae.first_stage_model:
-        raise BadInput("vae and judge_vae are one decoder; unwire judge_vae, or load a faster one")
-    if is_tae(vae) and not is_tae(judge):
-        raise BadInput("judge_vae is the VAE of Wan 2.1 and vae a TAEHV, which is faster; swap the two")
+    vae.throw_exception_if_invalid()
+    model = vae.first_stage_model
+    channels = vae.latent_channels
+    if isinstance(model, WanVAE):
+        ends = model.encoder.conv1, model.decoder.head[-1]
+        if channels == LATENT_CHANNELS and ends[0].in_channels == ends[1].out_channels == RGB:
+            return
+        other = "a variant of it that does not map RGB to RGB"
+    elif is_tae(vae) and channels == LATENT_CHANNELS:
+        if kind_of_wire(vae, tae_kind) != AUTO:
+            return
+        kinds = " or ".join(TAE_KINDS)
+        raise BadInput(f"nothing tells which TAEHV vae is; set tae_kind to {kinds}, as the file is called")
+    elif isinstance(model, Wan22VAE):
+        other = f"Wan 2.2's, which has {channels} latent channels"
+    elif is_tae(vae):
+        other = f"a TAEHV of another model, with {channels} latent channels"
+    else:
+        other = f"a VAE of another family ({type(model).__name__})"
+    raise BadInput(f"vae is {other}, not Wan 2.1's or its TAEHV; load wan_2.1_vae.safetensors")
 
 
 def is_tae(vae: VAE) -> bool:
@@ -66,20 +79,31 @@ def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
 
 
 def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
-    """Return what is known of a VAE that passed `check_decoders`, as the header of its file would tell."""
+    """Return what is known of a VAE that passed `check_vae`, as the header of its file would tell."""
     return VaeHeader(
         latent_channels=ComfyCodec.latent_channels,
         temporal_stride=ComfyCodec.temporal_stride,
         spatial_stride=ComfyCodec.spatial_stride,
         decoder_base=None if is_tae(vae) else vae.first_stage_model.decoder.dim,
-        # `check_decoders` saw ours; of ComfyUI's TAEHV, nothing tells whether its file had an encoder.
-        encodes=isinstance(vae.first_stage_model, Taehv) or not is_tae(vae),
+        encodes=not is_tae(vae) or _has_encoder(vae.first_stage_model),
         tae_kind=kind_of_wire(vae, tae_kind),
     )
 
 
+def _has_encoder(model: Taehv | TAEHV) -> bool:
+    """Whether a TAEHV's file had an encoder.
+
+    ComfyUI builds one in any case, and leaves the memory of weights that the file lacks as it was.
+    """
+    if model.encoder is None:
+        return False
+    least, most = LIKELY
+    largest = [float(weight.detach().abs().max()) for weight in model.encoder.parameters() if weight.ndim > 1]
+    return all(least < value < most for value in largest)
+
+
 def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
-    """Return the codec over a VAE that passed `check_decoders`, which ComfyUI has put on its device.
+    """Return the codec over a VAE that passed `check_vae`, which ComfyUI has put on its device.
 
     A TAEHV's weights are used with our own scaling: ComfyUI goes by their dtype, which tells nothing.
     """
@@ -87,33 +111,13 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
     if kind is None:
         return ComfyCodec(vae)
     weights = vae.first_stage_model.state_dict()
+    if not _has_encoder(vae.first_stage_model):
+        weights = {name: weight for name, weight in weights.items() if not name.startswith("encoder.")}
     return taehv_from_weights(weights, kind=kind, name=f"a TAEHV ({kind})", device=vae.device, dtype=vae.vae_dtype)
 
 
-def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
-    vae.throw_exception_if_invalid()
-    model, channels = vae.first_stage_model, vae.latent_channels
-    if isinstance(model, WanVAE):
-        ends = model.encoder.conv1, model.decoder.head[-1]
-        if channels == LATENT_CHANNELS and ends[0].in_channels == ends[1].out_channels == RGB:
-            return
-        found = "a variant of it that does not map RGB to RGB"
-    elif is_tae(vae) and channels == LATENT_CHANNELS:
-        if kind_of_wire(vae, tae_kind) != AUTO:
-            return
-        kinds = " or ".join(TAE_KINDS)
-        raise BadInput(f"nothing tells which TAEHV {what} is; set tae_kind to {kinds}, as the file is called")
-    elif isinstance(model, Wan22VAE):
-        found = f"Wan 2.2's, which has {channels} latent channels"
-    elif is_tae(vae):
-        found = f"a TAEHV of another model, with {channels} latent channels"
-    else:
-        found = f"a VAE of another family ({type(model).__name__})"
-    raise BadInput(f"{what} is {found}, not the VAE of Wan 2.1 or its TAEHV; load wan_2.1_vae.safetensors")
-
-
 class ComfyCodec:
-    """Turns Wan 2.1 latents into pixels and back, with a Wan VAE that passed `check_decoders`; a `VideoCodec`.
+    """Turns Wan 2.1 latents into pixels and back, with a Wan VAE that passed `check_vae`; a `VideoCodec`.
 
     It works in the VAE's dtype and on its device, where ComfyUI must have put it (see `memory`). Results are
     float32 on that device.
@@ -177,8 +181,8 @@ def _current(device: torch.device) -> Any:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-class HostJudge(VAE):
-    """A TAEHV's decoder as ComfyUI's VAE: the sampler, VAE Decode and Select VAE Device take it.
+class FastVAE(VAE):
+    """A TAEHV as ComfyUI's VAE: the sampler, VAE Decode and Select VAE Device take it.
 
     ComfyUI's own class for a TAEHV takes only the published widths. This one carries its kind.
     `first_stage_model`: our network, which has no `decode`, so no base method that runs it is used.
@@ -211,7 +215,7 @@ class HostJudge(VAE):
         return self.decode(samples)
 
     def encode(self, *frames: Any, **more: Any) -> NoReturn:
-        """Refuse: there is only a decoder."""
-        raise BadInput("a judge cannot encode; wire in the VAE of Wan 2.1")
+        """Refuse: outside the sampler, it only decodes."""
+        raise BadInput("fast_vae encodes only in the sampler; wire the vae of SDVG Pocket Models in here")
 
     encode_tiled = encode

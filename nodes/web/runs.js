@@ -119,7 +119,7 @@ function estimate(run, next, from, { loading, decoding }) {
   const made = run.events.filter((event) => !event.reused);
   const again = decoding?.[from - 1 + (run.info.before ?? 0)] ?? from - 1;
   const means = new Map(["target", "drafter", undefined].map((author) => [author, mean(made, "seconds", author)]));
-  let seconds = loading + (run.done?.delivery ?? 0) + (again ? again * mean(made, "decode") : 0);
+  let seconds = loading + (again ? again * mean(made, "decode") : 0);
   for (let number = from; number <= next.blocks; number += 1) {
     const before = run.events[number - 1];
     const letter = letterOf(next.directions, number);

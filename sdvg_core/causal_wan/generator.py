@@ -158,7 +158,6 @@ def build_engine(
     codec: VideoCodec,
     scorer: Scorer | None,
     *,
-    judge: VideoCodec | None = None,
     before_pass: Callable[[str], None] = lambda kind: None,
     clock: Callable[[], float] | None = None,
     around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
@@ -166,7 +165,6 @@ def build_engine(
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
     `drafter`, `target`: None for one that no block will ask for; a model that is not a `Wan` is used as it is.
-    `codec`, `judge`: see `Engine`.
     A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
     "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits
     for each one's device. `around_context`: wraps their context policies.
@@ -195,7 +193,6 @@ def build_engine(
         target=targets or Absent("target", there),
         codec=codec,
         scorer=scorer,
-        judge=judge,
     )
 
 

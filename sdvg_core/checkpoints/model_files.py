@@ -21,9 +21,9 @@ MOST_FILES = 20_000
 class ModelFiles:
     """Where the models of a run are.
 
-    `drafter`, `target`, `reward`: None for a run that never asks for it. `judge_vae`: a fast decoder for drafts;
-    None if the VAE decodes them too. `controls`: control modules, each for the models of its width; none for a run
-    without a control. `tokenizer` and `vocabulary` are looked for next to their models if not given.
+    `drafter`, `target`, `reward`: None for a run that never asks for it. `controls`: control modules, each
+    for the models of its width; none for a run without a control. `tokenizer` and `vocabulary` are looked for next
+    to their models if not given.
     """
 
     drafter: Path | None = None
@@ -33,7 +33,6 @@ class ModelFiles:
     reward: Path | None = None
     tokenizer: Path | None = None
     vocabulary: Path | None = None
-    judge_vae: Path | None = None
     controls: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
@@ -107,18 +106,6 @@ KNOWN_FILES = (
         names=("vocab.txt", "bert-base-uncased/vocab.txt", "bert/vocab.txt"),
         source="google-bert/bert-base-uncased on the Hugging Face Hub, vocab.txt",
         gigabytes=0.0002,
-    ),
-)
-
-# Files of roles that no run needs.
-OPTIONAL_FILES = (
-    KnownFile(
-        role="judge_vae",
-        folder="vae_approx",
-        names=("lighttaew2_1.safetensors", "lighttaew2_1.pth", "taew2_1.safetensors", "taew2_1.pth"),
-        source="lightx2v/Autoencoders on the Hugging Face Hub (taew2_1: madebyollin/taehv on GitHub, 0.023 GB)",
-        gigabytes=0.045,
-        other_folders=("vae",),
     ),
 )
 

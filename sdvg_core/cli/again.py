@@ -55,12 +55,10 @@ def words_again(report: RunReport, models: Path | None) -> list[str]:
                 given = [f"{name.replace('_', '-')}={_text(model[name])}" for name in MODEL if name in model]
                 words += [f"--{role}-settings", f"preset={model['preset']}", f"cache={model['policy']}", *given]
         if now["vae"]["file"] == NAMES["vae"]:
-            own |= {"models": POCKET, "judge_vae": now["judge"] and POCKET}
+            own |= {"models": POCKET}
         elif models:
             lying = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
-            names = {
-                option: (now[role] or {}).get("file") for role, option in {**FILES, "judge": "judge_vae"}.items()
-            }
+            names = {option: (now[role] or {}).get("file") for role, option in FILES.items()}
             own |= {option: lying.get(str(name)) for option, name in names.items()}
             loras = dict.fromkeys(
                 text for role in ("drafter", "target") for text in (now[role] or {}).get("loras", ())

@@ -11,7 +11,7 @@ from typing import Any
 from .. import __version__
 from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.known_models import KNOWN_MODELS
-from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files, misplaced
+from ..checkpoints.model_files import KNOWN_FILES, KnownFile, find_files, misplaced
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from .shared import file_path, show_folder
@@ -42,8 +42,7 @@ def examine(models: Path) -> dict[str, Any]:
     from ..devices.device import package_version
     from .options import found_models
 
-    every = (*KNOWN_FILES, *OPTIONAL_FILES)
-    found = found_models(models, every)
+    found = found_models(models)
     return {
         "sdvg": __version__,
         "python": platform.python_version(),
@@ -51,7 +50,7 @@ def examine(models: Path) -> dict[str, Any]:
         "devices": _devices(),
         "attention": _attention(),
         "models_folder": str(models),
-        "models": {known.role: _examine_file(found[known.role], known, models) for known in every},
+        "models": {known.role: _examine_file(found[known.role], known, models) for known in KNOWN_FILES},
         "known_models": _known_models(models),
     }
 
@@ -79,8 +78,7 @@ def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str
     if path is None:
         source = f"{known.source}; {known.licence}" if known.licence else known.source
         missing: dict[str, Any] = {"wanted": known.names[0], "folder": known.folder, "source": source}
-        missing |= {"gigabytes": known.gigabytes, "optional": known in OPTIONAL_FILES}
-        return {"found": False, **missing, "misplaced": misplaced(models, known)}
+        return {"found": False, **missing, "gigabytes": known.gigabytes, "misplaced": misplaced(models, known)}
     result: dict[str, Any] = {"found": True, "path": str(path)}
     try:
         if known.role == "vocabulary":
@@ -151,8 +149,7 @@ def _model_line(model: dict[str, Any]) -> str:
 
     if not model["found"]:
         get = f"get {model['wanted']} ({_size(model['gigabytes'])}) into {model['folder']}/ from {model['source']}"
-        get = model["misplaced"] or get
-        return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"
+        return f"MISSING: {model['misplaced'] or get}"
     if model.get("would_load", True):
         # The rest is the same for every transformer.
         said = [model.get("dictionary"), f"preset {model['preset']}" if model.get("preset") else ""]

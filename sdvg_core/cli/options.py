@@ -21,7 +21,7 @@ from ..files.footage import count_frames
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import BLOCKS, VideoRequest, blocks_in
 from ..pocket import POCKET
-from ..pocket.trained_set import judge_file, pocket_judge, trained_set
+from ..pocket.trained_set import trained_set
 from .shared import SETTINGS, YES_NO, show_folder
 
 FLAGS = {"tau": "--gate", "seed": "--router-seed"}
@@ -32,7 +32,7 @@ ROUTER_OPTIONS = (
 )
 NAMING = {"tau": "reward", "rate": "random", "script": "scripted"}
 """Options that choose a policy, unless the policy that is stated reads them."""
-OF_SCORES = ("aggregation", "gate_prompt", "judge_vae")
+OF_SCORES = ("aggregation", "gate_prompt")
 """Options of any block that is scored, by the policy or by a direction."""
 SPENT = ("preset", "policy", "forced_blocks", "handover")
 """What a budget chooses."""
@@ -114,7 +114,7 @@ def _reads(policy: str, name: str) -> bool:
     if name == "forced_blocks":
         return policy != "always-target"
     by_score = POLICIES[policy].decide is not None
-    return name in POLICIES[policy].settings or (by_score and name in ("bail_out", "gate_prompt", "judge_vae"))
+    return name in POLICIES[policy].settings or (by_score and name in ("bail_out", "gate_prompt"))
 
 
 def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:
@@ -150,7 +150,7 @@ def found_models(folder: Path, known: Iterable[KnownFile] = KNOWN_FILES) -> Mapp
     """Return the path of every role in a folder of models; for `POCKET`, the embedded ones."""
     if folder != POCKET:
         return find_models(folder, known)
-    embedded = replace(trained_set(), judge_vae=pocket_judge())
+    embedded = trained_set()
     return {one.role: getattr(embedded, one.role) for one in known}
 
 
@@ -164,7 +164,6 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
     """
     found = found_models(options.models)
     paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
-    paths["judge_vae"] = judge_file(options.judge_vae)
     needed = EVERY_RUN if request else (*EVERY_RUN, "drafter", "target", "reward")
     missing = {known.role: known for known in KNOWN_FILES if known.role in needed and not paths[known.role]}
     if request and not (paths["drafter"] or paths["target"]):

@@ -252,13 +252,6 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="LoRAs for drafter or target, whichever they fit",
     )
     group.add_argument(
-        "--judge-vae",
-        type=file_path,
-        metavar="FILE",
-        help="a fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) that decodes drafts for their scores; the "
-        "video's pixels stay the VAE's",
-    )
-    group.add_argument(
         "--control-modules",
         type=file_path,
         nargs="+",

@@ -15,6 +15,9 @@ from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, Wrapp
 from .restyle import Restyle
 from .types import Block, Generated, Span, Work
 
+UNDECODED = torch.empty(0)
+"""In place of the pixels of an undecided block, for which `check_sub_blocks` lets no context ask."""
+
 
 class FramewiseAdapter(WrappedGenerator):
     """Makes blocks of `block_frames` latent frames, each as several of the blocks that `inner` makes.
@@ -43,7 +46,7 @@ class FramewiseAdapter(WrappedGenerator):
             stop_here = stop if sub.stop == span.stop else None
             made.append(self.inner.generate(BlockCall(before, sub, drawn, call.condition, given, stop_here)))
             subs = (*subs, Block(sub, made[-1].latents, call.condition))
-            before = before.commit(subs[-1], (_undecoded,) * sub.frames)
+            before = before.commit(subs[-1], (UNDECODED,) * sub.frames)
         whole = _joined(made, stop)
         if stop is None:
             self._newest = (Block(span, whole.latents, call.condition), *subs)
@@ -131,8 +134,3 @@ def _joined(made: Sequence[Generated], stop: int | None) -> Generated:
         estimates = [sub.predictions[:stop] for sub in made]
     predictions = tuple(torch.cat(of_step, dim=2) for of_step in zip(*estimates, strict=True))
     return Generated(predictions, sum((sub.work for sub in made), Work()))
-
-
-def _undecoded() -> Tensor:
-    """Raise `AssertionError`: `check_sub_blocks` lets no context ask for pixels of an undecided block."""
-    raise AssertionError("the pixels of a block that is not decided were asked for")

@@ -9,19 +9,19 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .types import Block, Condition, Picture
+from .types import Block, Condition
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
     """The committed blocks, and the pixel frames that context needs.
 
-    `anchors`: for each of the newest latent frames, the last pixel frame it shows, `b 1 c h w`, or how to get it,
-    oldest first. At most `horizon` are kept, so a long clip holds no more pixels than a short one.
+    `anchors`: for each of the newest latent frames, the last pixel frame it shows, `b 1 c h w`, oldest first.
+    At most `horizon` are kept, so a long clip holds no more pixels than a short one.
     """
 
     blocks: tuple[Block, ...] = ()
-    anchors: tuple[Picture, ...] = ()
+    anchors: tuple[Tensor, ...] = ()
     horizon: int = 0
 
     @property
@@ -29,7 +29,7 @@ class History:
         """Committed latent frames."""
         return self.blocks[-1].span.stop if self.blocks else 0
 
-    def commit(self, block: Block, anchors: tuple[Picture, ...] = ()) -> History:
+    def commit(self, block: Block, anchors: tuple[Tensor, ...] = ()) -> History:
         """Return the history with `block` appended. `anchors`: one pixel frame for each of its latent frames.
 
         Raises `ValueError` if the block does not start where the history ends.
@@ -63,8 +63,7 @@ class History:
                 f"there are no pixels of latent frame {frame}, only of the newest {len(self.anchors)} of "
                 f"{self.frames}; start the history with a horizon of at least {back}"
             )
-        found = self.anchors[-back]
-        return found if isinstance(found, Tensor) else found()
+        return self.anchors[-back]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,12 +33,6 @@ class Identities:
     target: str
     codec: str
     scorer: str
-    judge: str = ""
-
-    @property
-    def judging(self) -> str:
-        """The identity of the codec that decodes frames for scores."""
-        return self.judge or self.codec
 
 
 class Keys:
@@ -82,18 +76,18 @@ class Keys:
 
         `committed`: the keys of the latents before it; `text`: the prompt.
         """
-        return _hash("scores", self.identities.scorer, self.identities.judging, list(committed), draft, text)
+        return _hash("scores", self.identities.scorer, self.identities.codec, list(committed), draft, text)
 
     def last_score(self, committed: Sequence[str], text: str) -> str:
         """Return the key of the score of the last frame that `committed` shows."""
-        return _hash("last score", self.identities.scorer, self.identities.judging, list(committed), text)
+        return _hash("last score", self.identities.scorer, self.identities.codec, list(committed), text)
 
     def pixels(self, latents: Sequence[Tensor]) -> str:
         """Return the key of the last block's pixel frames, and of the decoder's state after them.
 
         `latents`: of all blocks from the start of the clip.
         """
-        return _hash("pixels", self.identities.judging, [self.tensor(block) for block in latents])
+        return _hash("pixels", self.identities.codec, [self.tensor(block) for block in latents])
 
     def name(self, key: str, estimates: Sequence[Tensor], block: Tensor | None = None) -> None:
         """Note the tensors of the block with this key: its first `estimates`, and its latents if it is whole."""

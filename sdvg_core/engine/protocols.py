@@ -148,20 +148,13 @@ class Router(Protocol):
 class Engine:
     """The parts of a run; they do not change during it.
 
-    `codec`: makes the video's pixels, and those a context asks for. `judge`: decodes blocks for scores and preview;
-    None if the codec does that too. `scorer`: None if no block will be scored.
+    `scorer`: None if no block will be scored.
     """
 
     drafter: BlockGenerator
     target: BlockGenerator
     codec: VideoCodec
     scorer: Scorer | None = None
-    judge: VideoCodec | None = None
-
-    @property
-    def judging(self) -> VideoCodec:
-        """The codec that decodes blocks for scores and preview."""
-        return self.judge or self.codec
 
     @property
     def horizon(self) -> int:

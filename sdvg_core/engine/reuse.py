@@ -62,8 +62,8 @@ class ReuseSession:
             else:
                 frames, state = codec.decode(block.latents, timeline.decode_state)
                 self._keep(key, frames, state)
-            timeline, delivered = timeline.commit(block, frames, state, codec.temporal_stride)
-            yield ReplayedBlock(timeline, frames, delivered, decoded=place >= first)
+            timeline = timeline.commit(block, frames, state, codec.temporal_stride)
+            yield ReplayedBlock(timeline, frames, decoded=place >= first)
         self.pixel_keys += keys
 
     def remember(self, emitted: EmittedBlock) -> None:
@@ -72,7 +72,7 @@ class ReuseSession:
         self.used.append(self.store.take_used())
         key = self.keys.pixels([block.latents for block in emitted.timeline.history.blocks])
         self.pixel_keys.append(key)
-        self._keep(key, emitted.preview, emitted.timeline.decode_state)
+        self._keep(key, emitted.frames, emitted.timeline.decode_state)
 
     def _keep(self, key: str, frames: Tensor, state: Any) -> None:
         if self.pixels:

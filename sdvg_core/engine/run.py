@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
 from .control import ControlClip
-from .delivery import DeliveredBlock
 from .drift import ColourHold, check_hold
 from .noise import KeyedNoise
 from .plan import RunPlan, check_given, check_restyle
@@ -57,44 +54,32 @@ class Run:
         return tuple(record.decision for record in self.reused)
 
     def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[RunEvent]:
-        """Yield the whole video: existing blocks, then new ones as soon as they are decided, then its last pixels.
+        """Yield the whole video: existing blocks, then new ones as soon as they are decided.
 
         `stop`: asked after every new block whether to leave out the others.
         """
-        waiting: deque[DeliveredBlock] = deque()
-
-        def show(timeline: Timeline, delivered: DeliveredBlock, **what: Any) -> RunEvent:
-            waiting.append(delivered)
-            ready = []
-            while waiting and waiting[0].ready:
-                ready.append(waiting.popleft())
-            return RunEvent(timeline, tuple(ready), **what)
-
         timeline = begin_clip(self.engine)
         of_clip = (None,) * (len(self.before) - len(self.reused))
         for again, record in zip(self._replay(timeline), (*of_clip, *self.reused), strict=True):
             is_start_image = timeline.history.frames < self.start_image_frames
             timeline = again.timeline
-            delivered = again.delivered.first_frame() if is_start_image else again.delivered
+            frames = again.frames[:, :1] if is_start_image else again.frames
             if self.shown is not None and record is None:
-                delivered = self._as_given(timeline.history.blocks[-1].span)
+                frames = self._as_given(timeline.history.blocks[-1].span)
             record = record if record is None or again.decoded else replace(record, decodes=0)
-            yield show(timeline, delivered, record=record, preview=again.preview)
+            yield RunEvent(timeline, frames, record)
         with closing(self._make(timeline)) as loop:
             for emitted in loop:
-                timeline = emitted.timeline
-                yield show(timeline, emitted.delivered, record=emitted.record, preview=emitted.preview)
+                yield RunEvent(emitted.timeline, emitted.frames, emitted.record)
                 if stop():
                     break
-        while waiting:
-            yield RunEvent(timeline, (waiting.popleft(),), left=len(waiting) + 1)
 
-    def _as_given(self, span: Span) -> DeliveredBlock:
-        """Return a block of the given clip with its own pixels; the last has fewer if the first frame is held."""
+    def _as_given(self, span: Span) -> Tensor:
+        """Return the given clip's own pixels of a block; the last has fewer if the first frame is held."""
         assert self.shown is not None
         stride = self.engine.codec.temporal_stride
         first, last = (max(1 + stride * (at - 1), 0) for at in (span.start, span.stop))
-        return DeliveredBlock.of(self.shown[:, first:last], 0, stride)
+        return self.shown[:, first:last]
 
     def blocks(self) -> Generator[EmittedBlock]:
         """Make the new blocks, and yield each as soon as it is decided."""
@@ -104,9 +89,9 @@ class Run:
         return self._make(timeline)
 
     def _replay(self, nothing: Timeline) -> Iterator[ReplayedBlock]:
-        parts, to_go_on = (self.before, self.engine.judging, nothing), len(self.reused) < len(self.spans)
+        parts, to_go_on = (self.before, self.engine.codec, nothing), len(self.reused) < len(self.spans)
         for again in self.session.replay(*parts, to_go_on=to_go_on) if self.session else replay(*parts):
-            check_finite(again.preview, again.timeline.history.blocks[-1].span, "decoded frames")
+            check_finite(again.frames, again.timeline.history.blocks[-1].span, "decoded frames")
             yield again
 
     def _make(self, start: Timeline) -> Generator[EmittedBlock]:
@@ -133,18 +118,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunEvent:
-    """A block of a video, made now or earlier; once all are decided, more of the video's pixels.
+    """A block of a video, made now or earlier.
 
-    `timeline`: ends with the newest block. `delivered`: blocks of the video, in order, whose pixels are due now.
-    `record`: of the block, None for those of the given clip. `preview`: its pixel frames `b f c h w` as they were
-    judged. `left`: once all blocks are decided, how many are still to be decoded for the video.
+    `timeline`: ends with the block. `frames`: its pixel frames in the video, `b f c h w`. `record`: None for a
+    block of the given clip.
     """
 
     timeline: Timeline
-    delivered: tuple[DeliveredBlock, ...]
-    record: BlockRecord | None = None
-    preview: Tensor | None = None
-    left: int = 0
+    frames: Tensor
+    record: BlockRecord | None
 
 
 def make_run(

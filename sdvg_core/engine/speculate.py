@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .delivery import DeliveredBlock
 from .plan import check_parts
 from .protocols import BlockCall, BlockGenerator, Engine, NoiseSource, Scorer
 from .records import BlockRecord, Stopwatch, record_block
@@ -37,22 +36,15 @@ class Candidate:
 class EmittedBlock:
     """A block of the video, how it was made, and the timeline that ends with it.
 
-    `preview`: its pixel frames `b f c h w` as they were judged. `delivered`: those of the video, decoded
-    later if there is a judge. `draft`: the drafter's version, kept or not, perhaps only its first steps; None if
-    nothing was drafted.
+    `frames`: its pixel frames `b f c h w`. `draft`: the drafter's version, kept or not, perhaps only its first
+    steps; None if nothing was drafted.
     """
 
     block: Block
-    preview: Tensor
-    delivered: DeliveredBlock
+    frames: Tensor
     record: BlockRecord
     timeline: Timeline
     draft: Generated | None = None
-
-    @property
-    def frames(self) -> Tensor:
-        """The video's pixel frames `b f c h w`, decoded now if need be."""
-        return self.delivered.frames()
 
 
 def speculate(
@@ -75,13 +67,16 @@ def speculate(
     Raises `BadInput` if the parts do not fit together, or if a model returns NaN or infinity.
     """
     check_parts(engine, router, spans)
-    drafter, target, codec, scorer = engine.drafter, engine.target, engine.judging, engine.scorer
+    drafter = engine.drafter
+    target = engine.target
+    codec = engine.codec
+    scorer = engine.scorer
     committed = start or begin_clip(engine)
     own = None
     if drafter_context == "own":
         pixels = drafter.anchor_horizon > 0
-        origin = earlier(committed, len(past), engine.codec, pixels=pixels)
-        own = OwnDrafts(partial(generate, drafter), engine.codec, spans, noise, condition_of, origin, pixels=pixels)
+        origin = earlier(committed, len(past), codec, pixels=pixels)
+        own = OwnDrafts(partial(generate, drafter), codec, spans, noise, condition_of, origin, pixels=pixels)
 
     for span in spans[len(past) :]:
         condition, watch = condition_of(span.index), Stopwatch(clock)
@@ -119,11 +114,11 @@ def speculate(
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
         block = Block(span, winner.made.latents, condition)
-        committed, delivered = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
+        committed = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
         past = (*past, decision)
         works = (draft.work if draft else None, remake.work if remake else None)
         record = record_block(block, winner.frames, decision, *works, len(draft_steps), watch, call.history)
-        yield EmittedBlock(block, winner.frames, delivered, record, committed, draft)
+        yield EmittedBlock(block, winner.frames, record, committed, draft)
 
 
 def generate(model: BlockGenerator, call: BlockCall) -> Generated:

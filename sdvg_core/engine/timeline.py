@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .delivery import DeliveredBlock, Delivery
 from .history import History
 from .protocols import BlockCall, Engine, NoiseSource, VideoCodec
 from .types import Block, Condition, Generated, Span, Work
@@ -18,47 +17,41 @@ from .types import Block, Condition, Generated, Span, Work
 class Timeline:
     """A history with the decoder's state at its end: everything the next block depends on.
 
-    `decode_state`: of the codec that decodes blocks for scores and preview. `shown`: the last pixel frame from that
-    codec, `b 1 c h w`; None before any block. `delivery`: makes the video's pixels, if another codec does that.
+    `decode_state`: of the codec. `shown`: the last pixel frame, `b 1 c h w`; None before any block.
     """
 
     history: History = field(default_factory=History)
     decode_state: Any = None
     shown: Tensor | None = None
-    delivery: Delivery | None = None
 
-    def commit(
-        self, block: Block, frames: Tensor, decode_state: Any, temporal_stride: int
-    ) -> tuple[Timeline, DeliveredBlock]:
-        """Return the timeline with `block` appended, and the block's pixel frames in the video.
+    def commit(self, block: Block, frames: Tensor, decode_state: Any, temporal_stride: int) -> Timeline:
+        """Return the timeline with `block` appended, which the codec decoded into `frames`, `b f c h w`."""
+        history = self.history.commit(block, last_frames(frames, block.span.frames, temporal_stride))
+        return Timeline(history, decode_state, frames[:, -1:].clone())
 
-        `frames`: what the codec made of the block, `b f c h w`.
-        """
-        if self.delivery:
-            delivered = self.delivery.add(block)
-        else:
-            delivered = DeliveredBlock.of(frames, block.span.frames, temporal_stride)
-        history = self.history.commit(block, delivered.anchors)
-        return Timeline(history, decode_state, frames[:, -1:].clone(), self.delivery), delivered
+
+def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:
+    """Return copies of the last pixel frame of each latent frame of a block, so that the block can be freed."""
+    newest = frames.shape[1] - 1
+    backs = reversed(range(latent_frames))
+    return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedBlock:
-    """An existing block: `preview` as in `EmittedBlock`, and the timeline that ends with it.
+    """An existing block: its pixel frames `b f c h w`, and the timeline that ends with it.
 
     `decoded`: whether it was decoded for this; if not, its pixels had been kept.
     """
 
     timeline: Timeline
-    preview: Tensor
-    delivered: DeliveredBlock
+    frames: Tensor
     decoded: bool = True
 
 
 def begin_clip(engine: Engine) -> Timeline:
     """Return the timeline of a clip without blocks."""
-    delivery = Delivery(engine.codec) if engine.judge else None
-    return Timeline(History(horizon=engine.horizon), delivery=delivery)
+    return Timeline(History(horizon=engine.horizon))
 
 
 def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[ReplayedBlock]:
@@ -66,16 +59,16 @@ def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Ite
     timeline = start
     for block in blocks:
         frames, state = codec.decode(block.latents, timeline.decode_state)
-        timeline, delivered = timeline.commit(block, frames, state, codec.temporal_stride)
-        yield ReplayedBlock(timeline, frames, delivered)
+        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
+        yield ReplayedBlock(timeline, frames)
 
 
 def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool) -> Timeline:
-    """Return `timeline` as it was `blocks` blocks ago, and without a judge.
+    """Return `timeline` as it was `blocks` blocks ago.
 
     `pixels`: whether a model will ask for them; they are then decoded with `codec` from the start.
     """
-    if not blocks and timeline.delivery is None:
+    if not blocks:
         return timeline
     kept = timeline.history.blocks[: len(timeline.history.blocks) - blocks]
     horizon = timeline.history.horizon
@@ -138,4 +131,4 @@ class OwnDrafts:
             self._timeline = Timeline(self._timeline.history.commit(block))
             return
         frames, state = self._codec.decode(latents, self._timeline.decode_state)
-        self._timeline, _ = self._timeline.commit(block, frames, state, self._codec.temporal_stride)
+        self._timeline = self._timeline.commit(block, frames, state, self._codec.temporal_stride)

@@ -6,10 +6,10 @@ Every value is immutable, and so are the tensors inside: nobody writes into a te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from operator import add
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import BadInput
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 MOST_BLOCKS = 100_000
 DrafterContext = Literal["committed", "own"]
 """Which blocks the drafter continues: those of the video, or its own drafts."""
-Picture: TypeAlias = "Tensor | Callable[[], Tensor]"
-"""A pixel frame, `b 1 c h w` in [0, 1], or a function that returns it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,6 @@ def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:
         target=files.target if needed.target else None,
         reward=files.reward if needed.scorer else None,
         vocabulary=files.vocabulary if needed.scorer else None,
-        judge_vae=files.judge_vae if needed.scorer else None,
     )
 
 

@@ -79,12 +79,11 @@ class WanHeader:
 class Headers:
     """What is known of a run's models before a weight is read, on the command line or in a host.
 
-    `models`: the available ones by role, the target first. `judge`: None if the VAE decodes drafts too.
+    `models`: the available ones by role, the target first.
     """
 
     models: Mapping[str, WanHeader]
     vae: VaeHeader
-    judge: VaeHeader | None = None
     scorer: bool = True
 
     @property
@@ -109,8 +108,7 @@ class Headers:
     def restrict_to(self, needed: ModelSet) -> Headers:
         """Return them without the models that a run does not ask for."""
         models = {role: model for role, model in self.models.items() if getattr(needed, role)}
-        judge, scorer = (self.judge, self.scorer) if needed.scorer else (None, False)
-        return replace(self, models=models, judge=judge, scorer=scorer)
+        return replace(self, models=models, scorer=self.scorer and needed.scorer)
 
     def shape(self, role: str) -> WanHeader:
         """Return what the engine needs to know of a model; the other model's shape if it is missing."""
@@ -131,11 +129,18 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     }
     models = _with_controls(_with_loras(models, options), files.controls)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
-    if not vae.encodes and any(model.preset.policy == "recompute" for model in models.values()):
-        name = files.vae.name
-        raise BadInput(f"{name} cannot encode the context; give the Wan 2.1 VAE, and this as --judge-vae")
-    judge = _check_judge(files, vae, options) if files.judge_vae else None
-    return Headers(models=models, vae=vae, judge=judge, scorer=files.reward is not None)
+    return Headers(models=models, vae=vae, scorer=files.reward is not None)
+
+
+def check_encoder(headers: Headers, *needs: str) -> None:
+    """Raise `BadInput` if a run must encode pixels and its VAE cannot.
+
+    `headers`: of the run's models. `needs`: what it encodes besides their contexts, such as "the start image".
+    """
+    contexts = [f"the {role}'s context" for role, one in headers.models.items() if one.preset.policy == "recompute"]
+    if not headers.vae.encodes and (needs or contexts):
+        need = (*needs, *contexts)[0]
+        raise BadInput(f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE, or a whole TAEHV")
 
 
 def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
@@ -207,27 +212,6 @@ def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
         yield f"The {role} has no layer for {unused}: the rest is used, as in ComfyUI."
     if any(model.found.weights.info[name].dtype in FP8 for name in lora.changes):
         yield f"The {role}'s weights are in fp8: those that the LoRA {lora} changes are rounded to fp8 again."
-
-
-def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> VaeHeader:
-    assert files.judge_vae is not None
-    if files.judge_vae.resolve() == files.vae.resolve():
-        raise BadInput(f"VAE and judge are both {files.vae.name}; leave --judge-vae out, or give a faster one")
-    judge = open_vae(files.judge_vae, tae_kind=options.tae_kind)
-    if vae.is_tae and not judge.is_tae:
-        given = f"--vae {files.vae.name} is a TAEHV, faster than --judge-vae {files.judge_vae.name}"
-        raise BadInput(f"{given}; swap them")
-    names = {
-        "latent_channels": "latent channels",
-        "temporal_stride": "pixel frames per latent frame",
-        "spatial_stride": "pixels per latent pixel",
-    }
-    for name, words in names.items():
-        ours, theirs = getattr(vae, name), getattr(judge, name)
-        if ours != theirs:
-            found = f"{files.vae.name} has {ours} {words} and {files.judge_vae.name} has {theirs}"
-            raise BadInput(f"{found}; give a judge of Wan 2.1's latents")
-    return judge
 
 
 def attention_for(found: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:

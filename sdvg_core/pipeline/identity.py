@@ -118,12 +118,7 @@ def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, Wa
         rounded = (load.weight_dtype,) if role == "target" and load.weight_dtype != "default" else ()
         return repr((fingerprint(path), identity, load.dtype, kernels, here, *changed, *rounded))
 
-    def decoder(path: Path | None) -> str:
-        if path is None:
-            return ""
-        settings = (load.vae_dtype, execution.vae_layers, execution.compile, load.tae_kind)
-        return repr((fingerprint(path), *settings, side))
-
+    of_codec = (load.vae_dtype, execution.vae_layers, execution.compile, load.tae_kind)
     scorer = ""
     if files.reward:
         read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
@@ -131,8 +126,7 @@ def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, Wa
     return Identities(
         drafter=model("drafter"),
         target=model("target"),
-        codec=decoder(files.vae),
-        judge=decoder(files.judge_vae),
+        codec=repr((fingerprint(files.vae), *of_codec, side)),
         scorer=scorer,
     )
 

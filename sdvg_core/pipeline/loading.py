@@ -48,16 +48,14 @@ SHARE_TO_PLAN = 0.94
 class Models:
     """The models of a run in memory; the caller's own may replace some.
 
-    `judge`: decodes drafts; None if the codec does. `parts`: what the report says of them. `device`: of the
-    transformers; `side`: of text encoder, VAE and scorer. `by_files`: what the results depend on, by the files
-    alone. `plan`: of the memory, if it was planned.
+    `parts`: what the report says of them. `device`: of the transformers; `side`: of text encoder, VAE and scorer.
+    `by_files`: what the results depend on, by the files alone. `plan`: of the memory, if it was planned.
     """
 
     drafter: Wan | BlockGenerator | None
     target: Wan | BlockGenerator | None
     codec: VideoCodec
     scorer: ImageRewardScorer | None
-    judge: VideoCodec | None = None
     parts: PartSettings
     device: torch.device
     side: torch.device
@@ -102,7 +100,6 @@ class Models:
             self.target if needed.target else None,
             self.codec,
             self.scorer if needed.scorer else None,
-            judge=self.judge if needed.scorer else None,
             **options,
         )
 
@@ -196,7 +193,6 @@ def load_models(
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     codec = load_decoder(files.vae, options)
-    judge = load_decoder(files.judge_vae, options) if files.judge_vae else None
     scorer = _load_scorer(files, options) if files.reward else None
     wans: dict[str, Wan] = {}
     settings: dict[str, ModelSettings] = {}
@@ -206,18 +202,15 @@ def load_models(
         fp8 = options.weight_dtype != "default" and (role == "target" or headers.one_model)
         wans[role] = _load_wan(header, options, device, shared, streamed, fp8=fp8)
         settings[role] = _wan_settings(header, options, wans[role], fp8=fp8)
-    judged = _vae_settings(files.judge_vae, headers.judge, options) if files.judge_vae and headers.judge else None
     return Models(
         drafter=wans.get("drafter"),
         target=wans.get("target"),
         codec=codec,
-        judge=judge,
         scorer=scorer,
         parts=PartSettings(
             drafter=settings.get("drafter"),
             target=settings.get("target"),
             vae=_vae_settings(files.vae, headers.vae, options),
-            judge=judged,
             text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
             device=options.device,
             side_device=options.side_device or options.device,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ..devices.device import device_clock, versions_on
@@ -63,7 +62,7 @@ def render(
     resumed = 0
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
     with Mp4Writer(files[VIDEO], request.fps, comment) as video:
-        began, frames = None, 0
+        frames = 0
         for shown in run.play(stop):
             if shown.record and run.session:
                 used, kept = run.session.used[len(records)], store.newest
@@ -73,14 +72,8 @@ def render(
                 if shown.record.reused and not records[-1].reused:
                     resumed = len(records)
                 bar.block(shown.record)
-            if shown.left:
-                began = began or run.clock()
-                bar.delivering(shown.left)
-            for delivered in shown.delivered:
-                pixels = delivered.frames()
-                video.add(resolved.control.paste(pixels, frames) if resolved.control else pixels)
-                frames += pixels.shape[1]
-        delivery_seconds = (run.clock() - began if began else 0.0) if loaded.parts.judge else None
+            video.add(resolved.control.paste(shown.frames, frames) if resolved.control else shown.frames)
+            frames += shown.frames.shape[1]
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
@@ -96,7 +89,7 @@ def render(
         more.append(f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.")
     if blocks.damaged:
         more.append(f"Not as they were written, and so not used again: {', '.join(blocks.damaged[:MOST_TOLD])}.")
-    report = replace(_report(loaded, run, resolved, conditions, records, more), delivery_seconds=delivery_seconds)
+    report = _report(loaded, run, resolved, conditions, records, more)
     hidden = report.without_prompts()
     report = hidden if private else report
     files[REPORT].write_text(report.to_json(), encoding="utf-8")

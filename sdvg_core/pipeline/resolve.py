@@ -23,10 +23,10 @@ from ..files.sound import CODECS, Sound
 from ..files.video import check_video_size
 from ..plan.budget import spend
 from ..plan.request import PUBLISHED_BASE, PlanRequest
-from ..report.assemble import FAST_NOTE, JUDGE_NOTE
+from ..report.assemble import FAST_NOTE
 from ..report.summary import count
 from .control import ControlFootage
-from .headers import Headers
+from .headers import Headers, check_encoder
 from .latents import load_latents, read_lead
 from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
@@ -109,9 +109,6 @@ def resolve_request(
         start = start(width, height)
     start.check(vae.latent_channels, height // vae.spatial_stride, width // vae.spatial_stride)
     lead = start.lead(max(model.preset.block_frames for model in headers.models.values()), stride)
-    if (read_control or start.needs_encoder(lead)) and not vae.encodes:
-        fault = "the VAE's file has no encoder for a start or a control"
-        raise BadInput(f"{fault}; give the Wan 2.1 VAE, and this as the judge")
     router, router_notes = _router(request, headers, width, height, lead)
     plan = plan_blocks(
         router,
@@ -124,6 +121,7 @@ def resolve_request(
         strengths=start.strengths(request.strength, request.blocks),
     )
     headers = headers.restrict_to(plan.models_needed)
+    check_encoder(headers, *start.encoded(lead), *(("the control",) if read_control else ()))
     _check_models(headers, plan)
     if read_control or controls:
         _check_controlled(headers, every)
@@ -252,8 +250,7 @@ def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tupl
 def _model_notes(headers: Headers) -> tuple[str, ...]:
     notes = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast = (FAST_NOTE,) if headers.vae.is_tae else ()
-    judge = (JUDGE_NOTE,) if headers.judge else ()
-    return (*notes, *fast, *judge, *headers.swapped_note)
+    return (*notes, *fast, *headers.swapped_note)
 
 
 def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
@@ -268,7 +265,6 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
         drafter_preset=drafter.preset,
         target_preset=target.preset,
         vae=headers.vae.planned_as,
-        judge=headers.judge.planned_as if headers.judge else None,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
         control={role: model.control_blocks for role, model in headers.models.items() if model.control_blocks},
     )

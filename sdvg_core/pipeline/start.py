@@ -44,9 +44,9 @@ class Start:
         """Return the latent frames before the first new block. `block_frames`: the most that a model makes."""
         return Lead()
 
-    def needs_encoder(self, lead: Lead) -> bool:
-        """Whether pixels are encoded."""
-        return False
+    def encoded(self, lead: Lead) -> tuple[str, ...]:
+        """Name what is encoded, for a sentence on a VAE that cannot; nothing if nothing is."""
+        return ()
 
     def strengths(self, text: str, blocks: int) -> tuple[Strength, ...]:
         """Return how strongly each block restyles the clip; nothing if none does."""
@@ -95,8 +95,8 @@ class Latents(Start):
         held = 1 < frames < block_frames and not self.begun.start_image_frames
         return replace(self.begun, frames=block_frames if held else frames, picture=frames == 1)
 
-    def needs_encoder(self, lead: Lead) -> bool:
-        return lead.picture or lead.frames > self.clip.shape[2]
+    def encoded(self, lead: Lead) -> tuple[str, ...]:
+        return ("a clip shorter than a block",) if lead.picture or lead.frames > self.clip.shape[2] else ()
 
     def padding(self, plan: RunPlan, stride: int) -> int:
         return stride * max(plan.lead.start_image_frames - 1, self._held(plan), 0)
@@ -124,8 +124,8 @@ class Picture(Start):
     def lead(self, block_frames: int, stride: int) -> Lead:
         return Lead(picture=True)
 
-    def needs_encoder(self, lead: Lead) -> bool:
-        return True
+    def encoded(self, lead: Lead) -> tuple[str, ...]:
+        return ("the start image",)
 
     def padding(self, plan: RunPlan, stride: int) -> int:
         return stride * (plan.lead.start_image_frames - 1)
@@ -147,8 +147,8 @@ class Extend(Start):
         frames = 1 + -(-(max(self.footage.frames, LEAST_FRAMES) - 1) // stride)
         return Lead(frames=frames, from_pixels=frames)
 
-    def needs_encoder(self, lead: Lead) -> bool:
-        return True
+    def encoded(self, lead: Lead) -> tuple[str, ...]:
+        return ("the clip to continue",)
 
     def padding(self, plan: RunPlan, stride: int) -> int:
         return pixel_count(plan.lead.frames, stride) - self.footage.frames
@@ -167,8 +167,8 @@ class Restyle(Start):
 
     footage: Footage
 
-    def needs_encoder(self, lead: Lead) -> bool:
-        return True
+    def encoded(self, lead: Lead) -> tuple[str, ...]:
+        return ("the clip to restyle",)
 
     def strengths(self, text: str, blocks: int) -> tuple[Strength, ...]:
         return read_strengths(text, blocks)

@@ -84,7 +84,7 @@ def make_videos(
             plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
             say(f"loading {files.text_encoder.name}, to read the prompt")
             embeddings = planned.embed()
-            loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
+            loaded = (files.vae, files.reward, files.drafter, files.target)
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
             maker = VideoMaker(batch, planned.headers, planned.resolved)
             steps = len(planned.headers.shape("target").timesteps)

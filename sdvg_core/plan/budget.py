@@ -107,5 +107,4 @@ def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_
     whole = max(whole - first, 0)
     handed = (by_target - first - whole) * seconds.by_target
     later = handed + whole * plain.by_target + (request.blocks - by_target) * seconds.unscored
-    # All blocks are decoded for the video, on every route.
-    return first * seconds.first + later + request.blocks * seconds.deliver
+    return first * seconds.first + later

@@ -35,11 +35,10 @@ class PlanRequest:
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `execution`: as in
     loading; its memory is counted, but no time is counted as saved. `side`: whether VAE and scorer have a device of
     their own. `where`: who runs it. `fp8`: whether the target's linear weights are fp8; None for what is faster.
-    `vae`: what makes the video's pixels; `judge`: what decodes drafts that are scored, None for the same.
-    `vae_base`: the narrowest width of a Wan VAE. `router`: who makes which block. `needed`: the models that this
-    route may load, as its `RunPlan` says. `given_blocks`: of the clip that the run continues. `prompts`: how many
-    there are. `control`: by role, the blocks of its control module, if the run has a control. `strength`: of the
-    clip that is restyled, if one is.
+    `vae`: what decodes. `vae_base`: the narrowest width of a Wan VAE. `router`: who makes which block. `needed`:
+    the models that this route may load, as its `RunPlan` says. `given_blocks`: of the clip that the run continues.
+    `prompts`: how many there are. `control`: by role, the blocks of its control module, if the run has a control.
+    `strength`: of the clip that is restyled, if one is.
     Raises `BadInput` for impossible values.
     """
 
@@ -56,7 +55,6 @@ class PlanRequest:
     where: Where = "in ComfyUI"
     fp8: bool | None = None
     vae: DecoderName = "wan"
-    judge: DecoderName | None = None
     vae_base: int = PUBLISHED_BASE
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
@@ -98,12 +96,7 @@ class PlanRequest:
     @property
     def parts(self) -> tuple[str, ...]:
         """The roles of the models that the route may load."""
-        return (*(role for role in ("target", "drafter", "scorer") if getattr(self.needed, role)), *self.decoders)
-
-    @property
-    def judging(self) -> DecoderName | None:
-        """What decodes drafts in place of the VAE; None if nothing is scored, as a judge is not loaded then."""
-        return self.judge if self.needed.scorer else None
+        return (*(role for role in ("target", "drafter", "scorer") if getattr(self.needed, role)), "vae")
 
     @property
     def block_frames(self) -> int:
@@ -145,10 +138,9 @@ class PlanRequest:
         return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
 
     @property
-    def decoders(self) -> Mapping[str, tuple[DecoderName, int]]:
-        """The decoders by role, `vae` and perhaps `judge`: each one's name, and a Wan VAE's narrowest width."""
-        names = {"vae": self.vae, **({"judge": self.judging} if self.judging else {})}
-        return {role: (name, LIGHT_BASE if name == "lightvae" else self.vae_base) for role, name in names.items()}
+    def decoder(self) -> tuple[DecoderName, int]:
+        """The decoder's name, and a Wan VAE's narrowest width."""
+        return self.vae, LIGHT_BASE if self.vae == "lightvae" else self.vae_base
 
     def itemsize(self, name: str) -> int:
         """Bytes per number of the dtype in the field `name`."""

@@ -51,7 +51,7 @@ DECODE: Mapping[VaeLayers, tuple[int, int]] = {"diffusers": (2330, 783), "planes
 _TAE_DECODE = 960
 # The same while a frame is encoded.
 ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "planes": 867}
-SIDE = ("vae", "judge", "scorer")
+SIDE = ("vae", "scorer")
 LAYERS_IN_FLIGHT = 2
 """Layers of a streamed model on the device besides those that stay: the one at work, and the next on its way."""
 LAYER = "blocks.0."
@@ -149,12 +149,11 @@ def control_working_bytes(config: WanConfig, frames: int, tokens: int, itemsize:
 def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
     """Return the bytes of the weights of every model that the route may load. `fp8`: the target's linear layers."""
     itemsize = request.itemsize("dtype")
-    decoders = {name: decoder_bytes(*of, request.itemsize("vae_dtype")) for name, of in request.decoders.items()}
     towers, head = scorer_parameters(request.reward)
     weights = {
         "target": wan_bytes(request.target, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter, itemsize),
-        **decoders,
+        "vae": decoder_bytes(*request.decoder, request.itemsize("vae_dtype")),
         # The head is float32 beside towers of any dtype.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
@@ -166,7 +165,7 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
 
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:
-    """Return the bytes held besides weights: the keys and values of both models, and one state of each decoder."""
+    """Return the bytes held besides weights: the keys and values of both models, and a decode state."""
     itemsize = request.itemsize("dtype")
     held: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
@@ -178,16 +177,12 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
         layers = 1 + request.control.get(name, 0) / config.num_layers
         held[f"{name} text keys and values"] = int(prompts * text_kv_bytes(config, itemsize) * layers)
-    for name, of in request.decoders.items():
-        held[f"{name} state"] = decode_state_bytes(*of, request.pixels, request.itemsize("vae_dtype"))
+    held["vae state"] = decode_state_bytes(*request.decoder, request.pixels, request.itemsize("vae_dtype"))
     return held
 
 
 def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
-    """Return the temporary buffers of each step: drafting, decoding, scoring, generating with the target.
-
-    With a judge, decoding is the judge's, and delivering the VAE's.
-    """
+    """Return the temporary buffers of each step: drafting, decoding, scoring, generating with the target."""
     itemsize = request.itemsize("dtype")
     vae, layers = request.itemsize("vae_dtype"), request.vae_layers
     tokens = {name: frame_tokens(config, request) for name, (config, _) in request.models.items()}
@@ -214,26 +209,20 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     for name, (_, preset) in request.models.items():
         if preset.anchor_horizon:  # the window's first frame is encoded when the cache already exists
             passes[name] = max(passes[name], encode)
-    decoding = {
-        name: decode_working_bytes(*of, request.pixels, vae, layers) for name, of in request.decoders.items()
-    }
     frames = 4 * request.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
     return {
         "draft": passes["drafter"],
-        "decode": decoding["judge" if request.judging else "vae"],
+        "decode": decode_working_bytes(*request.decoder, request.pixels, vae, layers),
         "score": max(SCORE_BYTES * frames * request.pixels, network),
         "target": passes["target"],
-        **({"deliver": decoding["vae"]} if request.judging else {}),
     }
 
 
 def workers(request: PlanRequest) -> Mapping[str, str]:
     """Return the model that does each step, which decides where the step's temporary buffers lie."""
     steps = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
-    if request.judging:
-        steps |= {"decode": "judge", "deliver": "vae"}
     return {step: worker for step, worker in steps.items() if worker in request.parts}
 
 
@@ -270,15 +259,7 @@ def step_parts(request: PlanRequest, sizes: Sizes) -> Parts:
     for step, worker in workers(request).items():
         parts = {**sizes.weights, "working": sizes.working[step]}
         # The committed state, and while a draft is decoded or scored, the next one.
-        drafted = decoding = step in ("decode", "score")
-        if request.judging:
-            # A window's first frame is a pixel frame, for which blocks are decoded while the cache already exists.
-            waits = worker in request.models and request.models[worker][1].policy == "recompute"
-            decoding = waits or step == "deliver"
-            parts["working"] = max(sizes.working[step], sizes.working["deliver"]) if waits else sizes.working[step]
-        parts["vae state"] = states["vae state"] * (2 if decoding else 1)
-        if request.judging:
-            parts["judge state"] = states["judge state"] * (2 if drafted else 1)
+        parts["vae state"] = states["vae state"] * (2 if step in ("decode", "score") else 1)
         for name, (_, preset) in request.models.items():
             if name in request.parts:
                 parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]

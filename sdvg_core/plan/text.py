@@ -18,9 +18,7 @@ NAMES = {
     "drafter control": "drafter's control module",
     "vae": "VAE weights",
     "scorer": "scorer weights",
-    "judge": "judge weights",
     "vae state": "VAE state",
-    "judge state": "judge state",
     "working": "temporary buffers",
 }
 STEP_NAMES = {
@@ -28,7 +26,6 @@ STEP_NAMES = {
     "decode": "decoding",
     "score": "scoring",
     "target": "generating with the target",
-    "deliver": "decoding for the video",
 }
 
 
@@ -152,9 +149,8 @@ def _seconds_lines(plan: Plan) -> list[str]:
         kinds = f"drafted {seconds.unscored:.1f}, by the target {seconds.by_target:.1f}{copying}"
         route = f"policy {request.router.policy}"
     clip = f", {clip_seconds(request):.1f} s of it encoding the clip" if request.strength else ""
-    delivery = f", decoded for the video {seconds.deliver:.1f}" if request.judging else ""
     return [
-        f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}{delivery}; {seconds.video:.0f} s a "
+        f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}; {seconds.video:.0f} s a "
         f"video{clip}, {route}.",
         f"Rates of the {request.rates.source}. Predicted, not measured.",
     ]

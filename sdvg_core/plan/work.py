@@ -86,11 +86,10 @@ def step_seconds(
 ) -> dict[str, float]:
     """Return the seconds of each step of a block, and of the first block's.
 
-    `copying`: seconds of copying in every pass, by transformer, none of it hidden behind the pass. `decode`: for
-    the verdict and the preview; `deliver`: for the video, 0 unless there is a judge. `drafter begins` and `target
-    finishes`: the two parts of a block that is handed over.
+    `copying`: seconds of copying in every pass, by transformer, none of it hidden behind the pass. `drafter
+    begins` and `target finishes`: the two parts of a block that is handed over.
     """
-    judging, copied = request.judging or request.vae, copying or {}
+    copied = copying or {}
     drafted = request.steps_of("drafter")
     # In every pass, fp8 weights are read, written in the wider dtype, and read again.
     cast = 3 * request.target.parameters / request.rates.memory if fp8 else 0.0
@@ -103,10 +102,8 @@ def step_seconds(
         return begun + (sub_blocks - 1) * _own_block(request, role, own, more)
 
     return {
-        "decode": decode_seconds(request, judging),
-        "first decode": decode_seconds(request, judging, first=True),
-        "deliver": decode_seconds(request, request.vae) if request.judging else 0.0,
-        "first deliver": decode_seconds(request, request.vae, first=True) if request.judging else 0.0,
+        "decode": decode_seconds(request, request.vae),
+        "first decode": decode_seconds(request, request.vae, first=True),
         "score": 4 * request.block_frames * SCORE_OPERATIONS / request.rates.scorer,
         **{role: generating(role) for role in request.models},
         **{f"first {role}": generating(role, first=True) for role in request.models},

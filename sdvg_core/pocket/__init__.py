@@ -13,4 +13,4 @@ EXAMPLES = (
 )
 """What this pair is good at: one big thing alone. Small rings and two things are hard for it."""
 POCKET = Path("pocket")
-"""Stands for the embedded judge where a command takes a file."""
+"""Stands for the embedded models where a command takes a folder of models."""

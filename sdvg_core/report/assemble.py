@@ -18,7 +18,6 @@ FAST_NOTE = (
     "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
     "Wan VAE would have shown."
 )
-JUDGE_NOTE = "Scores are of the judge's pixels, for which another tau may fit; the video's are the VAE's."
 OF_RECOMPUTE = ("context_frames", "keep_first_frame")
 OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush", "context_memory")
 SAID_TOGETHER = {
@@ -83,10 +82,10 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSettings:
-    """What the report says of a run's parts. `vae`, `judge`, `text_encoder`: file, dtype and more, as JSON values.
+    """What the report says of a run's parts. `vae`, `text_encoder`: file, dtype and more, as JSON values.
 
-    `drafter`, `target`: None if the run did not ask for it. `judge`: None if the VAE decoded drafts too.
-    `device`: of the transformers; `side_device`: of VAE and scorer.
+    `drafter`, `target`: None if the run did not ask for it. `device`: of the transformers; `side_device`: of VAE
+    and scorer.
     """
 
     drafter: ModelSettings | None
@@ -96,7 +95,6 @@ class PartSettings:
     device: str
     side_device: str
     execution: Execution
-    judge: Mapping[str, Any] | None = None
 
 
 def assemble_report(
@@ -128,7 +126,6 @@ def assemble_report(
             "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
             "target": parts.target.as_dict(parts.execution) if parts.target else None,
             "vae": dict(parts.vae),
-            "judge": dict(parts.judge) if parts.judge else None,
             "text_encoder": dict(parts.text_encoder),
             "scorer": scorer,
             "device": parts.device,

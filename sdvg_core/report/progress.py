@@ -10,7 +10,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..engine.records import BlockRecord
-from .summary import LETTERS, block_line, count, outcome_of
+from .summary import LETTERS, block_line, outcome_of
 
 # A longer strip would leave no room for the sentence.
 WIDEST_STRIP = 32
@@ -50,10 +50,6 @@ class RouteBar:
         if self._bar.disable:
             self._stream.write(line + "\n")
             self._stream.flush()
-
-    def delivering(self, blocks_left: int) -> None:
-        """Show that the video is being decoded, now that all blocks are made."""
-        self._show(f"decoding the video: {count(blocks_left, 'block')} left")
 
     def close(self) -> None:
         """Leave the bar in place and go to the next line; a second call does nothing."""

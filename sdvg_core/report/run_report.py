@@ -81,7 +81,6 @@ class RunReport:
     their folders. `versions`: of sdvg, torch, diffusers, transformers, python, and the name of the device.
     `notes`: sentences a reader should know. `target_only_seconds`: the time target-only needs for the same blocks;
     `target_only_source`: how that is known, such as "measured" or "predicted from its own blocks".
-    `delivery_seconds`: with a judge, for decoding the video after the last block was made; None without one.
     """
 
     settings: Mapping[str, Any]
@@ -91,7 +90,6 @@ class RunReport:
     notes: tuple[str, ...] = ()
     target_only_seconds: float | None = None
     target_only_source: str | None = None
-    delivery_seconds: float | None = None
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     def __post_init__(self) -> None:
@@ -143,11 +141,9 @@ class RunReport:
 
     @property
     def speed_up(self) -> float | None:
-        """Target-only seconds over this run's, both with the delivery; None if they are not known."""
-        spent, delivery = self.seconds.total, self.delivery_seconds or 0.0
-        if not (self.target_only_seconds and spent):
-            return None
-        return (self.target_only_seconds + delivery) / (spent + delivery)
+        """Target-only seconds over this run's; None if they are not known."""
+        spent = self.seconds.total
+        return self.target_only_seconds / spent if self.target_only_seconds and spent else None
 
     @property
     def pixel_frames(self) -> int:
@@ -173,7 +169,6 @@ class RunReport:
             "notes": list(self.notes),
             "target_only_seconds": plain(self.target_only_seconds),
             "target_only_source": self.target_only_source,
-            "delivery_seconds": plain(self.delivery_seconds),
             "blocks": [record_to_dict(record) for record in self.blocks],
             "totals": self._totals(),
         }

@@ -149,8 +149,7 @@ def _drift(report: RunReport) -> list[str]:
 def _time(report: RunReport) -> list[str]:
     seconds = report.seconds
     parts = ", ".join(f"{part} {getattr(seconds, part):.1f}" for part in SECONDS)
-    after = "" if report.delivery_seconds is None else f"; then {report.delivery_seconds:.1f} s to decode the video"
-    lines = [f"{seconds.total:.1f} s in blocks: {parts}{after}"]
+    lines = [f"{seconds.total:.1f} s in blocks: {parts}"]
     if speed_up := speedup_known(report):
         against = f"{report.target_only_seconds:.1f} s, {report.target_only_source}"
         lines.append(f"{speed_up:.2f}x as fast as target-only ({against})")

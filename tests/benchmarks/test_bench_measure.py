@@ -6,7 +6,7 @@ from bench_parts import case, tiny_bench, tiny_models
 from tiny import make_engine, run
 
 from benchmarks.measure import Bench, metered, rounds
-from benchmarks.variants import AS_PUBLISHED, OURS, parse_variant
+from benchmarks.variants import AS_PUBLISHED, OURS
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 
@@ -50,31 +50,6 @@ def test_rounds_are_interleaved_and_an_execution_is_made_ready_just_before_its_f
     )
     list(rounds(bench, [*ours, *published], 3, lambda asked: done.append(asked.variant.name)))
     assert done == ["ours", *ours, "as-published", *published, *[*ours, *published] * 2]
-
-
-@pytest.mark.heavy
-def test_with_a_judge_a_video_counts_until_its_last_pixel_is_decoded(monkeypatch):
-    """Every block is decoded once for the video, in target-only too, and a rejected draft by the judge alone."""
-    name = "judge-tae"
-    variant = parse_variant(name)
-    bench, decoded = tiny_bench(variant), []
-    full, judge = bench.setups[name].codec, bench.setups[name].judge
-
-    def watched(codec, of):
-        decode = codec.decode
-        monkeypatch.setattr(
-            codec, "decode", lambda z, state=None: decoded.append((of, z.shape[2])) or decode(z, state)
-        )
-
-    watched(full, "full")
-    watched(judge, "judge")
-    for route, by_judge in (("target-only", 4), ("r=1", 5)):
-        decoded.clear()
-        sample = bench.measure(case(route, variant, 4))
-        assert decoded.count(("full", 1)) == 12
-        assert decoded.count(("judge", 3)) == by_judge
-        assert sample.video >= sample.arrivals[-1]
-        assert sample.pixel_frames == 45
 
 
 class Rising:

@@ -9,10 +9,10 @@ from cli_runs import refused
 
 from sdvg_core.checkpoints import model_files
 from sdvg_core.checkpoints.known_models import known_model
-from sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, OPTIONAL_FILES, find_files, find_models
+from sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, find_files, find_models
 from sdvg_core.cli import main
 
-EVERY = (*KNOWN_FILES, *OPTIONAL_FILES, *CONTROL_FILES)
+EVERY = (*KNOWN_FILES, *CONTROL_FILES)
 OLDER = {"diffusion_models": "unet", "text_encoders": "clip"}
 """ComfyUI reads both."""
 LAYOUTS = {

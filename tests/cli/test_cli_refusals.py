@@ -16,7 +16,7 @@ from sdvg_core.pipeline import batch, videos
 
 LONG = "x" * 300
 PATHS = (
-    *("--models", "--drafter", "--target", "--vae", "--text-encoder", "--reward", "--vocabulary", "--judge-vae"),
+    *("--models", "--drafter", "--target", "--vae", "--text-encoder", "--reward", "--vocabulary"),
     *("--tokenizer", "--output", "--reuse", "--continue-from", "--start-image", "--prompt-file"),
 )
 

@@ -32,7 +32,6 @@ OF_ROUTER = {
     "--script": ("raaraaaaa", "rrraaarrr"),
     "--bail-out": ("1", "3"),
     "--gate-prompt": ("a ball", "a cube"),
-    "--judge-vae": ("one.pth", "other.pth"),
     **{f"--policy {name}": ("",) for name in POLICIES},
 }
 """Every option that says who makes a block, with two values; of the policies, one after the other."""
@@ -65,7 +64,7 @@ def effect(text: str) -> Any:
     routes = [route(router, seed) for seed in range(8)]
     scored = any(decision.scored for made in routes for decision in made)
     handed = [[0 if d.accepted else router.handover_at(i) for i, d in enumerate(made)] for made in routes]
-    read = (options.gate_prompt, options.judge_vae) if scored else ()
+    read = options.gate_prompt if scored else None
     return routes, handed, read, options.budget
 
 

@@ -21,11 +21,9 @@ POCKET = ["generate", "--models", "pocket", "--blocks", "2"]
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory) -> Path:
-    """A video with one of each: take, direction, judge, gate."""
+    """A video with one of each: take, direction, gate."""
     out = tmp_path_factory.mktemp("clip") / "out"
-    more = (
-        "--gate -0.5 --takes 2:2 --directions ..d --judge-vae pocket --drafter-settings context-frames=6 --seed 5"
-    )
+    more = "--gate -0.5 --takes 2:2 --directions ..d --drafter-settings context-frames=6 --seed 5"
     asked = ["--prompt", "a big red ball", "--blocks", "3", "--seed", "5", *more.split()]
     assert main([*POCKET, *asked, "--output", str(out)]) == 0
     return out

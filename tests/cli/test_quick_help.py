@@ -55,7 +55,7 @@ def test_the_help_of_generate_has_twelve_options_and_three_examples_and_the_rest
     assert len(short) == 13
     assert short[-1] == "--help-all"
     assert set(short) < set(whole)
-    assert {"--judge-vae", "--budget", "--private"} < set(whole)
+    assert {"--tokenizer", "--budget", "--private"} < set(whole)
     examples = [line for line in said[0].splitlines() if line.startswith("  python -m sdvg_core generate")]
     assert len(examples) == 3
     for line in examples:

@@ -25,7 +25,7 @@ from running_server import CHECKOUT, ENVIRONMENT, ROOT, Finished, Refused, Serve
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
-from sdvg_pack.sdvg_core.pocket.trained_set import pocket_judge
+from sdvg_pack.sdvg_core.pocket.trained_set import pocket_fast_vae
 from server_prompts import EXTRA, GONE, POCKET, ROUTER, SAMPLER, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
@@ -77,7 +77,7 @@ def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: P
     threads = torch.get_num_threads()
     torch.set_num_threads(int(ENVIRONMENT["OMP_NUM_THREADS"]))
     asked = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--preset", "paper", "--blocks", "4"]
-    assert main([*asked, "--vae", str(pocket_judge()), "--seed", "11", "--output", str(tmp_path)]) == 0
+    assert main([*asked, "--vae", str(pocket_fast_vae()), "--seed", "11", "--output", str(tmp_path)]) == 0
     torch.set_num_threads(threads)
     [theirs] = safetensors.torch.load_file(tmp_path / "latents.safetensors").values()
     ours = server.latents(server.make(pocket(blocks=4, sampler__seed=11)))

@@ -55,7 +55,7 @@ def after(**changes: Any) -> dict[str, Any]:
     info = {"signature": then, "before": changes.pop("before", 0)}
     outlook = {"now": now, "loading": 0, **changes.pop("outlook", {})}
     asked = {"directions": made_with["directions"], "takes": made_with["takes"], "blocks": len(FATES), **changes}
-    run = {"run": "a", **made_with, "events": events, "info": info, "done": {"delivery": 0}}
+    run = {"run": "a", **made_with, "events": events, "info": info}
     return {"run": run, "next": asked, "outlook": outlook}
 
 

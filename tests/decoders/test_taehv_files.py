@@ -12,7 +12,6 @@ from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
 from vae_parts import random_frames, random_latents
 
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
-from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
 from sdvg_core.decoders.taehv_files import PUBLISHED as PUBLISHED_FILES
 from sdvg_core.decoders.taehv_files import find_taehv, kind_of, open_taehv
@@ -193,19 +192,3 @@ def test_a_file_that_is_no_whole_taehv_for_wan_is_refused_by_name(weights, tmp_p
     if "NaN" not in words:
         with pytest.raises(BadInput, match=words):
             open_taehv(path)
-
-
-# --- what it is said to be
-
-
-@pytest.mark.parametrize("folder", ["vae_approx", "vae", ""])
-def test_doctor_finds_a_judge_where_previews_look_and_asks_nobody_to_get_one(weights, tmp_path, folder, capsys):
-    assert main(["doctor", "--models", str(tmp_path)]) == 0
-    assert (
-        "judge_vae      not there, and no run needs it: get lighttaew2_1.safetensors (45 MB) into vae_approx/ "
-        "from lightx2v" in (capsys.readouterr().out)
-    )
-    (tmp_path / folder).mkdir(exist_ok=True)
-    path = saved(weights, tmp_path / folder, "lighttaew2_1.safetensors")
-    assert main(["doctor", "--models", str(tmp_path)]) == 0
-    assert f"found {path} (It is taken for lighttaew2_1 by its name)" in capsys.readouterr().out

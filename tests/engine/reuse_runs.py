@@ -221,7 +221,7 @@ def made(
     assert parts.codec.decodes == parts.codec.encodes == parts.scorer.calls == 0
     shown = list(run.play())
     records = [one.record for one in shown if one.record]
-    frames = [delivered.frames() for one in shown for delivered in one.delivered]
+    frames = [one.frames for one in shown]
     latents = shown[-1].timeline.history.latents(0, shown[-1].timeline.history.frames)
     return Made(run=run, parts=parts, latents=latents, frames=torch.cat(frames, dim=1), records=records)
 

@@ -7,9 +7,9 @@ import torch
 from tiny import PROMPT, EchoCodec, make_noise, timeline_of
 
 from sdvg_core.causal_wan.schedule import Step, get_schedule, nearest_sigma
-from sdvg_core.engine.delivery import last_frames
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise, key
+from sdvg_core.engine.timeline import last_frames
 from sdvg_core.engine.types import Block, Span, plan_spans, spans_of_clip
 from sdvg_core.errors import BadInput
 

@@ -97,7 +97,7 @@ def make_video(
     conditions: Conditions = CONDITIONS,
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
-    bar: Any = SimpleNamespace(block=on_block, step=None, delivering=lambda left: None)
+    bar: Any = SimpleNamespace(block=on_block, step=None)
     with staged_outputs(folder, {"request": IDENTITY}) as staging:
         return render(loaded, resolve(request), conditions, staging, "", bar)
 

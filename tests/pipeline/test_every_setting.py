@@ -14,22 +14,24 @@ from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 
-EVERYTHING = {"drafter", "target", "codec", "scorer", "judge"}
-MODELS, DECODERS, NOTHING = {"drafter", "target"}, {"codec", "judge"}, set[str]()
+EVERYTHING = {"drafter", "target", "codec", "scorer"}
+MODELS = {"drafter", "target"}
+CODEC = {"codec"}
+NOTHING = set[str]()
 # Another value of each setting, and the parts whose results follow from it.
 EXECUTION: dict[str, tuple[Any, set[str]]] = {
     "attention": ("sdpa", MODELS),
     "kv_dtype": ("float8_e4m3fn", MODELS),
-    "vae_layers": ("diffusers", DECODERS),
-    "compile": ("default", MODELS | DECODERS),
+    "vae_layers": ("diffusers", CODEC),
+    "compile": ("default", MODELS | CODEC),
 }
 LOAD: dict[str, tuple[Any, set[str]]] = {
     "schedule": ("1000,500", MODELS),
     "device": ("elsewhere", EVERYTHING),
-    "side_device": ("elsewhere", {"codec", "judge", "scorer"}),
+    "side_device": ("elsewhere", {"codec", "scorer"}),
     "dtype": ("bfloat16", MODELS),
-    "vae_dtype": ("float16", DECODERS),
-    "tae_kind": ("taew2_1", DECODERS),
+    "vae_dtype": ("float16", CODEC),
+    "tae_kind": ("taew2_1", CODEC),
     "text_dtype": ("float32", NOTHING),  # a prompt is told by its embedding
     "reward_dtype": ("float16", {"scorer"}),
     "crop": ("tiles", {"scorer"}),
@@ -57,8 +59,7 @@ WITH_A_WINDOW = ("window", "sink", "recache", "relative", "flush", "context_memo
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> ModelFiles:
-    found = write_random_set(tmp_path_factory.mktemp("models"))
-    return replace(found, judge_vae=found.text_encoder)  # any other file: only its bytes are looked at
+    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 def usual(**changes: Any) -> LoadOptions:
@@ -68,7 +69,7 @@ def usual(**changes: Any) -> LoadOptions:
 
 def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
     """The parts whose keys differ, and nothing if the whole request does not."""
-    checked = [check_models(replace(files, judge_vae=None), load).models for load in (one, other)]
+    checked = [check_models(files, load).models for load in (one, other)]
     first, second = (identify_parts(files, load, of) for load, of in zip((one, other), checked, strict=True))
     requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
     changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}

@@ -22,7 +22,7 @@ from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.pipeline.resolve import ResolvedRequest
 from sdvg_core.pipeline.stream import Busy, Streamer
 from sdvg_core.pipeline.videos import make_videos
-from sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.text.prompts import one_prompt
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
@@ -186,10 +186,3 @@ def test_what_a_video_needed_is_freed_with_it(streamer, monkeypatch):
     begun.close()
     assert engines[0]() is None
     assert block.frames.shape[0] == 9
-
-
-@pytest.mark.heavy
-def test_a_judge_judges_and_the_vae_delivers(monkeypatch, tmp_path):
-    judged = Streamer(replace(trained_set(), judge_vae=pocket_judge()), OPTIONS)
-    request = replace(REQUEST, router=RouterConfig(policy="scripted", script="tad"))
-    assert frames_of(judged.stream(request, PROMPT)).equal(written_frames(request, tmp_path, monkeypatch))

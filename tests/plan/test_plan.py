@@ -92,7 +92,7 @@ def test_as_few_layers_are_streamed_as_there_is_no_room_for(vram, streamed):
 @pytest.mark.parametrize(
     "router, roles",
     [
-        (RouterConfig(), {"target", "drafter", "scorer", "vae", "judge"}),
+        (RouterConfig(), {"target", "drafter", "scorer", "vae"}),
         (ROUTER_PRESETS["balanced"], {"target", "drafter", "vae"}),
         (RouterConfig(policy="always-target"), {"target", "vae"}),
         (RouterConfig(policy="always-draft", forced_blocks=0), {"drafter", "vae"}),
@@ -100,14 +100,13 @@ def test_as_few_layers_are_streamed_as_there_is_no_room_for(vram, streamed):
     ids=["gate", "balanced", "target", "draft"],
 )
 def test_only_models_that_the_route_may_load_are_counted(router, roles):
-    """A judge decodes what is scored, and nothing else. Catches the scorer of the gate in the plan of a preset."""
+    """Catches the scorer of the gate in the plan of a preset."""
     route = plan_blocks(router, blocks=9, block_frames={"drafter": 3, "target": 3})
-    found = plan(80, replace(FULL.along(route), judge="tae"))
+    found = plan(80, FULL.along(route))
     assert set(found.sizes.weights) == roles
     for step in found.parts.values():
         named = {part.split()[0] for part in step} - {"working"}
         assert named == roles
-    assert ("deliver" in found.parts) == ("judge" in roles)
     assert ("draft" in found.parts, "target" in found.parts) == ("drafter" in roles, "target" in roles)
 
 

@@ -23,8 +23,8 @@ from training import restore, train_pair
 from training.causal import SCHEDULE, Prompted, build, embed
 from training.make_latents import BLOCKS
 from training.measure_pair import HandedOver, Shipped
-from training.train_judge import build as build_judge
 from training.train_pair import Samples, main, of_clips
+from training.train_taehv import build as build_taehv
 from training.train_text import CONFIG, Tokens
 from training.train_transformer import MODELS, go_on_from
 from training.train_vae import build as build_vae
@@ -83,7 +83,7 @@ def test_what_is_there_already_is_kept(folder):
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     restore.main(folder)
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    models = {"drafter.pt", "target.pt", "vae.pt", "judge.pt", "text.pt"}
+    models = {"drafter.pt", "target.pt", "vae.pt", "taehv.pt", "text.pt"}
     assert set(before) == {*models, "reward.safetensors", "vocab.txt"}
 
 
@@ -96,8 +96,8 @@ def test_a_transformer_goes_on_with_every_weight(folder, role):
     assert all(torch.equal(state[name], w) for name, w in weights.items())
 
 
-def test_vae_and_judge_go_on_with_every_weight(folder):
-    for name, build_it in {"vae": build_vae, "judge": build_judge}.items():
+def test_vae_and_taehv_go_on_with_every_weight(folder):
+    for name, build_it in {"vae": build_vae, "taehv": build_taehv}.items():
         build_it().load_state_dict(torch.load(folder / f"{name}.pt", weights_only=True)["weights"])
 
 

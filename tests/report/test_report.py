@@ -219,11 +219,3 @@ def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, 
     run = report(decisions, target_only_seconds=seconds, target_only_source=f"{source} somehow")
     assert speedup_known(run) == (known and pytest.approx(known))
     assert ("as fast as target-only" in summarise(run)) == bool(known)
-
-
-def test_decoding_after_the_last_block_counts_for_both_sides_of_the_speed_up_and_is_told():
-    """With a judge, target-only too would decode its video. The file keeps the seconds."""
-    run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", delivery_seconds=35.0)
-    assert run.speed_up == pytest.approx((330 + 35) / (165 + 35))
-    assert "context 11.2; then 35.0 s to decode the video" in summarise(run)
-    assert report_from_dict(run.as_dict()).delivery_seconds == 35.0

@@ -18,7 +18,6 @@ REPLAY = "engine/test_exactness.py::test_every_block_is_what_its_author_makes_th
 REUSE = "engine/test_reuse.py::"
 DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
-JUDGE = "engine/test_judge.py::"
 MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
@@ -30,39 +29,9 @@ MISTAKES = [
     Mistake(
         "the draft is committed and the target's block emitted",
         "engine/speculate.py",
-        "committed, delivered = committed.commit(block, winner.frames",
-        "committed, delivered = committed.commit(\n"
-        "            Block(span, (draft or winner.made).latents, condition), winner.frames",
+        "committed = committed.commit(block, winner.frames",
+        "committed = committed.commit(Block(span, (draft or winner.made).latents, condition), winner.frames",
         REPLAY,
-    ),
-    Mistake(
-        "the judge's pixels are delivered",
-        "engine/timeline.py",
-        "        if self.delivery:\n            delivered = self.delivery.add(block)\n        else:\n",
-        "        if True:\n",
-        JUDGE + "test_the_verdict_and_the_preview_are_the_judges_and_the_video_is_not",
-    ),
-    Mistake(
-        "a context encodes the judge's pixels",
-        "engine/timeline.py",
-        "history = self.history.commit(block, delivered.anchors)",
-        "seen = DeliveredBlock.of(frames, block.span.frames, temporal_stride)\n"
-        "        history = self.history.commit(block, seen.anchors)",
-        JUDGE + "test_a_clip_that_is_continued_is_the_same",
-    ),
-    Mistake(
-        "a committed block meets the full decoder twice",
-        "engine/delivery.py",
-        "        self._waiting.extend(queued)\n",
-        "        self._waiting.extend(queued)\n        self._codec.decode(block.latents, None)\n",
-        JUDGE + "test_a_rejected_draft_never_meets_the_full_decoder",
-    ),
-    Mistake(
-        "scores of one decoder are taken for those of another",
-        "engine/keys.py",
-        '_hash("scores", self.identities.scorer, self.identities.judging',
-        '_hash("scores", self.identities.scorer, self.identities.codec',
-        JUDGE + "test_scores_of_one_decoder_are_not_taken_for_those_of_another",
     ),
     Mistake(
         "accepted blocks are not brought into the target's cache",
@@ -136,7 +105,7 @@ MISTAKES = [
     ),
     Mistake(
         "the anchor is the first pixel frame of its latent frame",
-        "engine/delivery.py",
+        "engine/timeline.py",
         "newest - i * temporal_stride, None",
         "newest - i * temporal_stride - 3 * (newest > i * temporal_stride), None",
         "engine/test_values.py::test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame",

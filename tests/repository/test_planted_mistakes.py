@@ -1,6 +1,6 @@
 """Mistakes one makes in such a loop, each planted in a copy of the code, and the test that must see it.
 
-On every submission one for each file of loop, cache, keys, router and delivery; all the others by command,
+On every submission one for each file of loop, timeline, cache, keys and router; all the others by command,
 `pytest -m exhaustive tests/repository/test_planted_mistakes.py`.
 """
 
@@ -22,7 +22,7 @@ PROCESSES = multiprocessing.get_context("forkserver" if FORKED else "spawn")
 if FORKED:
     SLOW = ("torch", "diffusers.models.transformers.transformer_wan", "transformers", "einops")
     PROCESSES.set_forkserver_preload(["pytest", "safetensors.torch", "PIL.Image", "tqdm.auto", *SLOW])
-CORE = {f"engine/{name}.py" for name in ("speculate", "timeline", "delivery", "keys", "router")}
+CORE = {f"engine/{name}.py" for name in ("speculate", "timeline", "keys", "router")}
 CORE.add("causal_wan/incremental.py")
 
 

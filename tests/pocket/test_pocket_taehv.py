@@ -1,4 +1,4 @@
-"""The embedded judge: close to the VAE's own picture; and in the demo."""
+"""The embedded TAEHV: close to the VAE's own picture; and in the demo."""
 
 import pytest
 import torch
@@ -21,8 +21,8 @@ PROMPTS = held_out_prompts(4, seed=22)
 
 
 @pytest.fixture(scope="module")
-def judge() -> TaehvCodec:
-    return load_taehv(shipped.pocket_judge())
+def taehv() -> TaehvCodec:
+    return load_taehv(shipped.pocket_fast_vae())
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,12 @@ def latents(vae) -> Tensor:
     return vae.encode(torch.stack([render(parse(prompt), torch.arange(29)) for prompt in PROMPTS]))
 
 
-def test_held_out_clips_look_as_the_vae_shows_them(judge, vae, latents):
+def test_held_out_clips_look_as_the_vae_shows_them(taehv, vae, latents):
     """To the end, from the first frame, which has nothing before it, and where a thing is.
 
-    Catches: a judge that has learned the grounds alone, which are most of the pixels.
+    Catches: one that has learned the grounds alone, which are most of the pixels.
     """
-    shown, truth = judge.decode(latents)[0], vae.decode(latents)[0]
+    shown, truth = taehv.decode(latents)[0], vae.decode(latents)[0]
     assert shown.shape == truth.shape
     error = (shown - truth).square().mean(dim=(2, 3, 4))
     assert -10 * error.mean().log10() > CLOSE
@@ -55,23 +55,23 @@ def test_held_out_clips_look_as_the_vae_shows_them(judge, vae, latents):
     assert -10 * (shown - truth)[things].square().mean().log10() > THINGS
 
 
-def test_a_damaged_judge_is_refused_only_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
+def test_a_damaged_one_is_refused_only_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
     for path in shipped.FOLDER.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    (tmp_path / shipped.JUDGE_NAME).unlink()
-    (tmp_path / shipped.JUDGE_NAME).write_bytes(b"?")
+    (tmp_path / shipped.FAST_VAE_NAME).unlink()
+    (tmp_path / shipped.FAST_VAE_NAME).write_bytes(b"?")
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     assert shipped.trained_set().vae.parent == tmp_path
     assert main(["demo", "--output", str(tmp_path / "out")]) == 2
-    assert "the embedded judge_vae, is damaged" in capsys.readouterr().err
+    assert "the embedded fast_vae, is damaged" in capsys.readouterr().err
 
 
 ENCODED = {"picture": 0.005, "clip": 0.03}
 """Mean squared error of latents to the VAE's; one block of the target is off by 0.05."""
 
 
-def test_held_out_pictures_and_clips_are_encoded_as_the_vae_does(judge, vae):
+def test_held_out_pictures_and_clips_are_encoded_as_the_vae_does(taehv, vae):
     frames = torch.stack([render(parse(prompt), torch.arange(29)) for prompt in PROMPTS])
     shown = {"picture": frames[:, 8:9], "clip": frames}
-    error = {name: (judge.encode(one) - vae.encode(one)).square().mean() for name, one in shown.items()}
+    error = {name: (taehv.encode(one) - vae.encode(one)).square().mean() for name, one in shown.items()}
     assert all(error[name] < limit for name, limit in ENCODED.items()), error

@@ -1,8 +1,8 @@
-"""Make what the judge learns from: latents, and how the shipped VAE shows them.
+"""Make what the decoder of the TAEHV learns from: latents, and how the shipped VAE shows them.
 
-    python -m training.judge_clips [--true 4] [--made 48] [--first 0] [--every 1]
+    python -m training.taehv_clips [--true 4] [--made 48] [--first 0] [--every 1]
 
-True clips are those of make_latents, its first shards. The made ones are what a judge will see: the shipped models
+True clips are those of make_latents, its first shards. The made ones are what it will see: the shipped models
 make them with the engine, from training prompts, once all but the first block by the drafter and once all by the
 target.
 """
@@ -28,7 +28,7 @@ from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import LATENTS
 
-CLIPS = WORK / "judge_clips"
+CLIPS = WORK / "taehv_clips"
 WAYS = ("anchor-only", "always-target")
 SHARD = 8
 """Prompts of a shard of made clips."""
@@ -54,7 +54,7 @@ def true_clips(number: int) -> dict[str, Any]:
 
 def made_clips(models: StudyModels, number: int, seed: int) -> dict[str, Any]:
     """Return the same of clips that the shipped models made."""
-    generator = seeded(seed, "judge", number)
+    generator = seeded(seed, "judge", number)  # the word that the shipped weights were drawn with
     prompts = [draw_scene(generator, held_out=False).text for _ in range(SHARD)]
     embeddings = encode_prompts(trained_set(), prompts, pocket_options())
     latents, frames = [], []

@@ -1,15 +1,14 @@
-"""Train the decoder of the pocket judge, a TAEHV, to show latents as the shipped VAE does.
+"""Train the decoder of the embedded TAEHV to show latents as the shipped VAE does.
 
-    python -m training.judge_clips
-    python -m training.train_judge [--steps 5000] [--seed 0]
+    python -m training.taehv_clips
+    python -m training.train_taehv [--steps 5000] [--seed 0]
 
-It learns the VAE's picture and not the world's, for a judge should see what the viewer will see. Clips run side by
-side, each at another block of its own; every step all of them go on by one block, with the memory that the block
-before has left. So what a frame sees of earlier ones is what the engine gives it, and no frame is spent on filling
-the memory.
+It learns the VAE's picture and not the world's. Clips run side by side, each at another block of its own; every
+step all of them go on by one block, with the memory that the block before has left. So what a frame sees of earlier
+ones is what the engine gives it, and no frame is spent on filling the memory.
 
 L1 + L2 on pixels, those of things weighted up. Most steps compute in bfloat16 with channels last, three times as
-fast as float32 on a CPU; the last ones in float32, as the judge will run.
+fast as float32 on a CPU; the last ones in float32, as it will run.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from sdvg_core.decoders.taehv import LEADING, LIMIT
 from sdvg_core.decoders.taehv_net import Memory, Taehv, blank_memory, run_half
 
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate
-from .judge_clips import CLIPS
 from .make_latents import BLOCK, BLOCKS
+from .taehv_clips import CLIPS
 
 WIDTHS, ENCODER = (40, 32, 16, 16), (16, 24, 32, 40)
 """0.34 million weights decode a block in 22 ms on one core, where the VAE takes 71; 0.38 million more encode."""
@@ -45,7 +44,7 @@ Clip = tuple[Tensor, Tensor]
 
 
 def build() -> Taehv:
-    """Return an untrained judge, laid out for speed on a CPU."""
+    """Return an untrained TAEHV, laid out for speed on a CPU."""
     net = Taehv(16, WIDTHS, ENCODER)
     with torch.no_grad():
         net.decoder[-1].bias.fill_(0.5)
@@ -108,7 +107,7 @@ def weights_of(frames: Tensor) -> Tensor:
 
 @torch.no_grad()
 def psnr(net: Taehv, clips: list[Clip]) -> float:
-    """Return how close the judge is to the VAE in dB, over whole clips."""
+    """Return how close the TAEHV is to the VAE in dB, over whole clips."""
     found = []
     for latents, frames in clips:
         z = limited(latents.transpose(0, 1).float())
@@ -152,7 +151,7 @@ def main() -> None:
     net = build()
     average = Average(net, 0.998)
     optimiser = torch.optim.Adam(net.parameters(), lr=args.rate, betas=(0.9, 0.99))
-    checkpoint, log, first = WORK / "judge.ckpt", Log(WORK / "judge.jsonl"), 0
+    checkpoint, log, first = WORK / "taehv.ckpt", Log(WORK / "taehv.jsonl"), 0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
         net.load_state_dict(saved["weights"])
@@ -162,7 +161,7 @@ def main() -> None:
     lanes = Lanes(read_clips(CLIPS, "true"), made[:-HELD_BACK])
     memory: Memory | None = None
     for step in range(first, args.steps):
-        z, frames, begins = lanes.next(seeded(args.seed, "judge", step))
+        z, frames, begins = lanes.next(seeded(args.seed, "judge", step))  # as in `taehv_clips`
         set_rate(optimiser, falling_rate(step, args.steps, args.rate))
         exact = step >= (1 - args.exact) * args.steps
         memory, loss = loss_of(net, limited(z), frames, begins, memory, exact)
@@ -182,7 +181,7 @@ def main() -> None:
             log(step=step + 1, held_back_psnr=psnr(net, made[-HELD_BACK:]))
             net.load_state_dict(now)
 
-    save_checkpoint(WORK / "judge.pt", weights=average.weights)
+    save_checkpoint(WORK / "taehv.pt", weights=average.weights)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""A fast decoder on the sampler's sockets: as judge, and as the only decoder."""
+"""A TAEHV on the sampler's `vae`: ComfyUI's, and the one of SDVG Pocket Models."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,18 +13,17 @@ from comfy.latent_formats import Wan21
 from comfy.taesd.taehv import TAEHV
 from host_run import Parts, make_job
 from host_tiny import generator_of
-from PIL import Image
-from sdvg_pack.nodes.host.live import small
+from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.run import run_job
-from sdvg_pack.nodes.host.vae import check_decoders, codec_of
+from sdvg_pack.nodes.host.vae import check_vae, codec_of
 from sdvg_pack.nodes.pocket import PocketModels
-from sdvg_pack.nodes.sockets import RouterValue
+from sdvg_pack.nodes.sockets import RouterValue, StartValue
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.decoders.taehv import load_taehv
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
-from sdvg_pack.sdvg_core.pocket.trained_set import pocket_judge
-from torchvision.transforms.functional import pil_to_tensor
+from sdvg_pack.sdvg_core.pocket.trained_set import pocket_fast_vae
 
 import nodes
 
@@ -39,38 +37,20 @@ def tae() -> comfy.sd.VAE:
     return load_tae()
 
 
-def load_tae(dtype: torch.dtype = torch.float32) -> comfy.sd.VAE:
+def load_tae(dtype: torch.dtype = torch.float32, *, encoder: bool = True) -> comfy.sd.VAE:
     """A TAEHV of the published sizes and random weights, as Load VAE returns it."""
     g = generator_of(7)
     empty = TAEHV(latent_channels=16).state_dict()
     weights = {name: torch.randn(w.shape, generator=g) * 0.7 / w[0].numel() ** 0.5 for name, w in empty.items()}
     weights = {name: w if w.ndim > 1 else 0.1 * w for name, w in weights.items()}
     weights["decoder.22.bias"] += 0.5
-    return comfy.sd.VAE(sd={name: w.to(dtype) for name, w in weights.items()})
+    named = {name: w.to(dtype) for name, w in weights.items() if encoder or name.startswith("decoder.")}
+    return comfy.sd.VAE(sd=named)
 
 
 def made(parts: Parts, **changes: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
     frames, latent, report, _ = run_job(make_job(parts, script=ROUTE, **changes))
     return frames, latent["samples"], report
-
-
-@pytest.fixture(scope="module")
-def plain(parts: Parts) -> tuple[torch.Tensor, torch.Tensor, Any]:
-    return made(parts)
-
-
-def test_a_judge_changes_no_pixel_of_a_route(parts: Parts, tae: comfy.sd.VAE, plain: Any) -> None:
-    frames, latents, before = plain
-    judged, same, report = made(parts, judge_vae=tae, tae_kind="taew2_1")
-    assert torch.equal(same, latents)
-    assert torch.equal(judged, frames)
-    assert report.settings["judge"]["tae_kind"] == "taew2_1"
-    assert before.settings["judge"] is None
-    scores = [
-        [block.decision.frame_scores for block in r.blocks if block.decision.scored] for r in (before, report)
-    ]
-    assert scores[0] != scores[1], "the judge's frames are scored"
-    assert any("judge" in note for note in report.notes)
 
 
 def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts: Parts, tae: comfy.sd.VAE) -> None:
@@ -102,57 +82,79 @@ def test_the_scaling_is_what_the_artist_states_whatever_the_dtype(dtype: torch.d
     assert torch.allclose(codec_of(vae, "taew2_1").encode(frames), encoded, atol=rounding)
 
 
-def test_what_does_not_fit_is_refused_in_one_sentence(parts: Parts, tae: comfy.sd.VAE) -> None:
+def test_a_taehv_of_unknown_kind_is_refused_in_one_sentence(parts: Parts, tae: comfy.sd.VAE) -> None:
     with pytest.raises(BadInput, match="set tae_kind to taew2_1 or lighttaew2_1"):
-        check_decoders(parts.vae, tae, "auto")
-    with pytest.raises(BadInput, match="are one decoder"):
-        check_decoders(parts.vae, parts.vae, "auto")
-    with pytest.raises(BadInput, match="swap the two"):
-        check_decoders(tae, parts.vae, "taew2_1")
-    check_decoders(parts.vae, tae, "lighttaew2_1")
+        check_vae(tae, "auto")
+    check_vae(parts.vae, "auto")
+    check_vae(tae, "lighttaew2_1")
 
 
-def test_another_judge_scores_again_and_the_models_blocks_are_taken_up(parts: Parts, tae: comfy.sd.VAE) -> None:
-    """With a policy that looks at scores. Catches: scores of one decoder taken for another's."""
-    asked = {"router": RouterValue(RouterConfig(tau=-100.0), parts.scorer), "reuse_bytes": 1 << 30}
-    _, _, first = made(parts, **asked)
-    _, _, again = made(parts, **asked)
-    assert all(block.reused for block in again.blocks)
-    _, _, judged = made(parts, **asked, judge_vae=tae, tae_kind="taew2_1")
-    scored = [block for block in judged.blocks if block.decision.scored]
-    assert scored
-    assert not any(block.reused for block in scored), "its scores are new"
-    assert all(block.draft and block.draft.denoising_passes == 0 for block in scored), "its drafts are not"
-    assert first.blocks[1].decision.frame_scores != judged.blocks[1].decision.frame_scores
+# --- a file without an encoder, of which ComfyUI makes an encoder of what lay in memory
 
 
-def test_the_strip_shows_what_the_judge_saw(parts: Parts, tae: comfy.sd.VAE, plain: Any) -> None:
-    _, _, _, live = run_job(make_job(parts, script=ROUTE, judge_vae=tae, tae_kind="taew2_1", node_id="7"))
-    frames, latents, _ = plain
-    seen, _ = codec_of(tae, "taew2_1").decode(Wan21().process_in(latents)[:, :, :3])
-    shown = pil_to_tensor(Image.open(io.BytesIO(live.sprites[1]))).float() / 255
-    by_judge, by_vae = (torch.cat(tuple(small(of)), dim=2) for of in (seen[0], frames[:9].movedim(-1, 1)))
-    assert float((shown - by_judge).abs().mean()) < 0.1 * float((shown - by_vae).abs().mean())
+CLIP = torch.full((9, 32, 32, 3), 0.5)
+SHORT = {"samples": torch.zeros(1, 16, 2, 4, 4)}
+WAYS: dict[str, dict[str, Any]] = {
+    "the start image": {"start_image": CLIP[:1]},
+    "the clip to continue": {"start": StartValue(CLIP, "extend", "", "16 a second")},
+    "the clip to restyle": {"start": StartValue(CLIP, "restyle", "medium", "16 a second")},
+    "a clip shorter than a block": {"continue_from": SHORT},
+}
 
 
-# --- the pocket node's judge
+@pytest.fixture(scope="module")
+def half() -> comfy.sd.VAE:
+    return load_tae(encoder=False)
+
+
+def two_blocks(parts: Parts, vae: comfy.sd.VAE, *, incremental: bool = True, **more: Any) -> torch.Tensor:
+    """Make a video of two blocks and return its frames. `incremental`: no context encodes pixels."""
+    if incremental:
+        rolling = get_preset("longlive-1.0")
+        drafter, target = (attach_origin(one.clone(), preset=rolling) for one in (parts.drafter, parts.target))
+        parts = replace(parts, drafter=drafter, target=target)
+    router = RouterValue(RouterConfig(policy="first", forced_blocks=1), parts.scorer)
+    frames, *_ = made(replace(parts, vae=vae), router=router, blocks=2, tae_kind="taew2_1", **more)
+    return frames
+
+
+def test_without_an_encoder_a_taehv_decodes_a_video_that_needs_none(parts: Parts, half: comfy.sd.VAE) -> None:
+    assert two_blocks(parts, half).shape == (21, 32, 32, 3)
+    with pytest.raises(BadInput, match="has no encoder"):
+        codec_of(half, "taew2_1").encode(CLIP.movedim(-1, 1)[None])
+
+
+@pytest.mark.parametrize("need", [*WAYS, "the target's context"])
+def test_without_an_encoder_a_taehv_is_refused_where_one_is_needed(
+    parts: Parts, half: comfy.sd.VAE, need: str
+) -> None:
+    with pytest.raises(BadInput, match=f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE"):
+        two_blocks(parts, half, incremental=need in WAYS, **WAYS.get(need, {}))
+
+
+@pytest.mark.parametrize("need", WAYS)
+def test_with_its_encoder_a_taehv_reads_every_start(parts: Parts, tae: comfy.sd.VAE, need: str) -> None:
+    assert bool(two_blocks(parts, tae, **WAYS[need]).isfinite().all())
+
+
+# --- the one of the pocket node
 
 
 @pytest.fixture(scope="module")
 def pocket() -> Any:
     """What the node puts out, by name."""
     names = [output.display_name for output in PocketModels.define_schema().outputs]
-    assert names[-1] == "judge_vae", "new outputs go last, for saved links"
+    assert names[-1] == "fast_vae"
     return SimpleNamespace(**dict(zip(names, PocketModels.execute(prompt=DEFAULT_PROMPT).args, strict=True)))
 
 
 def test_vae_decode_shows_what_the_codec_shows(pocket: Any) -> None:
     """And the wire carries the kind, with `tae_kind` at auto."""
     latents = torch.randn(1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    (shown,) = nodes.VAEDecode().decode(pocket.judge_vae, {"samples": Wan21().process_out(latents)})
-    expected, _ = load_taehv(pocket_judge()).decode(latents)
+    (shown,) = nodes.VAEDecode().decode(pocket.fast_vae, {"samples": Wan21().process_out(latents)})
+    expected, _ = load_taehv(pocket_fast_vae()).decode(latents)
     assert shown.shape == (9, 64, 64, 3)
     assert torch.allclose(shown, expected[0].movedim(1, -1), atol=1e-4)
-    assert torch.allclose(codec_of(pocket.judge_vae, "auto").decode(latents)[0], expected, atol=1e-4)
-    (tiled,) = nodes.VAEDecodeTiled().decode(pocket.judge_vae, {"samples": Wan21().process_out(latents)}, 512)
+    assert torch.allclose(codec_of(pocket.fast_vae, "auto").decode(latents)[0], expected, atol=1e-4)
+    (tiled,) = nodes.VAEDecodeTiled().decode(pocket.fast_vae, {"samples": Wan21().process_out(latents)}, 512)
     assert torch.equal(tiled, shown)
