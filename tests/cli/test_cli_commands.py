@@ -65,7 +65,7 @@ def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_
     assert "holds a LoRA" in capsys.readouterr().out
 
 
-def test_doctor_says_what_is_missing_or_unusable_and_lists_every_model_we_know(tmp_path, files, capsys):
+def test_doctor_says_what_is_missing_or_unusable(tmp_path, files, capsys):
     drafter = tmp_path / "diffusion_models" / "chunkwise" / "causal_forcing.pt"
     (krea,) = (model for model in KNOWN_MODELS if model.name == "Krea Realtime")
     for path, content in (
@@ -80,17 +80,12 @@ def test_doctor_says_what_is_missing_or_unusable_and_lists_every_model_we_know(t
     assert "MISSING: get ImageReward.pt (1.79 GB) into image_reward/ from zai-org/ImageReward" in out
     assert "UNUSABLE" in out
     assert f"drafter        found {drafter} (generator) (preset causal-forcing)" in out
-    assert f"Causal-Forcing, chunk-wise, 1.3B: found {drafter}; Apache-2.0 (read" in out
-    assert "Self-Forcing SiD, 1.3B: from gdhe17/Self-Forcing on the Hugging Face Hub" in out
-    assert "card of the weights: Apache-2.0; code repository: CC-BY-NC-SA-4.0" in out
     assert main(["doctor", "--models", str(tmp_path), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)
     found = findings["models"]
     assert [found[role].get("would_load") for role in ("drafter", "target", "vae")] == [True, False, True]
     assert found["drafter"]["dictionary"] == "generator"
     assert not found["reward"]["found"]
-    assert [known["name"] for known in findings["known_models"]] == [known.name for known in KNOWN_MODELS]
-    assert sum(known["path"] is not None for known in findings["known_models"]) == 2
 
 
 def test_the_demo_takes_any_text_for_the_nearest_prompt_and_compares_target_only_with_nothing(tmp_path, capsys):
