@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,9 @@ from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders.vae_files import open_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
-from ..files.footage import count_frames
-from ..files.outputs import REPORT
-from ..files.pictures import pictures_in
-from ..report.run_report import read_report
-from ..report.summary import count, summarise
 from ..scorers.blip import read_config, used_shapes
 from ..text.umt5 import open_umt5
-from .latents import KEY, METADATA, load_latents
 
-OF_REPORT = "report of a video"
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
     "trained to continue block by block; its publisher can tell."
@@ -85,17 +77,11 @@ class Inspection:
         return "\n".join(f"{name.replace('_', ' '):<13}{value}" for name, value in shown.items() if value)
 
 
-CLIPS = (".mp4", ".webm", ".mov", ".mkv", ".avi", ".m4v")
-"""Videos by their names; a clip to extend may have any other name too."""
-
-
 def inspect_file(path: Path, *, values: bool = False) -> Inspection:
     """Say what a file is. `values`: also read every tensor, and look for NaN and infinity.
 
     Raises `BadInput` if it cannot be opened as weights at all, or if two models share its name.
     """
-    if written := _written(path):
-        return written
     preset = preset_by_name(path)
     choice = Choice(likely=preset.weights if preset else AUTO)
     file = open_weights(path, choice)
@@ -140,28 +126,3 @@ def _of_transformer(file: WeightFile, path: Path, choice: Choice) -> dict[str, A
         "model": f"{known.name}; {known.licence} (read {READ})" if known else "",
         "notes": (INDISTINGUISHABLE, *filter(None, [taken]), *notes_by_name(path, config, stated=False)),
     }
-
-
-def _written(path: Path) -> Inspection | None:
-    """Return what a file of a finished video is; None for any other. Raises `BadInput` if it is damaged."""
-    path = path / REPORT if (path / REPORT).is_file() else path
-    ours = partial(Inspection, file=path.name, would_load=True)
-    if path.suffix.lower() == ".json" and not path.name.endswith(".index.json"):
-        report = read_report(path)
-        notes = (*map(printable, summarise(report).splitlines()), f"generate --from {path} makes this video again.")
-        return ours(kind=OF_REPORT, notes=notes)
-    if pictures_in(path) or (path.suffix.lower() in CLIPS and path.is_file()):
-        notes = (f"generate --continue-from {path} extends it, and --restyle {path} makes it anew by a prompt.",)
-        size = f"{count(count_frames(path), 'pixel frame')} at 16 a second"
-        return ours(kind="video or pictures", size=size, notes=notes)
-    if path.suffix.lower() != ".safetensors" or METADATA not in (file := open_weights(path)).metadata:
-        return None
-    if KEY not in file:
-        notes = ("generate --reuse with its folder takes blocks from it.",)
-        return ours(kind="blocks of a video", size=f"{len(file)} results", notes=notes)
-    saved = load_latents(path)
-    _, _, frames, height, width = saved.latents.shape
-    noted = ", ".join(f"{name} {saved.metadata[name]}" for name in ("seed", "fps") if name in saved.metadata)
-    size = f"{count(frames, 'latent frame')} of {width}x{height}" + (f", {printable(noted):.80}" if noted else "")
-    notes = (f"generate --continue-from {path} continues the video.",)
-    return ours(kind="latents of a video", size=size, notes=notes)
