@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
+from torch.nn.functional import interpolate
 
-from ..report.picture import FAINT, INK, WHITE, Drawing, fitted, tint, write
-from ..report.run_report import RunReport, worst_score
+from ..report.picture import INK, WHITE, fitted, tint, write
+from ..report.run_report import RunReport
 from ..report.summary import COLOURS, count, outcome_of
 
-SIDE, MARGIN, ABOVE, CELLS, BELOW = 384, 24, 68, 30, 108
-"""Pixels: of a video's longer side at least, between videos, above them, of a block's cell, below them."""
+SIDE, MARGIN, ABOVE, CELLS = 384, 24, 48, 30
+"""Pixels: of a video's longer side, if not more, between videos, above them, and of a block's cell below them."""
 YET_TO_COME = 0.3
 """How strong the colour of a block is that has not played."""
 
@@ -43,8 +44,8 @@ def side_by_side(left: Side, right: Side) -> Iterator[Tensor]:
             picture = background.clone()
             for place, side in enumerate((left, right)):
                 x = _left_edge(place, factor * width)
-                enlarged = side.frames[number].cpu().float().clamp(0, 1)
-                enlarged = enlarged.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+                frame = side.frames[number].cpu().float().clamp(0, 1)
+                enlarged = interpolate(frame[None], scale_factor=factor)[0]
                 picture[:, ABOVE : ABOVE + factor * height, x : x + factor * width] = enlarged
             yield picture[None]
         first += record.pixel_frames
@@ -55,33 +56,25 @@ def _left_edge(place: int, width: int) -> int:
 
 
 def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -> Tensor:
-    """Return everything but the frames while a block plays: `c h w` in [0, 1]."""
-    image = Image.new("RGB", (3 * MARGIN + 2 * width, ABOVE + height + BELOW), WHITE)
+    """Return everything but the frames while a block plays: `c h w` in [0, 1].
+
+    A cell per block is in full colour up to the one that plays, which has a rim.
+    """
+    top = ABOVE + height + MARGIN
+    image = Image.new("RGB", (3 * MARGIN + 2 * width, top + CELLS + MARGIN), WHITE)
     pen = ImageDraw.Draw(image)
-    below = ABOVE + height
     for place, side in enumerate(sides):
+        records = side.report.blocks
+        title = f"{side.title}: {side.report.tally.by_target} of {count(len(records), 'block')} by the target"
         x = _left_edge(place, width)
-        record = side.report.blocks[block]
-        total = len(side.report.blocks)
-        by_target = f"the target made {side.report.tally.by_target} of {count(total, 'block')}"
-        outcome = f"block {block + 1} of {total}: {outcome_of(record).value}"
-        score = f"worst frame of the draft {worst_score(record):.2f}" if record.decision.scored else "not scored"
-        write(pen, x, 26, fitted(side.title, 20, width), 20, INK, "lm")
-        write(pen, x, 50, fitted(by_target, 15, width), 15, FAINT, "lm")
-        write(pen, x, below + CELLS + 36, fitted(outcome, 16, width), 16, INK, "lm")
-        write(pen, x, below + CELLS + 60, fitted(score, 15, width), 15, FAINT, "lm")
-        _draw_cells(pen, side.report, x, below + 14, width, block)
+        write(pen, x, ABOVE / 2, fitted(title, 16, width), 16, INK, "lm")
+        cell = width / len(records)
+        for number, record in enumerate(records):
+            colour = COLOURS[outcome_of(record)]
+            if number > block:
+                colour = tint(colour, YET_TO_COME)
+            rim = INK if number == block else WHITE
+            edges = [x + number * cell, top, x + (number + 1) * cell, top + CELLS]
+            pen.rectangle(edges, colour, rim, round(min(3, cell / 4)))
     pixels = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255)
     return pixels.permute(2, 0, 1).contiguous()
-
-
-def _draw_cells(pen: Drawing, report: RunReport, left: float, top: float, width: float, block: int) -> None:
-    """Draw a cell per block: in full colour up to the one that plays, which has a frame."""
-    cell = width / len(report.blocks)
-    for number, record in enumerate(report.blocks):
-        x = left + number * cell
-        colour = COLOURS[outcome_of(record)]
-        if number == block:
-            pen.rectangle([x, top - 4, x + cell, top + CELLS + 4], INK)
-        shown = colour if number <= block else tint(colour, YET_TO_COME)
-        pen.rectangle([x + 3, top, max(x + cell - 3, x + 3), top + CELLS], shown)
