@@ -63,13 +63,12 @@ def page() -> str:
     steps = ", ".join(f"{name} is {_steps(get_schedule(name))}" for name in used)
     by_card: dict[tuple[str, str], list[KnownModel]] = {}
     for model in KNOWN_MODELS:
-        by_card.setdefault((model.repository, _licence(model)), []).append(model)
+        by_card.setdefault((model.repository, model.licence), []).append(model)
     places = ["| from | files | licence |", "|---|---|---|", *starmap(_place, by_card.items())]
     notes = [f"- {m.name}: {text}." for m in KNOWN_MODELS for text in [m.warning] if text]
-    digests = [f"- {m.name}: SHA-256 `{m.sha256}`, stated by others." for m in KNOWN_MODELS if m.sha256]
     others = [f"- {name}: {why}." for name, why in OTHERS.items()]
     told = ["", f"Steps: {steps}; shift {SHIFT:g}.", COLUMNS]
-    parts = [TOP, *runs, *told, WHERE, *places, "", *notes, *digests, OTHER, *others]
+    parts = [TOP, *runs, *told, WHERE, *places, "", *notes, OTHER, *others]
     return "\n".join(parts) + "\n"
 
 
@@ -100,10 +99,6 @@ def _place(card: tuple[str, str], models: list[KnownModel]) -> str:
     sizes = {model.path: f" ({model.gigabytes:g} GB)" if model.gigabytes else "" for model in models}
     files = ", ".join(f"`{path}`{size}" for path, size in sizes.items())
     return _row([f"[{repository}](https://huggingface.co/{repository})", files, licence])
-
-
-def _licence(model: KnownModel) -> str:
-    return model.licence if model.read == READ else f"{model.licence} ({model.read})"
 
 
 def _row(cells: list[str]) -> str:

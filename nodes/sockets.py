@@ -14,7 +14,7 @@ import torch
 from comfy_api.latest import io
 
 from ..sdvg_core.devices.device import DTYPES
-from ..sdvg_core.engine.outside import OutsidePart
+from ..sdvg_core.engine.outside import OutsidePart, check_part
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
@@ -94,7 +94,10 @@ def router_of(value: Any) -> RouterValue:
 
 def scorer_of(value: Any) -> Any:
     """Return a wire's value as a scorer; another pack's is checked as it is used."""
-    return value if value is None or isinstance(value, HostScorer) else OutsidePart("scorer", value)
+    if value is None or isinstance(value, HostScorer):
+        return value
+    check_part("scorer", value)
+    return OutsidePart("scorer", value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,8 @@ from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.control_files import GIVE_VACE
 from ...sdvg_core.causal_wan.generator import Wan
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
-from ...sdvg_core.causal_wan.refusals import ADDITIONS, GIVE_T2V, INPUT_CHANNELS
+from ...sdvg_core.causal_wan.refusals import foreign
+from ...sdvg_core.checkpoints.known_models import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
@@ -175,9 +176,9 @@ def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
 
     Raises `BadInput` unless it is a Wan 2.1 text-to-video model.
     """
-    found = describe_foreign(patcher)
-    if found:
-        raise BadInput(f"the {role} is {found}; {GIVE_T2V}")
+    kind = describe_foreign(patcher)
+    if kind:
+        raise foreign(f"the {role}", kind)
     return tuple(
         f"The {role} carries {what}, which has no effect on block-by-block sampling."
         for what in dict.fromkeys(_ineffective(patcher))
@@ -189,13 +190,13 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
     tree = getattr(patcher.model, "diffusion_model", None)
     if not isinstance(tree, WanModel):
         return f"a model of another family ({type(patcher.model).__name__})"
-    for module, what in ADDITIONS.items():
-        if getattr(tree, module, None) is not None:
-            return what
+    kind = family_of((name for name, _ in tree.named_children()), VARIANTS)
+    if kind:
+        return kind
     if tree.in_dim != LATENT_CHANNELS or tree.out_dim != LATENT_CHANNELS:
-        return INPUT_CHANNELS.get(tree.in_dim, f"a Wan model with {tree.in_dim} input channels")
+        return f"{tree.in_dim} input and {tree.out_dim} output channels, not {LATENT_CHANNELS}"
     if tree.patch_size[0] != 1:
-        return f"a Wan model with tokens of {tree.patch_size[0]} latent frames"
+        return f"tokens of {tree.patch_size[0]} latent frames, not 1"
     if tree.model_type != "t2v" or type(tree).__name__ not in CLASSES:
         return f"a Wan model of another kind ({type(tree).__name__}, {tree.model_type})"
     return None

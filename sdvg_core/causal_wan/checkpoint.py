@@ -31,7 +31,7 @@ from .generator import Wan
 from .modules import WanTree
 from .names import KeyStyle, flat_name, is_rotary, key_styles
 from .presets import PRESETS, Preset
-from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign
+from .refusals import check_no_additions, check_sizes, refuse_foreign
 
 WHAT = "Wan 2.1 transformer"
 GIVE_PUBLISHED = "use the file as its authors published it"
@@ -97,8 +97,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     check_no_additions(name, weights, file)
     stated = _stated_sizes(file, style)
     config = detect_config(weights, stated)
-    check_channels(name, config)
-    check_layers(name, config, "num_layers" in stated)
+    check_sizes(name, config, stated)
     if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
         raise BadInput(f"{name} lacks most of the {config.num_layers} blocks that it states; fetch it again")
     expected = wan_shapes(config)

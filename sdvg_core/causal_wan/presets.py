@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
 
-from ..checkpoints.known_models import known_model, row_of
+from ..checkpoints.known_models import KNOWN_MODELS, has_name, known_model
 from ..checkpoints.state_dicts import Weights, check_weights
 from ..devices.execution import AUTO
 from ..errors import BadInput
@@ -109,25 +110,22 @@ class Preset:
         return self.context_frames if self.policy == "recompute" and not self.keep_first_frame else 0
 
 
-FRAMEWISE = Preset(
-    name="causal-forcing-framewise", block_frames=1, policy="incremental", relative=True, weights="ema"
-)
+FRAMEWISE = {"block_frames": 1, "policy": "incremental", "relative": True, "weights": "ema"}
+FEW_STEPS = {**FRAMEWISE, "first_schedule": "four-step"}
 
-# checkpoints/known_models.py has the published files they are for, and the licences.
-PRESETS: Mapping[str, Preset] = {
-    preset.name: preset
-    for preset in (
-        Preset(name="self-forcing-1.3b", weights="ema"),
-        Preset(name="krea-14b", window=6),
-        Preset(name="causal-forcing", policy="incremental", relative=True, weights="raw"),
-        FRAMEWISE,
-        replace(FRAMEWISE, name="causal-forcing-2step", schedule="two-step", first_schedule="four-step"),
-        replace(FRAMEWISE, name="causal-forcing-1step", schedule="one-step", first_schedule="four-step"),
-        replace(FRAMEWISE, name="one-forcing", schedule="one-step", first_schedule="four-step", weights="raw"),
-        Preset(name="longlive-1.0", policy="incremental", window=12, sink=3, recache=True, weights="raw"),
-        Preset(name="custom", relative=True),
-    )
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "self-forcing-1.3b": {"weights": "ema"},
+    "krea-14b": {"window": 6},
+    "causal-forcing": {"policy": "incremental", "relative": True, "weights": "raw"},
+    "causal-forcing-framewise": FRAMEWISE,
+    "causal-forcing-2step": {**FEW_STEPS, "schedule": "two-step"},
+    "causal-forcing-1step": {**FEW_STEPS, "schedule": "one-step"},
+    "one-forcing": {**FEW_STEPS, "schedule": "one-step", "weights": "raw"},
+    "longlive-1.0": {"policy": "incremental", "window": 12, "sink": 3, "recache": True, "weights": "raw"},
+    "custom": {"relative": True},
 }
+"""Preset -> what it has other than `Preset`; checkpoints/known_models.py has the published files it is for."""
+PRESETS: Mapping[str, Preset] = {name: Preset(name=name, **settings) for name, settings in SETTINGS.items()}
 
 
 def get_preset(name: str) -> Preset:
@@ -139,7 +137,7 @@ def get_preset(name: str) -> Preset:
 
 def size_preset(config: WanConfig) -> str | None:
     """Return the name of the likely preset for a checkpoint of this size; None for a size that is not published."""
-    return {"1.3B": "self-forcing-1.3b", "14B": "krea-14b"}.get(config.size)
+    return next((model.preset for model in KNOWN_MODELS if model.size == config.size), None)
 
 
 def guess_preset(config: WanConfig) -> Preset:
@@ -155,21 +153,27 @@ def guess_preset(config: WanConfig) -> Preset:
 
 
 def preset_by_name(file: Path) -> Preset | None:
-    """Return the preset of a known file; None for any other. Raises `BadInput` as `known_model` does."""
-    known = known_model(file)
-    return get_preset(known.preset) if known else None
+    """Return the preset of a known file; None for any other.
+
+    Raises `BadInput` for a name that two models share, in neither's folder: they are run in different ways.
+    """
+    if known := known_model(file):
+        return get_preset(known.preset)
+    sharing = [model for model in KNOWN_MODELS if any(has_name(file, PurePath(name).name) for name in model.files)]
+    if not sharing:
+        return None
+    presets = " or ".join(dict.fromkeys(model.preset for model in sharing))
+    folders = " or ".join(model.files[0] for model in sharing)
+    raise BadInput(f"{len(sharing)} models are {file.name}; state the preset ({presets}) or keep it as {folders}")
 
 
 def notes_by_name(file: Path, config: WanConfig, *, stated: bool) -> tuple[str, ...]:
     """Return what a user must know of a file because of its name. `stated`: whether the preset was."""
-    known = row_of(file)
+    known = known_model(file)
     if known is None:
         return ()
     notes = [f"{file.name}: {known.warning}."] if known.warning else []
     # A preset that the size suggests too needs no note.
     if not stated and size_preset(config) != known.preset:
-        notes.append(
-            f"{file.name} is the name of {known.name}, so it runs with the preset {known.preset}; a stated preset "
-            "goes before the name."
-        )
+        notes.append(f"{file.name} is the name of {known.name}, so it runs with the preset {known.preset}.")
     return tuple(notes)

@@ -1,188 +1,188 @@
-"""The published models that we know: one row each, with what its authors and its card say.
+"""What is known of model files: their kinds, by the tensors inside, and the published models, by their file names.
 
-The values of a run (block, steps, context) are those of the preset that a row names. Licences are what a card or a
-file said on the day it was read, not advice. A digest stands here only if a public source states it.
+`inspect`, `doctor`, every refusal, the choice of a preset and docs/models.md read these two tables. A causal
+checkpoint has the same tensors as plain Wan 2.1, so which of the published ones a file is, only its name can tell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath, PurePosixPath
-from typing import Literal
+from pathlib import Path, PurePath
+from typing import Any
 
-from ..errors import BadInput
+VAE = "Wan 2.1 VAE"
+TAEHV = "tiny autoencoder (TAEHV)"
+TEXT_ENCODER = "UMT5 text encoder"
+IMAGE_REWARD = "ImageReward"
+CONTROL = "control module (VACE)"
+LORA = "LoRA"
+
+Telltales = tuple[tuple[str, ...], ...]
+"""Sets of names of tensors or modules, of which one complete set tells the kind."""
+
+VARIANTS: Mapping[str, Telltales] = {
+    CONTROL: (("vace_patch_embedding",), ("vace_blocks",)),
+    "image-to-video model": (("img_emb",), ("blocks.0.cross_attn.k_img",), ("blocks.0.cross_attn.add_k_proj",)),
+    "camera-control model": (("control_adapter",),),
+    "Fun control model": (("ref_conv",),),
+    "pose-control model": (("patch_embedding_mask",), ("patch_embedding_pose",)),
+    "WanDancer model": (("patch_embedding_global",),),
+    "Animate model": (("face_adapter",),),
+    "model driven by sound": (("casual_audio_encoder",), ("audio_proj",)),
+}
+"""Wan's that take more than text, by what they add to the transformer."""
+FAMILIES: Mapping[str, Telltales] = {
+    "Wan 2.2 VAE": (("decoder.upsamples.0.upsamples.0.residual.0.gamma",),),
+    VAE: (("decoder.middle.0.residual.0.gamma",), ("decoder.mid_block.resnets.0.norm1.gamma",)),
+    TAEHV: (("decoder.3.conv.0.weight", "decoder.19.conv.weight"),),
+    TEXT_ENCODER: (
+        ("token_embedding.weight", "blocks.0.attn.q.weight", "blocks.1.pos_embedding.embedding.weight"),
+        ("encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight",),
+    ),
+    "T5 text encoder": (
+        ("token_embedding.weight", "blocks.0.attn.q.weight"),
+        ("encoder.block.0.layer.0.SelfAttention.q.weight",),
+    ),
+    IMAGE_REWARD: (("blip.visual_encoder.cls_token", "mlp.layers.0.weight"),),
+    **VARIANTS,
+}
+"""Every kind of file that is no drafter and no target. The first that fits counts: a UMT5 has a T5's names too."""
+
+LORA_PARTS = ("lora_A", "lora_B", "lora_up", "lora_down", "lora.up", "lora.down", "hada_w1", "lokr_w1")
+
+
+def family_of(names: Iterable[str], families: Mapping[str, Telltales] = FAMILIES) -> str | None:
+    """Return the kind of file that holds tensors or modules of these names; None if it is none of `families`."""
+    names = set(names)
+    if any(map(is_lora, names)):
+        return LORA
+    modules = {name.rsplit(".", levels)[0] for name in names for levels in range(name.count(".") + 1)}
+    return next((kind for kind, sets in families.items() if any(map(modules.issuperset, sets))), None)
+
+
+def is_lora(name: str) -> bool:
+    """Whether the name belongs to a low-rank adapter, in any of the usual spellings."""
+    return any(part in name for part in LORA_PARTS)
+
 
 READ = "2026-11-22"
-"""The day all rows were read."""
+"""The day on which all licences were read: what a card or a file said then, not advice."""
+
+SELF_FORCING = {
+    "preset": "self-forcing-1.3b",
+    "repository": "gdhe17/Self-Forcing",
+    "licence": "Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
+    "gigabytes": 5.7,
+}
+CAUSAL_FORCING = {"repository": "zhuhz22/Causal-Forcing", "licence": "Apache-2.0"}
+
+# The first of each role is the published pair's, which is looked for and asked for first.
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "Self-Forcing DMD": {
+        **SELF_FORCING,
+        "files": ("self_forcing_dmd.pt", "self_forcing_dmd.safetensors"),
+        "path": "checkpoints/self_forcing_dmd.pt",
+    },
+    "Self-Forcing SiD": {
+        **SELF_FORCING,
+        "path": "checkpoints/self_forcing_sid.pt",
+    },
+    "Causal-Forcing, chunk-wise": {
+        **CAUSAL_FORCING,
+        "preset": "causal-forcing",
+        "files": ("chunkwise/causal_forcing.pt",),
+        "path": "chunkwise/causal_forcing.pt",
+    },
+    "Causal-Forcing, frame-wise": {
+        **CAUSAL_FORCING,
+        "preset": "causal-forcing-framewise",
+        "files": ("framewise/causal_forcing.pt",),
+        "path": "framewise/causal_forcing.pt",
+    },
+    "Causal-Forcing, frame-wise, repackaged for ComfyUI": {
+        "preset": "causal-forcing-framewise",
+        "repository": "TalmajM/causal_forcing_framewise_ComfyUI_repackaged",
+        "path": "split_files/diffusion_models/causal_forcing-framewise.safetensors",
+        "licence": "Apache-2.0",
+        "gigabytes": 5.7,
+    },
+    "Causal-Forcing++, 2 steps": {
+        **CAUSAL_FORCING,
+        "preset": "causal-forcing-2step",
+        "files": ("causal-forcing++/framewise-2step.pt", "framewise-2step.pt"),
+        "path": "causal-forcing++/framewise-2step.pt",
+    },
+    "Causal-Forcing++, 1 step": {
+        **CAUSAL_FORCING,
+        "preset": "causal-forcing-1step",
+        "files": ("causal-forcing++/framewise-1step.pt", "framewise-1step.pt"),
+        "path": "causal-forcing++/framewise-1step.pt",
+    },
+    "One-Forcing": {
+        "preset": "one-forcing",
+        "repository": "JiaqiFeng/OneForcing",
+        "path": "checkpoints/one_forcing.pt",
+        "licence": "code: Apache-2.0; the card of the weights states none",
+    },
+    "LongLive 1.0": {
+        "preset": "longlive-1.0",
+        "repository": "Efficient-Large-Model/LongLive-1.3B",
+        "path": "models/longlive_base.pt",
+        "licence": "Apache-2.0 since November 2025, non-commercial before",
+        "warning": "this is LongLive's base, which is run with its LoRA: --lora lora.pt (models/lora.pt there)",
+    },
+    "Krea Realtime": {
+        "preset": "krea-14b",
+        "size": "14B",
+        "repository": "krea/krea-realtime-video",
+        "path": "krea-realtime-video-14b.safetensors",
+        "licence": "card of the weights: Apache-2.0; code repository: CC-BY-NC-SA-4.0, not for commercial use",
+        "gigabytes": 28.6,
+    },
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownModel:
-    """A published checkpoint of a causal Wan 2.1.
+    """A published causal Wan 2.1.
 
-    `files`: its names on a disk, the first as published; with the folder if other models have that name too.
-    `preset`: the name of the preset it is run with, which also states the state dict. `repository`, `path`: its
-    place on the Hugging Face Hub. `licence`: as stated there, read on `read`.
-    `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
-    `warning`: what its users must know.
+    `preset`: the name of the preset it is run with. `files`: its names on a disk, the first as published; with the
+    folder if other models have that name too. `repository`, `path`: its place on the Hugging Face Hub.
+    `gigabytes`: of the first file, None if no public source was read. `warning`: what its users must know.
     """
 
     name: str
-    role: Literal["drafter", "target"]
-    size: Literal["1.3B", "14B"]
-    files: tuple[str, ...]
     preset: str
-    licence: str
+    size: str = "1.3B"
+    files: tuple[str, ...]
     repository: str
     path: str
-    read: str = READ
+    licence: str
     gigabytes: float | None = None
-    sha256: str | None = None
-    digest_source: str = ""
     warning: str = ""
 
     @property
+    def role(self) -> str:
+        """Either `drafter` or `target`."""
+        return "target" if self.size == "14B" else "drafter"
+
+    @property
     def source(self) -> str:
-        """Where to get it, in words."""
+        """Where to get it, for a sentence."""
         return f"{self.repository} on the Hugging Face Hub, {self.path}"
 
 
-# The first of each role is the published pair's, which is looked for and asked for first.
-KNOWN_MODELS = (
-    KnownModel(
-        name="Self-Forcing DMD",
-        role="drafter",
-        size="1.3B",
-        files=("self_forcing_dmd.pt", "self_forcing_dmd.safetensors"),
-        preset="self-forcing-1.3b",
-        licence="Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
-        repository="gdhe17/Self-Forcing",
-        path="checkpoints/self_forcing_dmd.pt",
-        gigabytes=5.7,
-        sha256="a0413986d9734e02c09504e1520f5697ba6df731bb2f0f35577485e9cc8f56a3",
-        digest_source="several public repositories that check their copy by it, one for commit 2f8b779 on the Hub",
-    ),
-    KnownModel(
-        name="Self-Forcing SiD",
-        role="drafter",
-        size="1.3B",
-        files=("self_forcing_sid.pt",),
-        preset="self-forcing-1.3b",
-        licence="Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
-        repository="gdhe17/Self-Forcing",
-        path="checkpoints/self_forcing_sid.pt",
-        gigabytes=5.7,
-    ),
-    KnownModel(
-        name="Causal-Forcing, chunk-wise",
-        role="drafter",
-        size="1.3B",
-        files=("chunkwise/causal_forcing.pt",),
-        preset="causal-forcing",
-        licence="Apache-2.0",
-        repository="zhuhz22/Causal-Forcing",
-        path="chunkwise/causal_forcing.pt",
-    ),
-    KnownModel(
-        name="Causal-Forcing, frame-wise",
-        role="drafter",
-        size="1.3B",
-        files=("framewise/causal_forcing.pt",),
-        preset="causal-forcing-framewise",
-        licence="Apache-2.0",
-        repository="zhuhz22/Causal-Forcing",
-        path="framewise/causal_forcing.pt",
-    ),
-    KnownModel(
-        name="Causal-Forcing, frame-wise, repackaged for ComfyUI",
-        role="drafter",
-        size="1.3B",
-        files=("causal_forcing-framewise.safetensors",),
-        preset="causal-forcing-framewise",
-        licence="Apache-2.0",
-        repository="TalmajM/causal_forcing_framewise_ComfyUI_repackaged",
-        path="split_files/diffusion_models/causal_forcing-framewise.safetensors",
-        gigabytes=5.7,
-        sha256="408c67a8c6725756f5be2c5cf2d5c584c15dd147f5a0c458be62dcb3efb78477",
-        digest_source="a public catalogue of 2026-08-06 that quotes the Hub",
-    ),
-    KnownModel(
-        name="Causal-Forcing++, 2 steps",
-        role="drafter",
-        size="1.3B",
-        files=("causal-forcing++/framewise-2step.pt", "framewise-2step.pt"),
-        preset="causal-forcing-2step",
-        licence="Apache-2.0",
-        repository="zhuhz22/Causal-Forcing",
-        path="causal-forcing++/framewise-2step.pt",
-    ),
-    KnownModel(
-        name="Causal-Forcing++, 1 step",
-        role="drafter",
-        size="1.3B",
-        files=("causal-forcing++/framewise-1step.pt", "framewise-1step.pt"),
-        preset="causal-forcing-1step",
-        licence="Apache-2.0",
-        repository="zhuhz22/Causal-Forcing",
-        path="causal-forcing++/framewise-1step.pt",
-    ),
-    KnownModel(
-        name="One-Forcing",
-        role="drafter",
-        size="1.3B",
-        files=("one_forcing.pt",),
-        preset="one-forcing",
-        licence="code: Apache-2.0; the card of the weights states none",
-        repository="JiaqiFeng/OneForcing",
-        path="checkpoints/one_forcing.pt",
-    ),
-    KnownModel(
-        name="LongLive 1.0",
-        role="drafter",
-        size="1.3B",
-        files=("longlive_base.pt",),
-        preset="longlive-1.0",
-        licence="Apache-2.0 since November 2025, non-commercial before",
-        repository="Efficient-Large-Model/LongLive-1.3B",
-        path="models/longlive_base.pt",
-        warning="this is LongLive's base, which is run with its LoRA: --lora lora.pt (models/lora.pt there); alone "
-        "it looks like any 1.3B model",
-    ),
-    KnownModel(
-        name="Krea Realtime",
-        role="target",
-        size="14B",
-        files=("krea-realtime-video-14b.safetensors",),
-        preset="krea-14b",
-        licence="card of the weights: Apache-2.0; code repository: CC-BY-NC-SA-4.0, not for commercial use",
-        repository="krea/krea-realtime-video",
-        path="krea-realtime-video-14b.safetensors",
-        gigabytes=28.6,
-    ),
+KNOWN_MODELS = tuple(
+    KnownModel(name=name, **{"files": (PurePath(row["path"]).name,), **row}) for name, row in PUBLISHED.items()
 )
 
 
-def row_of(file: Path) -> KnownModel | None:
-    """Return the row of a file, by its name and, where two models share that, its folder; None if it has none."""
-    return next((m for m in KNOWN_MODELS if any(has_name(file, name) for name in m.files)), None)
+def known_model(file: Path) -> KnownModel | None:
+    """Return the model of a file's name and, where two models share that, its folder; None if it is unknown."""
+    return next((model for model in KNOWN_MODELS if any(has_name(file, name) for name in model.files)), None)
 
 
 def has_name(file: PurePath, name: str) -> bool:
     """Return whether a path ends with a name, perhaps with its folder, in any letter case."""
     return PurePath(str(file).lower()).match(name.lower())
-
-
-def known_model(file: Path) -> KnownModel | None:
-    """Return the row of a file, as `row_of` does.
-
-    Raises `BadInput` for a name that two models share, in neither's folder: they are run in different ways.
-    """
-    found = row_of(file)
-    if found:
-        return found
-    alike = [m for m in KNOWN_MODELS if any(has_name(file, PurePosixPath(name).name) for name in m.files)]
-    if not alike:
-        return None
-    presets = " or ".join(dict.fromkeys(m.preset for m in alike))
-    folders = " or ".join(m.files[0] for m in alike)
-    raise BadInput(f"{len(alike)} models are {file.name}; state the preset ({presets}) or keep it as {folders}")

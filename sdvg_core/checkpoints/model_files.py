@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from ..settings import check_fields
-from .known_models import KNOWN_MODELS, has_name
+from .known_models import KNOWN_MODELS, READ, has_name
 
 TRANSFORMERS, OLDER = "diffusion_models", ("unet",)
 """The folder of drafters and targets in a ComfyUI installation, and its name in older ones, which is read too."""
@@ -64,7 +64,7 @@ def _transformer(role: str) -> KnownFile:
         other_folders=OLDER,
         names=tuple(name for model in models for name in model.files),
         source=models[0].source,
-        licence=f"{models[0].licence} (read {models[0].read})",
+        licence=f"{models[0].licence} (read {READ})",
         gigabytes=models[0].gigabytes or 0.0,
     )
 

@@ -124,7 +124,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     from ..pipeline.latents import load_latents
     from ..pipeline.loading import load_decoder
     from ..pipeline.videos import make_videos
-    from ..report.picture import Side, side_by_side
+    from ..pocket.comparison import Side, side_by_side
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     # Without the comparison, a finished video here is one that we go on with.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..causal_wan.config import HEAD_DIM
-from ..checkpoints.known_models import KNOWN_MODELS
-from ..checkpoints.model_files import KNOWN_FILES, KnownFile, find_files, misplaced
+from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from .shared import file_path, show_folder
@@ -42,7 +42,7 @@ def examine(models: Path) -> dict[str, Any]:
     from ..devices.device import package_version
     from .options import found_models
 
-    found = found_models(models)
+    paths = found_models(models)
     return {
         "sdvg": __version__,
         "python": platform.python_version(),
@@ -50,25 +50,8 @@ def examine(models: Path) -> dict[str, Any]:
         "devices": _devices(),
         "attention": _attention(),
         "models_folder": str(models),
-        "models": {known.role: _examine_file(found[known.role], known, models) for known in KNOWN_FILES},
-        "known_models": _known_models(models),
+        "models": {known.role: _examine_file(paths[known.role], known, models) for known in KNOWN_FILES},
     }
-
-
-def _known_models(models: Path) -> list[dict[str, Any]]:
-    """Return every model we know, whether it is there, and where to get it."""
-    return [
-        {
-            "name": known.name,
-            "role": known.role,
-            "size": known.size,
-            "preset": known.preset,
-            "licence": f"{known.licence} (read {known.read})",
-            "source": known.source,
-            "path": str(path) if (path := find_files(models, known.files)) else None,
-        }
-        for known in KNOWN_MODELS
-    ]
 
 
 def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str, Any]:
@@ -77,18 +60,18 @@ def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str
 
     if path is None:
         source = f"{known.source}; {known.licence}" if known.licence else known.source
-        missing: dict[str, Any] = {"wanted": known.names[0], "folder": known.folder, "source": source}
-        return {"found": False, **missing, "gigabytes": known.gigabytes, "misplaced": misplaced(models, known)}
-    result: dict[str, Any] = {"found": True, "path": str(path)}
+        size = f"{1000 * known.gigabytes:g} MB" if known.gigabytes < 0.1 else f"{known.gigabytes:g} GB"
+        get = f"get {known.names[0]} ({size}) into {known.folder}/ from {source}"
+        remedy = misplaced(models, known) or get
+        return {"found": False, "remedy": remedy}
+    result: dict[str, Any] = {"found": True, "path": str(path), "would_load": True}
     try:
         if known.role == "vocabulary":
             read_vocabulary(path)
             return result
-        found = inspect_file(path)
+        return {**result, **asdict(inspect_file(path))}
     except BadInput as error:
         return {**result, "would_load": False, "reason": str(error)}
-    told = ("kind", "would_load", "reason", "preset", "dictionary", "licence", "notes")
-    return {**result, **{name: getattr(found, name) for name in told}}
 
 
 def _devices() -> list[dict[str, Any]]:
@@ -133,26 +116,13 @@ def describe(findings: dict[str, Any]) -> list[str]:
     lines += ["", f"Models in {show_folder(Path(findings['models_folder']))}"]
     for role, model in findings["models"].items():
         lines.append(f"  {role:14} {_model_line(model)}")
-    lines += ["", "Known drafters and targets (docs/models.md)"]
-    for known in findings["known_models"]:
-        where = f"found {known['path']}" if known["path"] else f"from {known['source']}"
-        lines.append(f"  {known['role']:8} {known['name']}, {known['size']}: {where}; {known['licence']}")
     return lines
 
 
-def _size(gigabytes: float) -> str:
-    return f"{1000 * gigabytes:g} MB" if gigabytes < 0.1 else f"{gigabytes:g} GB"
-
-
 def _model_line(model: dict[str, Any]) -> str:
-    from ..pipeline.inspection import INDISTINGUISHABLE
-
     if not model["found"]:
-        get = f"get {model['wanted']} ({_size(model['gigabytes'])}) into {model['folder']}/ from {model['source']}"
-        return f"MISSING: {model['misplaced'] or get}"
-    if model.get("would_load", True):
-        # The rest is the same for every transformer.
-        said = [model.get("dictionary"), f"preset {model['preset']}" if model.get("preset") else ""]
-        said += [note for note in model.get("notes", []) if note != INDISTINGUISHABLE]
-        return " ".join((f"found {model['path']}", *(f"({text.rstrip('.')})" for text in said if text)))
-    return f"UNUSABLE {model['path']}: {model['reason']}"
+        return f"MISSING: {model['remedy']}"
+    if not model["would_load"]:
+        return f"UNUSABLE {model['path']}: {model['reason']}"
+    details = [model.get("dictionary"), f"preset {model['preset']}" if model.get("preset") else ""]
+    return " ".join((f"found {model['path']}", *(f"({detail})" for detail in details if detail)))

@@ -1,9 +1,9 @@
-"""The route of a run as a picture, and two runs side by side as they play. Blocks count from 1 here.
+"""The route of a run as a picture. Blocks count from 1 here.
 
-The picture of a run has a column per block and up to three panels: the block's outcome in the colours and words of
-the sampler's strip, its frame scores with the threshold if any were scored, and its seconds. It is as wide for one
-block as for a hundred, and can be read where it is shown half as large. All is drawn with Pillow, SCALE times as
-large, and then reduced for smooth edges; lengths are pixels of the large drawing.
+A column per block: its outcome, in the colours and words of the sampler's strip, and below it the scores of its
+frames with the threshold, if any were scored. It is as wide for one block as for a hundred, and can be read where
+it is shown half as large. All is drawn with Pillow, SCALE times as large, and then reduced for smooth edges;
+lengths are pixels of the large drawing.
 """
 
 from __future__ import annotations
@@ -12,30 +12,24 @@ import math
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
-import numpy as np
-import torch
 from PIL import Image, ImageColor, ImageDraw, ImageFont
-from torch import Tensor
 
 from ..engine.records import BlockRecord
-from .record_json import SECONDS
-from .run_report import RunReport, is_hidden, worst_score
-from .summary import COLOURS, INKS, LETTERS, NAMES, Outcome, acceptance, count, outcome_of, outcomes, speedup_known
+from .run_report import RunReport, is_hidden
+from .summary import COLOURS, INKS, NAMES, Outcome, acceptance, outcome_of, outcomes, speedup_known
 
 Drawing = ImageDraw.ImageDraw
 SCALE = 3
 INK, FAINT, WHITE = "#222222", "#666666", "#FFFFFF"
-# Here too, green stands for the drafter and orange-red for the target.
-PART_COLOURS = dict(zip(SECONDS, ("#009E73", "#56B4E9", "#F0E442", "#D55E00", "#999999"), strict=True))
 WIDTH, FEWEST_COLUMNS = 2880, 5
 LEFT, RIGHT, HEADER, LINE, BOTTOM = 330, 90, 60, 112, 225
-STRIP, SCORES, TIMES, BETWEEN = 135, 570, 300, 54
+STRIP, SCORES, BETWEEN = 135, 570, 54
 BIG, SMALL, KEY_HEIGHT, KEY_WIDTH = 105, 90, 108, 60
 FRAME, SMALL_FRAME, WORST = 12, 4, 1.9
 """Radii of a frame's dot, and how much larger that of the worst is."""
@@ -100,29 +94,28 @@ class Panel:
 def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
     """Return the picture of a run's route, RGB; `dark`: for a dark page."""
     look = DARK if dark else Look()
-    blocks, header = report.blocks, _header(report, look)
-    roomy, scored = len(blocks) <= ROOM_FOR_TEXT, [one for one in blocks if one.decision.scored]
-    panels = [(STRIP, _draw_strip, _strip_keys(blocks)), (TIMES, _draw_seconds, _second_keys(blocks))]
-    panels[1:1] = [(SCORES, draw_scores, _score_keys(scored))] if scored else []
-    rows = [(size, draw, _key_rows(keys)) for size, draw, keys in panels if keys]
+    blocks = report.blocks
+    scored = [record for record in blocks if record.decision.scored]
+    header = _header(report, look)
+    legend = _key_rows([*_strip_keys(blocks), *(_score_keys(scored) if scored else [])])
     top = HEADER + LINE * len(header)
-    height = top + sum(size + BETWEEN + KEY_HEIGHT * len(lines) for size, _, lines in rows)
-    image = Image.new("RGB", (WIDTH, height + BOTTOM), look.ground)
-    pen, columns = Pen(image, look), max(len(blocks), FEWEST_COLUMNS)
+    foot = top + STRIP + (BETWEEN + SCORES if scored else 0)
+    image = Image.new("RGB", (WIDTH, foot + BOTTOM + KEY_HEIGHT * len(legend)), look.ground)
+    pen = Pen(image, look)
     for i, (text, size, colour) in enumerate(header):
         write(pen, 60, HEADER + LINE * (i + 0.5), text, size, colour, "lm", stroke_width=int(i == 0))
-    for number, (size, draw, lines) in enumerate(rows, 1):
-        panel = Panel(pen=pen, top=top, bottom=top + size, first=number_of(blocks[0]), columns=columns)
-        draw(panel, blocks)
-        top += size + BETWEEN
-        if number == len(rows):
-            _number_blocks(panel, number_of(blocks[-1]), roomy)
-            top += BOTTOM - BETWEEN
-        for line in lines:
-            for x, label, mark in line:
-                mark(pen, x, top + KEY_HEIGHT / 2 - 15)
-                write(pen, x + KEY_WIDTH + 24, top + KEY_HEIGHT / 2 - 15, label, SMALL, look.ink, "lm")
-            top += KEY_HEIGHT
+    columns = max(len(blocks), FEWEST_COLUMNS)
+    panel = Panel(pen=pen, top=top, bottom=top + STRIP, first=number_of(blocks[0]), columns=columns)
+    _draw_strip(panel, blocks)
+    if scored:
+        panel = replace(panel, top=foot - SCORES, bottom=foot)
+        draw_scores(panel, blocks)
+    _number_blocks(panel, number_of(blocks[-1]), len(blocks) <= ROOM_FOR_TEXT)
+    for row, entries in enumerate(legend):
+        middle = foot + BOTTOM + KEY_HEIGHT * (row + 0.5) - 15
+        for x, label, mark in entries:
+            mark(pen, x, middle)
+            write(pen, x + KEY_WIDTH + 24, middle, label, SMALL, look.ink, "lm")
     return image.reduce(SCALE)
 
 
@@ -189,23 +182,6 @@ def _draw_strip(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
 def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     counts = Counter(map(outcome_of, blocks))
     return [(f"{NAMES[one]} {counts[one]}", _swatch(COLOURS[one])) for one in Outcome if counts[one]]
-
-
-def _draw_seconds(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
-    longest = max(record.seconds.total for record in blocks)
-    panel = replace(panel, high=max(1.05 * longest, 1e-3))
-    for record in blocks:
-        x, foot, half = panel.x(number_of(record)), 0.0, 0.4 * panel.column
-        for part, colour in PART_COLOURS.items():
-            if seconds := getattr(record.seconds, part):
-                panel.pen.rectangle([x - half, panel.y(foot + seconds), x + half, panel.y(foot)], colour)
-                foot += seconds
-    _draw_axis(panel, "seconds")
-
-
-def _second_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
-    spent = {part: sum(getattr(record.seconds, part) for record in blocks) for part in reversed(SECONDS)}
-    return [(f"{part} {s:.1f} s", _swatch(PART_COLOURS[part])) for part, s in spent.items() if s]
 
 
 # --- the scores
@@ -389,80 +365,3 @@ def drawable(text: str) -> str:
     letters = (unicodedata.normalize("NFKD", letter) for letter in text.translate(PLAIN))
     plain = ("".join(part for part in parts if not unicodedata.combining(part)) for parts in letters)
     return "".join(letter if letter.isascii() else "¤" for letter in plain)
-
-
-# --- two videos side by side
-
-SIDE, MARGIN, ABOVE, CELLS, BELOW = 384, 24, 68, 30, 108
-"""Pixels of the finished frame."""
-ROOM_FOR_LETTER, YET_TO_COME = 16, 0.3
-"""The width of a cell that has a letter; how strong the colour of a block is that has not played."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Side:
-    """One of the videos. `frames`: `f c h w` RGB in [0, 1], as many as its report counts."""
-
-    title: str
-    frames: Tensor
-    report: RunReport
-
-
-def side_by_side(left: Side, right: Side) -> Iterator[Tensor]:
-    """Yield the frames of the comparison, `1 c h w` RGB in [0, 1], as long as the shorter video.
-
-    The frames are enlarged by a whole number without smoothing, so that each of their pixels can be seen.
-    """
-    sides = (left, right)
-    factor = max(1, SIDE // max(left.frames.shape[-2:]))
-    wide, high = (factor * side for side in reversed(left.frames.shape[-2:]))
-    places = [MARGIN + at * (wide + MARGIN) for at in range(2)]
-    shown, sheet = -1, torch.empty(0)
-    ends = list(accumulate(record.pixel_frames for record in left.report.blocks))
-    for at, pair in enumerate(zip(left.frames, right.frames, strict=False)):
-        block = bisect_right(ends, at)
-        if block != shown:
-            shown, sheet = block, _sheet(sides, places, wide, high, block)
-        picture = sheet.clone()
-        for x, frame in zip(places, pair, strict=True):
-            enlarged = frame.detach().cpu().float().clamp(0, 1)
-            enlarged = enlarged.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
-            picture[:, ABOVE : ABOVE + high, x : x + wide] = enlarged
-        yield picture[None]
-
-
-def _sheet(sides: tuple[Side, Side], places: list[int], wide: int, high: int, block: int) -> Tensor:
-    """Return everything but the frames, while a block plays: `c h w` in [0, 1]."""
-    size = (3 * MARGIN + 2 * wide, ABOVE + high + BELOW)
-    image = Image.new("RGB", (SCALE * size[0], SCALE * size[1]), WHITE)
-    pen = ImageDraw.Draw(image)
-    for side, left in zip(sides, places, strict=True):
-        records, foot = side.report.blocks, ABOVE + high
-        record, worst = records[block], worst_score(records[block])
-        by_target = f"the target made {side.report.tally.by_target} of {count(len(records), 'block')}"
-        line = f"block {block + 1} of {len(records)}: {outcome_of(record).value}"
-        score = f"worst frame of the draft {worst:.2f}" if record.decision.scored else "not scored"
-        lines = [(26, side.title, 20, INK), (50, by_target, 15, FAINT)]
-        lines += [(foot + CELLS + 36, line, 16, INK), (foot + CELLS + 60, score, 15, FAINT)]
-        for y, text, points, colour in lines:
-            line = fitted(text, SCALE * points, SCALE * wide)
-            write(pen, SCALE * left, SCALE * y, line, SCALE * points, colour, "lm", stroke_width=int(y == 26))
-        _draw_cells(pen, records, SCALE * left, SCALE * (foot + 14), SCALE * wide / len(records), block)
-    pixels = torch.from_numpy(np.asarray(image.reduce(SCALE), dtype=np.float32) / 255)
-    return pixels.permute(2, 0, 1).contiguous()
-
-
-def _draw_cells(
-    pen: Drawing, records: Sequence[BlockRecord], left: float, top: float, wide: float, block: int
-) -> None:
-    """Draw a cell per block: in full colour up to the one that plays, which has a frame."""
-    bottom = top + SCALE * CELLS
-    for number, record in enumerate(records):
-        x, outcome = left + number * wide, outcome_of(record)
-        colour = COLOURS[outcome] if number <= block else tint(COLOURS[outcome], YET_TO_COME)
-        if number == block:
-            pen.rectangle([x, top - 12, x + wide, bottom + 12], INK)
-        pen.rectangle([x + 9, top, max(x + wide - 9, x + 9), bottom], colour)
-        if wide >= SCALE * ROOM_FOR_LETTER:
-            place = (x + wide / 2, (top + bottom) / 2, LETTERS[outcome])
-            write(pen, *place, 45, INKS[outcome], stroke_width=1)

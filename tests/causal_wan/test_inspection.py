@@ -4,12 +4,13 @@ import pytest
 import torch
 from wan_files import NARROW, NARROW_METADATA, prefixed, random_state, save, save_hollow
 
+from sdvg_core.causal_wan.checkpoint import open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
+from sdvg_core.checkpoints.known_models import FAMILIES, LORA, VARIANTS
+from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.inspection import inspect_file
 
 ONE = torch.ones(1)
-WAN_2_2 = ["decoder.upsamples.0.upsamples.0.residual.0.gamma", "decoder.middle.0.residual.0.gamma"]
-UMT5 = ["token_embedding.weight", "blocks.0.attn.q.weight", "blocks.1.pos_embedding.embedding.weight"]
 
 
 def test_a_transformer_is_described_and_would_load(tmp_path):
@@ -24,8 +25,7 @@ def test_a_transformer_is_described_and_would_load(tmp_path):
     assert found.size == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
     assert found.parameters == NARROW.parameters + 1
     assert found.dtypes == {"float32": len(wan_shapes(NARROW)), "float16": 1}
-    assert (found.layout, found.key_style, found.quantisation) == ("safetensors", "Wan names under model", "none")
-    assert (found.preset, found.unused) == (None, ("other",))
+    assert (found.layout, found.quantisation, found.preset) == ("safetensors", "none", None)
     assert "same names and shapes as plain Wan 2.1" in found.notes[0]
 
 
@@ -56,25 +56,23 @@ def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
     assert found.size == "1.3B: 30 blocks, width 1536, 12 heads"
 
 
-@pytest.mark.parametrize(
-    "names, kind",
-    [
-        (["decoder.middle.0.residual.0.gamma"], "Wan 2.1 VAE"),
-        (["decoder.mid_block.resnets.0.norm1.gamma"], "Wan 2.1 VAE"),
-        (WAN_2_2, "Wan 2.2 VAE"),
-        (UMT5, "UMT5 text encoder"),
-        (["encoder.block.0.layer.0.SelfAttention.q.weight"], "T5 text encoder"),
-        (["blip.visual_encoder.cls_token", "mlp.layers.0.weight"], "ImageReward"),
-        (["blocks.0.self_attn.q.lora_A.weight"], "LoRA"),
-        (["weight"], "unknown"),
-    ],
-)
-def test_other_files_are_recognised_by_a_few_names(tmp_path, names, kind):
-    found = inspect_file(save(tmp_path / "other.safetensors", {name: ONE for name in names}))
-    assert found.kind == kind
-    assert not found.would_load
-    assert "; " in found.reason
-    assert (found.config, found.preset, found.notes) == (None, None, ())
+@pytest.mark.parametrize("kind", [*FAMILIES, LORA, "unknown"])
+def test_every_kind_of_file_is_recognised_and_refused_as_a_transformer_in_a_sentence(tmp_path, kind):
+    """What it is, and what to give instead; a variant of Wan also by its name in the whole model."""
+    for telltales in FAMILIES.get(kind, [["blocks.0.self_attn.q.lora_A.weight"] if kind == LORA else ["weight"]]):
+        parts = dict.fromkeys(telltales, ONE)
+        whole = prefixed({**random_state(), **parts}, "model.diffusion_model.")
+        for state in (parts, whole) if kind in VARIANTS else (parts,):
+            path = save(tmp_path / "given.safetensors", state)
+            with pytest.raises(BadInput) as refused:
+                open_wan(path)
+            remedy = "load its base model" if kind == LORA else "give a causal Wan 2.1 text-to-video model"
+            assert str(refused.value).startswith("given.safetensors ")
+            assert f"; {remedy}" in str(refused.value)
+            assert kind in str(refused.value) or kind == "unknown"
+        found = inspect_file(save(tmp_path / "given.safetensors", parts))
+        assert (found.kind, found.would_load, found.preset, found.notes) == (kind, False, None, ())
+        assert "; " in found.reason
 
 
 def test_the_other_parts_of_a_run_would_load_too(files):

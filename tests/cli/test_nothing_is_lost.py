@@ -14,7 +14,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import hold
 from sdvg_core.pipeline import batch, videos
 from sdvg_core.pipeline.batch import _command
-from sdvg_core.report import picture
+from sdvg_core.pocket import comparison
 
 BALL = ("--prompt", "a red ball", "--blocks", "2")
 
@@ -257,7 +257,7 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
     out = tmp_path / "out"
 
     with monkeypatch.context() as planted:
-        planted.setattr(picture, "side_by_side", Mock(side_effect=KeyboardInterrupt))
+        planted.setattr(comparison, "side_by_side", Mock(side_effect=KeyboardInterrupt))
         assert main([*DEMO, "--output", str(out)]) == 130
     made = {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")}
     assert main([*DEMO, "--output", str(out)]) == 0

@@ -148,6 +148,25 @@ def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
     assert "no settings of a run" in refused(capsys, ["generate", "--from", str(tmp_path / "report.json")])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"router": {"policy": "fastest"}},
+        {"router": {"tau": "low"}},
+        {"router": {"part": "Mine"}},
+        {"drafter_context": "Own"},
+    ],
+    ids=str,
+)
+def test_a_report_that_was_changed_by_hand_is_refused(clip, tmp_path, capsys, change):
+    values: dict[str, Any] = report(clip)
+    router = {**values["settings"]["router"], **change.get("router", {})}
+    values["settings"] |= {**change, "router": router}
+    (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
+    refused(capsys, ["generate", "--from", str(tmp_path / "report.json"), "--output", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_a_video_began_from_is_asked_for(clip, tmp_path, capsys):
     values = report(clip)
     values["settings"]["start_image"] = "red.png"

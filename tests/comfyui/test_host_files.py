@@ -77,7 +77,7 @@ def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path:
     known = load_checkpoint(str(path), "default", None)
     assert (preset_of(known).name, origin_of(known).state_dict) == ("causal-forcing", "generator")
     (note,) = origin_of(known.clone()).notes
-    assert "runs with the preset causal-forcing; " in note
+    assert "runs with the preset causal-forcing." in note
     stated = load_checkpoint(str(path), "default", get_preset("longlive-1.0"))
     assert (preset_of(stated).name, origin_of(stated).notes) == ("longlive-1.0", ())
 

@@ -138,7 +138,7 @@ def test_a_token_of_two_latent_frames_is_refused(fine, tmp_path, capsys):
     """A cache has a slot for each latent frame."""
     write(tmp_path / "long.safetensors", replace(TARGET, patch_size=(2, 2, 2)))
     assert main(["inspect", str(tmp_path / "long.safetensors")]) == 2
-    assert "has tokens of 2 latent frames, not 1" in capsys.readouterr().out
+    assert "tokens of 2 latent frames, not 1" in capsys.readouterr().out
 
 
 def test_tokens_are_counted_by_model_in_memory_and_operations():

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from sdvg_core import BadInput, RouterConfig, Streamer, VideoRequest, make, pocket_options, trained_set
-from sdvg_core.engine.outside import checked_parts, identity_of, note_on
+from sdvg_core.engine.outside import check_part, checked_parts, identity_of, note_on
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import decide, decide_early
 from sdvg_core.engine.types import Generated, Span
@@ -58,10 +58,10 @@ def model(predictions: Any, **other: Any) -> Part:
     return Part(**{**shape, **steps, "generate": lambda call: Generated(predictions), **other})
 
 
-def call(stop: int | None = None) -> BlockCall:
+def call() -> BlockCall:
     noise: Any = SimpleNamespace(draw=lambda span, slot: torch.zeros(1, 16, 3, 8, 8))
     nothing: Any = None
-    return BlockCall(nothing, Span(0, 0, 3), noise, nothing, stop=stop)
+    return BlockCall(nothing, Span(0, 0, 3), noise, nothing)
 
 
 GOOD, FRAMES = torch.zeros(1, 16, 3, 8, 8), torch.zeros(1, 9, 3, 8, 8)
@@ -74,26 +74,16 @@ def checked(role: str, part: Part) -> Any:
 @pytest.mark.parametrize(
     "use, sentence",
     [
-        (lambda: checked("scorer", Part(score=1)), "scorer Part has no describe; give it what sdvg_core.Scor"),
-        (lambda: RouterConfig(part=Part(keep=1)), "router Part has no needs_scorer"),
+        (lambda: check_part("scorer", Part(score=1)), "Part is no scorer; give it what sdvg_core.Scorer has"),
+        (lambda: RouterConfig(part=Part(keep=1)), "Part is no router; give it what sdvg_core.Router has"),
         (lambda: checked("drafter", model((), latent_channels=48)), "has latent_channels 48; the VAE's is 16"),
-        (lambda: checked("drafter", model((GOOD,))).generate(call()), "made 1 estimates; return Generated with 2"),
-        (lambda: checked("target", model((GOOD,) * 2)).generate(call(1)), "2 estimates; return Generated with 1"),
         (
             lambda: checked("drafter", model((GOOD, GOOD[:, :, :2]))).generate(call()),
             "the drafter Part returned 1 x 16 x 2 x 8 x 8; return 1 x 16 x 3 x 8 x 8",
         ),
         (
-            lambda: checked("drafter", model((GOOD.int(),) * 2)).generate(call()),
-            "the drafter Part returned a Tensor; return a tensor of floats",
-        ),
-        (
             lambda: checked("scorer", Part(score=lambda *_: torch.zeros(1), describe=1)).score(FRAMES, ""),
             "the scorer Part returned 1; return 9",
-        ),
-        (
-            lambda: checked("scorer", Part(score=lambda *_: 0.5, describe=1)).score(FRAMES, ""),
-            "the scorer Part returned a float; return a tensor of floats",
         ),
         (
             lambda: decide_early(RouterConfig(part=Part(needs_scorer=False, keep=lambda *_: 1)), 3, ()),

@@ -10,7 +10,7 @@ from sdvg_core.engine.router import RouterConfig
 from sdvg_core.plan.choose import block_seconds, plan, route_seconds
 from sdvg_core.plan.rates import H100
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.report.picture import ABOVE, MARGIN, SIDE, Side, side_by_side
+from sdvg_core.pocket.comparison import ABOVE, MARGIN, SIDE, Side, side_by_side
 
 ROUTED = report(route(RouterConfig(), [[0.0], [1.0, 0.5], [-2.0]]))
 ALONE = report(route(RouterConfig(policy="always-target"), [[0.0]] * 3))

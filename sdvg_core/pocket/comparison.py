@@ -1,0 +1,80 @@
+"""The demo's comparison: two videos side by side as they play, each with its route below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from ..report.picture import INK, WHITE, fitted, tint, write
+from ..report.run_report import RunReport
+from ..report.summary import COLOURS, count, outcome_of
+
+SIDE, MARGIN, ABOVE, CELLS = 384, 24, 48, 30
+"""Pixels: of a video's longer side, if not more, between videos, above them, and of a block's cell below them."""
+YET_TO_COME = 0.3
+"""How strong the colour of a block is that has not played."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One of the videos. `frames`: `f c h w` RGB in [0, 1], as many as its report counts."""
+
+    title: str
+    frames: Tensor
+    report: RunReport
+
+
+def side_by_side(left: Side, right: Side) -> Iterator[Tensor]:
+    """Yield the frames of the comparison, `1 c h w` RGB in [0, 1]; both videos have the same blocks.
+
+    The frames are enlarged by a whole number without smoothing, so that each of their pixels can be seen.
+    """
+    height, width = left.frames.shape[-2:]
+    factor = max(1, SIDE // max(height, width))
+    first = 0
+    for block, record in enumerate(left.report.blocks):
+        background = _background((left, right), factor * width, factor * height, block)
+        for number in range(first, first + record.pixel_frames):
+            picture = background.clone()
+            for place, side in enumerate((left, right)):
+                x = _left_edge(place, factor * width)
+                frame = side.frames[number].cpu().float().clamp(0, 1)
+                enlarged = interpolate(frame[None], scale_factor=factor)[0]
+                picture[:, ABOVE : ABOVE + factor * height, x : x + factor * width] = enlarged
+            yield picture[None]
+        first += record.pixel_frames
+
+
+def _left_edge(place: int, width: int) -> int:
+    return MARGIN + place * (width + MARGIN)
+
+
+def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -> Tensor:
+    """Return everything but the frames while a block plays: `c h w` in [0, 1].
+
+    A cell per block is in full colour up to the one that plays, which has a rim.
+    """
+    top = ABOVE + height + MARGIN
+    image = Image.new("RGB", (3 * MARGIN + 2 * width, top + CELLS + MARGIN), WHITE)
+    pen = ImageDraw.Draw(image)
+    for place, side in enumerate(sides):
+        records = side.report.blocks
+        title = f"{side.title}: {side.report.tally.by_target} of {count(len(records), 'block')} by the target"
+        x = _left_edge(place, width)
+        write(pen, x, ABOVE / 2, fitted(title, 16, width), 16, INK, "lm")
+        cell = width / len(records)
+        for number, record in enumerate(records):
+            colour = COLOURS[outcome_of(record)]
+            if number > block:
+                colour = tint(colour, YET_TO_COME)
+            rim = INK if number == block else WHITE
+            edges = [x + number * cell, top, x + (number + 1) * cell, top + CELLS]
+            pen.rectangle(edges, colour, rim, round(min(3, cell / 4)))
+    pixels = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255)
+    return pixels.permute(2, 0, 1).contiguous()
