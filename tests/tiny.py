@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from research.observed import plan_run
+from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Recompute
@@ -263,7 +264,12 @@ def frames_of(emitted: Sequence[EmittedBlock]) -> Tensor:
 
 
 def scripted(pattern: str, **options: Any) -> RouterConfig:
-    return RouterConfig(policy="scripted", script=pattern, **options)
+    """A route by letters: `a` and `r` are a plan with scores, `d` and `t` one without, a mixture are directions."""
+    if set(pattern) <= set("ar"):
+        return planned_route(pattern, **options)
+    if set(pattern) <= set("dt"):
+        return planned_route(pattern.translate(str.maketrans("dt", "ar")), scored=False, **options)
+    return RouterConfig(directions=pattern, **options)
 
 
 def can_compile() -> bool:

@@ -18,13 +18,12 @@ from .types import Block, Condition, Generated, Span, Work
 class Timeline:
     """A history with the decoder's state at its end: everything the next block depends on.
 
-    `decode_state`: of the codec that decodes blocks for scores and preview. `shown`: the last pixel frame from that
-    codec, `b 1 c h w`; None before any block. `delivery`: makes the video's pixels, if another codec does that.
+    `decode_state`: of the codec that decodes blocks for scores and preview. `delivery`: makes the video's pixels,
+    if another codec does that.
     """
 
     history: History = field(default_factory=History)
     decode_state: Any = None
-    shown: Tensor | None = None
     delivery: Delivery | None = None
 
     def commit(
@@ -39,7 +38,7 @@ class Timeline:
         else:
             delivered = DeliveredBlock.of(frames, block.span.frames, temporal_stride)
         history = self.history.commit(block, delivered.anchors)
-        return Timeline(history, decode_state, frames[:, -1:].clone(), self.delivery), delivered
+        return Timeline(history, decode_state, self.delivery), delivered
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -317,7 +317,7 @@ def _check_length(controls: Sequence[ControlClip], plan: RunPlan, stride: int, f
             raise BadInput(f"{found}; set length {frames} in WanVaceToVideo, or ask for fewer blocks")
 
 
-ALONE = {"drafter": "always-target", "target": "always-draft with no forced blocks"}
+ALONE = {"drafter": "always-target", "target": "first with 0 blocks by the target"}
 """The policies that need only the other model."""
 
 

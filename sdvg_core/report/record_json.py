@@ -24,7 +24,7 @@ LARGEST = 10**15
 UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 NAMES = {"frames": "latent_frames"}
-LATER = ("take", "handover", "reference", "reused", "delivery_seconds", "drift")
+LATER = ("take", "handover", "reused", "delivery_seconds", "drift")
 """Fields that reports of earlier versions lack; their defaults are used."""
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
@@ -113,7 +113,6 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "reason_text": decision.reason.value,
         "score": decision.score,
         "threshold": decision.threshold,
-        "reference": decision.reference,
         "frame_scores": decision.frame_scores,
         "worst_frame": decision.worst_frame,
         "draft": asdict(record.draft) if record.draft else None,

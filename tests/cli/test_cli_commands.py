@@ -27,7 +27,7 @@ def test_inspect_says_what_a_file_is(files, capsys):
 
 
 def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
-    asked = ["--prompt", "a ball", "--blocks", "2", "--policy", "always-draft"]
+    asked = ["--prompt", "a ball", "--blocks", "2", "--policy", "first"]
     assert main([*options(files), *SMALL, *asked, "--output", str(tmp_path)]) == 0
     said = {}
     block = "blocks/000001.safetensors"

@@ -16,7 +16,7 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.files.video import write_mp4
 
-SCRIPT = ["--policy", "scripted", "--script", "rardta", "--blocks", "6"]
+SCRIPT = ["--directions", "tardta", "--handover", "0", "--blocks", "6"]
 
 
 def options(files: ModelFiles) -> list[str]:
