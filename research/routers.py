@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sdvg_core.engine.noise import key
 from sdvg_core.engine.router import RouterConfig
+from sdvg_core.errors import BadInput
 
 RANDOM_SALT = 0x5D7
 
@@ -34,13 +35,22 @@ class RandomRouter:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRouter:
-    """Decide by a plan: for every block of the route "a" to keep the draft, "r" to leave the block to the target.
+    """Decide by a plan, a letter for every block of the route.
 
-    `needs_scorer`: whether drafts are scored first, which costs what a gate costs but changes no decision.
+    `a` keeps the draft and `r` rejects it, after it was scored; in a plan without scores, these are `d` and `t`.
+    Unlike directions, rejections count for a bail-out, and a block of the target's may be handed over.
     """
 
     plan: str
-    needs_scorer: bool = True
+
+    def __post_init__(self) -> None:
+        if not (set(self.plan) <= set("ar") or set(self.plan) <= set("dt")):
+            raise BadInput(f"the plan {self.plan!r:.60} is neither of a and r nor of d and t; write one of them")
+
+    @property
+    def needs_scorer(self) -> bool:
+        """Whether drafts are scored."""
+        return not set(self.plan) & set("dt")
 
     @property
     def key(self) -> str:
@@ -49,12 +59,12 @@ class PlannedRouter:
 
     def keep(self, index: int, score: float | None) -> bool:
         """Return the plan's decision on block `index` of the route."""
-        return self.plan[index] == "a"
+        return self.plan[index] in "ad"
 
 
-def planned_route(plan: str, *, scored: bool = True, **settings: int) -> RouterConfig:
-    """Return a router that follows a plan (see `PlannedRouter`), with the other settings of a route."""
-    return RouterConfig(part=PlannedRouter(plan, scored), **settings)
+def planned_route(plan: str, **settings: Any) -> RouterConfig:
+    """Return a router that follows a plan, with the other settings of a route."""
+    return RouterConfig(part=PlannedRouter(plan), **settings)
 
 
 def seeded(router: RouterConfig, prompt: str, seed: int) -> RouterConfig:

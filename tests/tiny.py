@@ -264,12 +264,9 @@ def frames_of(emitted: Sequence[EmittedBlock]) -> Tensor:
 
 
 def scripted(pattern: str, **options: Any) -> RouterConfig:
-    """A route by letters: `a` and `r` are a plan with scores, `d` and `t` one without, a mixture are directions."""
-    if set(pattern) <= set("ar"):
-        return planned_route(pattern, **options)
-    if set(pattern) <= set("dt"):
-        return planned_route(pattern.translate(str.maketrans("dt", "ar")), scored=False, **options)
-    return RouterConfig(directions=pattern, **options)
+    """A route by letters: a plan, with scores or without, or directions if it is mixed."""
+    mixed = set(pattern) & set("ar") and set(pattern) & set("dt")
+    return RouterConfig(directions=pattern, **options) if mixed else planned_route(pattern, **options)
 
 
 def can_compile() -> bool:

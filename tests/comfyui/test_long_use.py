@@ -24,9 +24,7 @@ SIZES = ((32, 32), (48, 32), (32, 64), (64, 48))
 ROUTERS: tuple[dict[str, Any], ...] = (
     {"policy": "reward", "tau": 0.0},
     {"policy": "first"},
-    {"policy": "relative"},
     {"policy": "first", "forced_blocks": 0},
-    {"policy": "random", "rate": 0.5},
     {"policy": "always-target"},
     {"policy": "reward", "tau": -0.7, "handover": 2},
 )

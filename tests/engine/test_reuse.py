@@ -104,18 +104,17 @@ def change(kind: str, asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
         return asked, asked.with_router(**{kind: another(ROUTER_VALUES[kind], getattr(asked.router, kind), rng)})
     match kind:
         case "policy":
-            plan = PlannedRouter(letters("ar", LONGEST, rng), needs_scorer=rng.random() < 0.5)
-            others = [{"policy": name} for name in OTHER_POLICIES]
-            others += [{"part": RandomRouter(0.5)}, {"part": plan}]
+            others = [{"policy": name} for name in ("first", "always-target")]
+            others += [{"part": part} for part in (RandomRouter(0.5), PlannedRouter(letters("ar", LONGEST, rng)))]
             return asked.with_router(part=None), asked.with_router(**rng.choice(others))
         case "plan":
-            plan = letters("ar", LONGEST, rng)
+            choice = rng.choice(("ar", "dt"))
+            plan = letters(choice, LONGEST, rng)
             # A letter of the run itself, not of the clip or behind its end.
             at = rng.randrange(1, 4) + (asked.clip[1] // 3 if asked.clip else 0)
-            other = plan[:at] + other_letter(plan[at], "ar", rng) + plan[at + 1 :]
-            scored = rng.random() < 0.5
-            before, after = (PlannedRouter(text, needs_scorer=scored) for text in (plan, other))
-            return asked.with_router(part=before), asked.with_router(part=after)
+            other = plan[:at] + other_letter(plan[at], choice, rng) + plan[at + 1 :]
+            asked = asked.with_router(part=PlannedRouter(plan))
+            return asked, asked.with_router(part=PlannedRouter(other))
         case "directions":
             before = letters("ardt....", asked.blocks, rng)
             return replace(asked, directions=before), replace(asked, directions=other_letter(before, "ardt.", rng))
@@ -141,7 +140,6 @@ def change(kind: str, asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
     raise ValueError(kind)
 
 
-OTHER_POLICIES = ("first", "always-target")
 ROUTER_VALUES: dict[str, tuple[Any, ...]] = {
     "tau": (-1.0, -0.3, 0.0, 0.3, 0.8),
     "handover": (0, 1),
@@ -311,8 +309,8 @@ def test_a_block_given_to_the_target_takes_over_the_steps_of_its_rejected_draft(
     """By its policy. Catches: steps of a draft with another name when they were made as part of a whole one."""
     asked, store = Asked(policy=policy, context=context, router=ROUTERS["repair"]), Store()
     before = made(asked, store)
-    plan = "".join("a" if record.decision.accepted else "r" for record in before.records)
-    again = made(asked.with_router(part=PlannedRouter(plan, needs_scorer=False)), store)
+    plan = "".join("d" if record.decision.accepted else "t" for record in before.records)
+    again = made(asked.with_router(part=PlannedRouter(plan)), store)
     same_video(again, before)
     assert again.calls == []
 

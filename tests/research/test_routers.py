@@ -44,11 +44,9 @@ def test_the_study_draws_per_prompt_and_seed_what_it_drew_for_the_published_tabl
 
 def test_a_plan_with_scores_counts_its_rejections_and_one_without_does_not():
     """Both hand over, which the direction `t` does not."""
-    plan, options = "raraarrrr", {"bail_out": 2, "handover": 1}
-    scored = records(planned_route(plan, **options))
-    unscored = records(planned_route(plan, scored=False, **options))
+    scored, unscored = (records(planned_route(plan, bail_out=2, handover=1)) for plan in ("raraarrrr", "tdtddtttt"))
     for made in (scored, unscored):
-        assert [record.decision.accepted for record in made] == [letter == "a" for letter in plan]
+        assert [record.author[0] for record in made] == [*"tdtddtttt"]
         assert [record.handover for record in made] == [0, 0, 1, 0, 0, 1, 1, 1, 1]
     assert [record.decision.reason for record in scored][-2:] == [Reason.BAILED_OUT] * 2
     assert {record.decision.reason for record in unscored[1:]} == {Reason.UNJUDGED_DRAFT, Reason.UNJUDGED_TARGET}

@@ -28,8 +28,8 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
 
 def test_what_routes_share_is_made_once(monkeypatch):
     """Catches: a memo that never hits; the rows would be the same, and take twice as long."""
-    models, calls, plans = tiny_models(), [], ["r" + "".join(rest) for rest in product("ra", repeat=4)]
-    every_route = [Configuration(plan, "", planned_route(plan, scored=False)) for plan in plans]
+    models, calls, plans = tiny_models(), [], ["t" + "".join(rest) for rest in product("td", repeat=4)]
+    every_route = [Configuration(plan, "", planned_route(plan)) for plan in plans]
     honest = models.engine.target.generate
 
     def counted(call):
