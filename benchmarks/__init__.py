@@ -1,1 +1,1 @@
-"""How fast each route is: models with random weights, scripted decisions, one process, medians over rounds."""
+"""How fast each route is: models with random weights, planned decisions, one process, medians over rounds."""

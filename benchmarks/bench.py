@@ -43,7 +43,7 @@ from .variants import (
 )
 
 NOTES = [
-    "Weights are random and decisions scripted: the times are real, but they say nothing about quality.",
+    "Weights are random and decisions planned: the times are real, but they say nothing about quality.",
     "Each part is timed after the device has finished it; the parts add up to a little less than the video.",
 ]
 CHECK_ROUTE = "r=2"
@@ -220,7 +220,7 @@ def _check(options: argparse.Namespace, bench: Bench, models: Models, todo: Sequ
             say(f"making {case.route.name}, {case.variant.name}")
             found[case.variant.name] = compare(plain, video_of(bench, case))
 
-    return work, lambda: {"benchmark": "sdvg check", "route": todo[0].route.script, "checks": found}, check_text
+    return work, lambda: {"benchmark": "sdvg check", "route": todo[0].route.plan, "checks": found}, check_text
 
 
 def say(text: str) -> None:

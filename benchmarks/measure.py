@@ -11,9 +11,9 @@ import torch
 
 from research.markdown import markdown
 from research.observed import observed, plan_run
+from research.routers import planned_route
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
@@ -23,7 +23,7 @@ from sdvg_core.report.run_report import RunReport
 from .variants import Case, Setup, Variant
 
 # Enough for every shape of either model: no context, context, and context with a re-encoded first frame.
-WARM_UP_SCRIPTS = ("rara", "aa")
+WARM_UP_PLANS = ("rara", "aa")
 SEED = 42
 
 
@@ -91,7 +91,7 @@ class Bench:
                 arrivals.append(self.clock() - began)
                 records.append(shown.record)
         if tuple(record.decision.accepted for record in records) != case.route.keeps:
-            raise BadInput(f"a score in {case.route.script} was not finite; use a wider dtype for VAE or scorer")
+            raise BadInput(f"a score in {case.route.plan} was not finite; use a wider dtype for VAE or scorer")
         report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
         return Sample(
             arrivals=tuple(arrivals),
@@ -105,10 +105,10 @@ class Bench:
         """Make a few blocks of every kind that no sample counts, and gauge each part's memory."""
         peaks: dict[str, int] = {}
         began = self.clock()
-        for script in WARM_UP_SCRIPTS:
-            run = self.run(case, blocks=min(len(script), max(self.request.blocks, 2)))
-            forced = script[0] == "r" and not case.variant.as_published
-            router = RouterConfig(policy="scripted", script=script, forced_blocks=int(forced))
+        for plan in WARM_UP_PLANS:
+            run = self.run(case, blocks=min(len(plan), max(self.request.blocks, 2)))
+            forced = plan[0] == "r" and not case.variant.as_published
+            router = planned_route(plan, forced_blocks=int(forced))
             for _ in replace(run, engine=metered(run.engine, self.gauge, peaks), router=router).blocks():
                 pass
         return self.clock() - began, peaks

@@ -58,7 +58,7 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
     return {
         "route": route.name,
         "execution": variant.name,
-        "script": route.script,
+        "script": route.plan,
         "repeats": len(made),
         "seconds": {
             "video": video,

@@ -1,6 +1,6 @@
 """The cases to time: routes by name, and ways to execute them: ours, the authors' order of work, and faster ones.
 
-Decisions are scripted, but scores are still computed and their time counts.
+Decisions are planned, but scores are still computed and their time counts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import choose_attention
 from sdvg_core.causal_wan.context import BlockContext, ContextPolicy, Model
@@ -46,12 +47,13 @@ ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4"
 class Route:
     """A route through a clip. `keeps`: for each block, whether the draft is kept.
 
+    `scored`: whether drafts are scored, after the target's first block; without it the target's blocks come first.
     `handover`: steps the drafter makes of every block of the target's but the first.
     """
 
     name: str
-    policy: str
     keeps: tuple[bool, ...]
+    scored: bool = False
     bail_out: int = 0
     handover: int = 0
 
@@ -70,19 +72,15 @@ class Route:
         return len(self.keeps) / by_target if by_target and not self.handover else None
 
     @property
-    def script(self) -> str:
+    def plan(self) -> str:
         """The route as letters: a for a draft that is kept, r for a block from the target."""
         return "".join("a" if keep else "r" for keep in self.keeps)
 
     @property
     def router(self) -> RouterConfig:
-        return RouterConfig(
-            policy=self.policy,
-            script=self.script if self.policy == "scripted" else "",
-            bail_out=self.bail_out,
-            forced_blocks=self.keeps.count(False) if self.policy == "first" else int(self.name != DRAFT_ONLY),
-            handover=self.handover,
-        )
+        if self.scored:
+            return planned_route(self.plan, bail_out=self.bail_out)
+        return RouterConfig(policy="first", forced_blocks=self.keeps.count(False), handover=self.handover)
 
 
 def default_routes(blocks: int, names: Sequence[str] = ROUTES) -> tuple[Route, ...]:
@@ -100,29 +98,30 @@ def parse_route(name: str, blocks: int) -> Route:
     first=3 gives three blocks to the target without a verdict; first=3+2 hands over two steps of all but the first.
     Raises `BadInput` if a clip of this many blocks has no such route.
     """
-    fixed: dict[str, tuple[str, tuple[bool, ...], int]] = {
-        TARGET_ONLY: ("always-target", (False,) * blocks, 0),
-        DRAFT_ONLY: ("always-draft", (True,) * blocks, 0),
-        ANCHOR_ONLY: ("anchor-only", (False, *(True,) * (blocks - 1)), 0),
-        BAIL_OUT: ("scripted", (False,) * blocks, BAIL_OUT_AFTER),
-    }
-    if name in fixed:
-        policy, keeps, bail_out = fixed[name]
-        return Route(name=name, policy=policy, keeps=keeps, bail_out=bail_out)
-    if found := re.fullmatch(r"first=([1-9]\d{0,3})(?:\+(\d))?", name):
-        m = int(found[1])
+    by_target = {TARGET_ONLY: blocks, DRAFT_ONLY: 0, ANCHOR_ONLY: 1}
+    if name in by_target:
+        return Route(name=name, keeps=_first(by_target[name], blocks))
+    if name == BAIL_OUT:
+        return Route(name=name, keeps=_first(blocks, blocks), scored=True, bail_out=BAIL_OUT_AFTER)
+    if match := re.fullmatch(r"first=([1-9]\d{0,3})(?:\+(\d))?", name):
+        m = int(match[1])
         if m > blocks:
             raise BadInput(f"{name} is more than the {blocks} blocks of the clip; give the target fewer")
-        keeps = (False,) * m + (True,) * (blocks - m)
-        return Route(name=name, policy="first", keeps=keeps, handover=int(found[2] or 0))
-    found = re.fullmatch(r"r=(\d{1,4})", name)
-    if found is None:
-        raise BadInput(f"there is no route {name!r}; choose among {', '.join(fixed)}, r=N and first=M or first=M+K")
-    if int(found[1]) >= blocks:
+        return Route(name=name, keeps=_first(m, blocks), handover=int(match[2] or 0))
+    match = re.fullmatch(r"r=(\d{1,4})", name)
+    if match is None:
+        names = ", ".join((*by_target, BAIL_OUT))
+        raise BadInput(f"there is no route {name!r}; choose among {names}, r=N and first=M or first=M+K")
+    count = int(match[1])
+    if count >= blocks:
         raise BadInput(f"{name} rejects more than {blocks - 1} blocks, and the first is the target's; reject fewer")
-    count = int(found[1])
     remade = [1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count)]  # evenly spread
-    return Route(name=name, policy="scripted", keeps=tuple(i > 0 and i not in remade for i in range(blocks)))
+    return Route(name=name, keeps=tuple(i > 0 and i not in remade for i in range(blocks)), scored=True)
+
+
+def _first(m: int, blocks: int) -> tuple[bool, ...]:
+    """Return whether each draft is kept where the target makes the first `m` blocks."""
+    return (False,) * m + (True,) * (blocks - m)
 
 
 # --- ways to execute a route
@@ -255,7 +254,7 @@ class Case:
     def router(self) -> RouterConfig:
         """The router for the route. As published, the first block is drafted and scored before it is rejected."""
         if self.variant.as_published and self.route.routed:
-            return RouterConfig(policy="scripted", script=self.route.script, forced_blocks=0)
+            return planned_route(self.route.plan, forced_blocks=0)
         return self.route.router
 
     def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
@@ -273,9 +272,9 @@ class Case:
 
 
 def cases(routes: Sequence[Route], variants: Iterable[Variant]) -> tuple[Case, ...]:
-    """Return every route in every variant that has it: the authors have no bail-out, and no policy `first`."""
+    """Return every route in every variant that has it: the authors have neither bail-out nor `first=M`."""
     every = (Case(route=route, variant=variant) for variant in variants for route in routes)
-    theirs = [route for route in routes if not (route.bail_out or route.policy == "first")]
+    theirs = [route for route in routes if not (route.bail_out or route.name.startswith("first="))]
     return tuple(case for case in every if not case.variant.as_published or case.route in theirs)
 
 

@@ -62,7 +62,7 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
             logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
         # An empty value of an optional widget counts as not given, so that its default is used.
         widgets = {one.id for one in schema.inputs if one.optional and isinstance(one, io.WidgetInput)}
-        # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
+        # Inputs of options that are not chosen, such as policy.tau under another policy, have no effect.
         names = [name for name in inputs if name in known and "." not in name]
         chosen = {name: inputs[name] for name in names if inputs[name] is not None or name not in widgets}
         # Choices that `validate_inputs` names are for the node itself to check, here as in ComfyUI.

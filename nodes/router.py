@@ -93,17 +93,14 @@ def _policy_input() -> Any:
     budget = io.Float.Input(
         "budget", default=0.5, min=0.01, max=1.0, step=0.01, display_mode=io.NumberDisplay.slider
     )
-    rate = io.Float.Input("rate", default=0.7, min=0.0, max=1.0, step=0.05)
-    seed = io.Int.Input("seed", default=0, min=0, max=2**31)
-    script = io.String.Input("script", default="raaaaaaaa")
-    own = {widget.id: widget for widget in (tau, aggregation, quantile, rate, seed, script)}
+    widgets = {widget.id: widget for widget in (tau, aggregation, quantile)}
     return io.DynamicCombo.Input(
         "policy",
         options=[
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
             io.DynamicCombo.Option(BUDGET, [budget]),
             *(
-                io.DynamicCombo.Option(name, [own[setting] for setting in policy.settings])
+                io.DynamicCombo.Option(name, [widgets[setting] for setting in policy.settings])
                 for name, policy in POLICIES.items()
                 if name not in FIRST
             ),
@@ -114,22 +111,22 @@ def _policy_input() -> Any:
 def _first_inputs(name: str) -> list[Any]:
     preset = ROUTER_PRESETS.get(name, ROUTER_PRESETS["fast"])
     return [
-        io.Int.Input("target_blocks", default=preset.forced_blocks, min=1, max=4096),
+        io.Int.Input("target_blocks", default=preset.forced_blocks, min=0, max=4096),
         io.Int.Input("handover_steps", default=preset.handover, min=0, max=16),
     ]
 
 
 def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
     """Return the router from the policy's widgets and the others."""
-    own = dict(policy)
-    name = own["policy"]
-    budget = own.pop("budget", None)
+    settings = dict(policy) | modifiers
+    name = settings["policy"]
+    budget = settings.pop("budget", None)
     if name in FIRST:
-        blocks = max(own.pop("target_blocks"), modifiers["forced_blocks"])
-        modifiers |= {"forced_blocks": blocks, "handover": own.pop("handover_steps")}
+        settings["forced_blocks"] = settings.pop("target_blocks")
+        settings["handover"] = settings.pop("handover_steps")
     if name in (*FIRST, BUDGET):
-        own["policy"] = "first"
-    return RouterValue(RouterConfig(**own, **modifiers), None, budget, name)
+        settings["policy"] = "first"
+    return RouterValue(RouterConfig(**settings), None, budget, name)
 
 
 def find_reward_file(reward_file: Any) -> str:

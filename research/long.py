@@ -49,7 +49,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], float, str]] = {
     "window of 12, MemRoPE": ({**INCREMENTAL, "sink": 3, "context_memory": "memrope"}, 0.0, RED),
 }
 ROUTES = {
-    "drafter": RouterConfig(policy="always-draft", forced_blocks=0),
+    "drafter": RouterConfig(policy="first", forced_blocks=0),
     "balanced": router_preset("balanced"),
     "target": RouterConfig(policy="always-target"),
 }

@@ -61,7 +61,7 @@ LOOKS = {
     "random": LineStyle("random, block 0 the target's", GREY, "o", "-"),
     "reward-min": LineStyle("reward, worst frame", BLUE, "o", "-"),
     "reward-mean": LineStyle("reward, mean frame", GREEN, "s", "--"),
-    "relative": LineStyle("worst frame against the last one", SKY, "^", "-"),
+    "random-unforced": LineStyle("random, block 0 too", SKY, "^"),
     "own": LineStyle("worst frame, own drafts as context", PINK, "D"),
 }
 COST = "cost per video of the published pair, in target blocks"

@@ -87,7 +87,7 @@ def _configuration(
     return {
         "name": name,
         "group": configuration.group,
-        "tau": configuration.router.tau if configuration.router.policy in ("reward", "relative") else None,
+        "tau": configuration.router.tau if configuration.router.needs_scorer else None,
         "metrics": {m: table.mean(name, metric(m)) for m in metrics},
         **{cost: table.mean(name, cost_of) for cost, cost_of in costs.items()},
         "draft_calls": table.mean(name, lambda row: row["draft_calls"]),
@@ -112,7 +112,7 @@ def by_class(rows: Sequence[Record], plan: Plan, quality: str) -> list[dict[str,
 
     Nothing if no gate was run, or if the prompts have no classes.
     """
-    gates = [c.name for c in plan.configurations if c.group in ("reward-min", "relative")]
+    gates = [c.name for c in plan.configurations if c.group == "reward-min"]
     classes = dict.fromkeys(plan.classes[prompt] for prompt in plan.prompts if prompt in plan.classes)
     found = []
     for name in classes if gates else ():

@@ -15,7 +15,6 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.engine.noise import key
 from sdvg_core.engine.protocols import BlockCall, Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
@@ -34,9 +33,12 @@ from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange
 from .observed import plan_run
 from .protocol import Configuration
+from .routers import seeded
 from .statistics import Record
 
 ROWS, GAINS = "rows.jsonl", "gains.jsonl"
+ANCHOR = RouterConfig(policy="first", forced_blocks=1)
+"""The anchor-only video: the target makes the first block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +110,11 @@ def load_study_models(options: StudyOptions) -> StudyModels:
 
 
 def configured(run: Run, configuration: Configuration, engine: Engine) -> Run:
-    """Return the run of one configuration, with its own parts. A `random` router draws per prompt and seed.
+    """Return the run of one configuration, with its own parts. A `RandomRouter` draws per prompt and seed.
 
     A draft that is kept at one rate is also kept at every higher rate.
     """
-    router, text = configuration.router, run.condition_of(0).text
-    words = int.from_bytes(text.encode("utf-8", "backslashreplace"), "big")
-    router = replace(router, seed=key(router.seed, run.noise.seed, words))
+    router = seeded(configuration.router, run.condition_of(0).text, run.noise.seed)
     return replace(run, engine=engine, router=router, drafter_context=configuration.drafter_context)
 
 
@@ -193,15 +193,12 @@ def _row(models: StudyModels, run: Run) -> Record:
 def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:
     """Return how many passes of each kind the video took, as if nothing were shared.
 
-    `scores` are pixel frames: a draft's, and the last one before it where nobody has scored that yet.
+    `scores` are a draft's pixel frames.
     Only the passes of a growing cache (context policy `incremental`) depend on what was asked before: a block from
     the memo counts those of the row that made it.
     """
     counted = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0).passes
-    scores, known = 0, False
-    for decision in (record.decision for record in records):
-        scores += len(decision.frame_scores) + (decision.reference is not None and not known)
-        known = decision.accepted and decision.scored
+    scores = sum(len(record.decision.frame_scores) for record in records)
     return {**counted, "scores": scores}
 
 
@@ -220,7 +217,7 @@ def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
     engine, before, text = run.engine, begin_clip(run.engine), run.condition_of(0).gate_text
     drafts: list[Tensor] = []
     remakes: list[Tensor] = []
-    for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
+    for emitted in replace(run, router=ANCHOR).blocks():
         span = emitted.block.span
         made = generate(engine.target, BlockCall(before.history, span, run.noise, run.condition_of(span.index)))
         drafts.append(emitted.frames)

@@ -49,7 +49,7 @@ def report(decisions: Sequence[Decision], **given: object) -> RunReport:
 
 
 def of_every_reason() -> tuple[Decision, ...]:
-    """One decision of every kind but a foreign router's, with the thresholds and scores JSON cannot say."""
+    """One decision of every kind, with the thresholds and scores JSON cannot say."""
     return (
         Decision(accepted=False, reason=Reason.FORCED),
         Decision(accepted=True, reason=Reason.REACHED, score=-0.31, threshold=-0.7, frame_scores=(0.5, -0.31, 1.0)),
@@ -60,18 +60,10 @@ def of_every_reason() -> tuple[Decision, ...]:
         Decision(accepted=False, reason=Reason.BAILED_OUT),
         Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT),
         Decision(accepted=False, reason=Reason.UNJUDGED_TARGET),
-        Decision(accepted=True, reason=Reason.SCRIPT_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
-        Decision(accepted=False, reason=Reason.SCRIPT_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
+        Decision(accepted=True, reason=Reason.ROUTER_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
+        Decision(accepted=False, reason=Reason.ROUTER_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
         Decision(accepted=True, reason=Reason.DIRECTED_DRAFT),
         Decision(accepted=False, reason=Reason.DIRECTED_TARGET),
         Decision(accepted=True, reason=Reason.DIRECTED_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
         Decision(accepted=False, reason=Reason.DIRECTED_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
-    )
-
-
-def of_a_router() -> tuple[Decision, ...]:
-    """Both decisions of a router that somebody else wrote."""
-    return (
-        Decision(accepted=True, reason=Reason.ROUTER_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
-        Decision(accepted=False, reason=Reason.ROUTER_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
     )

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from research.observed import plan_run
+from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Recompute
@@ -263,7 +264,9 @@ def frames_of(emitted: Sequence[EmittedBlock]) -> Tensor:
 
 
 def scripted(pattern: str, **options: Any) -> RouterConfig:
-    return RouterConfig(policy="scripted", script=pattern, **options)
+    """A route by letters: a plan, with scores or without, or directions if it is mixed."""
+    mixed = set(pattern) & set("ar") and set(pattern) & set("dt")
+    return RouterConfig(directions=pattern, **options) if mixed else planned_route(pattern, **options)
 
 
 def can_compile() -> bool:

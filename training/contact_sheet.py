@@ -33,7 +33,7 @@ from sdvg_core.report.summary import COLOURS, outcome_of
 WAYS = (
     Configuration("target-only", "", RouterConfig(policy="always-target")),
     Configuration("routed, tau -0.7", "", RouterConfig(tau=-0.7)),
-    Configuration("draft-only", "", RouterConfig(policy="always-draft", forced_blocks=0)),
+    Configuration("draft-only", "", RouterConfig(policy="first", forced_blocks=0)),
 )
 LEFT, RIGHT, ROW, TITLE, GAP = 112, 56, 70, 26, 5
 

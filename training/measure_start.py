@@ -43,7 +43,7 @@ FAR = 16.0
 ROUTES = {
     "target": RouterConfig(policy="always-target"),
     "fast": ROUTER_PRESETS["fast"],
-    "draft": RouterConfig(policy="always-draft", forced_blocks=0),
+    "draft": RouterConfig(policy="first", forced_blocks=0),
 }
 NOISE_ALONE = "1"
 STRENGTHS = (NOISE_ALONE, "strong", "medium", "light")

@@ -29,7 +29,7 @@ from .common import WORK, save_checkpoint, seeded
 from .make_latents import LATENTS
 
 CLIPS = WORK / "taehv_clips"
-WAYS = ("anchor-only", "always-target")
+WAYS = (RouterConfig(policy="first", forced_blocks=1), RouterConfig(policy="always-target"))
 SHARD = 8
 """Prompts of a shard of made clips."""
 
@@ -61,7 +61,7 @@ def made_clips(models: StudyModels, number: int, seed: int) -> dict[str, Any]:
     for prompt in prompts:
         run = models.run(Condition(embeddings[prompt], prompt, prompt), generator.getrandbits(31))
         for way in WAYS:
-            emitted = list(replace(run, router=RouterConfig(policy=way)).blocks())
+            emitted = list(replace(run, router=way).blocks())
             latents.append(torch.cat([one.block.latents for one in emitted], dim=2)[0].half())
             frames.append(as_bytes(torch.cat([one.frames for one in emitted], dim=1)[0]))
     return {"latents": torch.stack(latents), "frames": torch.stack(frames)}

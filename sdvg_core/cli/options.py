@@ -24,13 +24,10 @@ from ..pocket import POCKET
 from ..pocket.trained_set import trained_set
 from .shared import SETTINGS, YES_NO, show_folder
 
-FLAGS = {"tau": "--gate", "seed": "--router-seed"}
+FLAGS = {"tau": "--gate"}
 """How options are spelled whose field has another name."""
-ROUTER_OPTIONS = (
-    *("policy", "tau", "aggregation", "rate", "seed", "script"),
-    *("forced_blocks", "bail_out", "handover"),
-)
-NAMING = {"tau": "reward", "rate": "random", "script": "scripted"}
+ROUTER_OPTIONS = ("policy", "tau", "aggregation", "forced_blocks", "bail_out", "handover")
+NAMING = {"tau": "reward"}
 """Options that choose a policy, unless the policy that is stated reads them."""
 OF_SCORES = ("aggregation", "gate_prompt")
 """Options of any block that is scored, by the policy or by a direction."""
@@ -59,7 +56,7 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
 
     Raises `BadInput` for an option that no block would heed.
     """
-    named = {name: getattr(options, "router_seed" if name == "seed" else name, None) for name in ROUTER_OPTIONS}
+    named = {name: getattr(options, name, None) for name in ROUTER_OPTIONS}
     given = {name: value for name, value in named.items() if value is not None}
     others = [name for name in (*OVERRULED, *OF_SCORES) if getattr(options, name, None) is not None]
     asked = dict.fromkeys((*others, *given))
@@ -77,8 +74,6 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
     router = replace(base, **given)
-    if router.policy == "scripted" and not router.script:
-        raise BadInput("the policy scripted has no script; add --script raaraaaaa")
     stated = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
     chooser = (*stated, f"the policy {router.policy}")[0]
     directed = replace(router, directions=options.directions)

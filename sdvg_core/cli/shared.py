@@ -220,9 +220,6 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         metavar="HOW",
         help="the frames' scores as one: min (the worst frame), mean, or a quantile as a number, such as 0.1",
     )
-    group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
-    group.add_argument("--router-seed", type=int, help=argparse.SUPPRESS)
-    group.add_argument("--script", help=argparse.SUPPRESS)  # of --policy scripted; --directions has the letters
     group.add_argument("--bail-out", type=int, help="target-only after this many rejections in a row (0: never)")
     group.add_argument(
         "--gate-prompt", help="text the scorer reads instead of the prompt; it sees only the first 35 tokens"

@@ -78,10 +78,6 @@ class Keys:
         """
         return _hash("scores", self.identities.scorer, self.identities.codec, list(committed), draft, text)
 
-    def last_score(self, committed: Sequence[str], text: str) -> str:
-        """Return the key of the score of the last frame that `committed` shows."""
-        return _hash("last score", self.identities.scorer, self.identities.codec, list(committed), text)
-
     def pixels(self, latents: Sequence[Tensor]) -> str:
         """Return the key of the last block's pixel frames, and of the decoder's state after them.
 

@@ -15,10 +15,10 @@ from ..errors import BadInput, MissingModel
 from .framewise import check_sub_blocks, first_timesteps
 from .protocols import Absent, Engine, ModelShape
 from .restyle import Strength, check_strengths
-from .router import LETTERS_IN_SHORT, ROUTER_DECIDES, ROUTER_PRESETS, SCRIPT_LETTERS, RouterConfig, decide_early
+from .router import DIRECTION_LETTERS, LETTERS_IN_SHORT, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
 from .types import Span, plan_spans, spans_of_clip
 
-LETTERS = {ROUTER_DECIDES, *SCRIPT_LETTERS}
+LETTERS = {ROUTER_DECIDES, *DIRECTION_LETTERS}
 MOST_TAKES = 1_000_000
 
 
@@ -60,7 +60,7 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
 
 MISSING = {
     "drafter": ("a drafter", "choose the policy always-target", "d, a and r"),
-    "target": ("a target", "choose the policy always-draft", "t, a and r"),
+    "target": ("a target", "choose the policy first with 0 blocks by the target", "t, a and r"),
     "scorer": ("a reward model", "choose a policy without scores, such as first", "a and r"),
 }
 """By role: its name, what to do without it, and which directions ask for it."""
@@ -144,21 +144,11 @@ class RunPlan:
     notes: tuple[str, ...] = ()
 
 
-NOT_FORCED = "There is no target, so the first block was not forced."
 NO_TARGET_BLOCK = (
     "The route goes on from the clip's latents and leaves the target none of the new blocks; give it some by "
     "directions, or continue from the clip's frames, after which the route begins anew."
 )
 NOT_HANDED_OVER = "Where the clip stands in for all steps of a handover, the target makes the restyled block alone."
-
-
-def without_target(router: RouterConfig) -> RouterConfig:
-    """Return the router for a run without a target: the first block is forced only if the user asked for it.
-
-    `check_available` refuses a router that still needs a target.
-    """
-    by_default = router.forced_blocks == RouterConfig().forced_blocks and router.policy != "first"
-    return replace(router, forced_blocks=0) if by_default else router
 
 
 def plan_blocks(
@@ -192,15 +182,10 @@ def plan_blocks(
         if directions.strip(ROUTER_DECIDES):
             directed = replace(directed, directions=directions_of_clip)
         notes: tuple[str, ...] = ()
-        begins = first == directed.route_start
-        if not available.target and begins and directed.direction(first) == ROUTER_DECIDES:
-            unforced = without_target(directed)
-            directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
         if strengths:
             directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
         if any(0 < directed.handover <= skip for skip in directed.skipped):
             notes = (*notes, NOT_HANDED_OVER)
-        directed.check_blocks(spans[-1].index)
         needed = check_available(directed, spans, available)
         from_here = replace(directed, route_start=first)
         if available.target and not needed.target and models_needed(from_here, spans).target:
@@ -257,7 +242,6 @@ def check_compatible(
         _check_handover(first_timesteps(drafter, target.block_frames), target.first_timesteps, router.handover)
     if any(handed_over):
         _check_handover(drafter.timesteps, target.timesteps, router.handover)
-    router.check_blocks(spans[-1].index)
 
 
 def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:

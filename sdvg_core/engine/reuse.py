@@ -109,7 +109,7 @@ class ReuseSession:
         return found
 
     def _remember_scores(self, emitted: EmittedBlock) -> None:
-        """Keep the scores of a block's draft, and that of the frame it was compared with."""
+        """Keep the scores of a block's draft."""
         decision = emitted.record.decision
         if not decision.scored or emitted.draft is None:
             return
@@ -117,9 +117,6 @@ class ReuseSession:
         text = emitted.block.condition.gate_text
         key = self.keys.scores(committed, self.keys.tensor(emitted.draft.latents), text)
         self.store.put(key, (torch.tensor(decision.frame_scores, dtype=torch.float32),))
-        if decision.reference is not None:
-            reference = torch.tensor([decision.reference], dtype=torch.float32)
-            self.store.put(self.keys.last_score(committed, text), (reference,))
 
     def _model(self, engine: Engine, role: str, *, recall_only: bool = False) -> BlockGenerator:
         model: BlockGenerator = getattr(engine, role)
@@ -206,13 +203,12 @@ class _Recall:
         raise AssertionError("a dry run encodes nothing")
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return the scores that an earlier run gave these frames: a draft's, or the last one's of a block."""
-        before, own = self._shown[int(frames[0, -1])]
-        for key in (self._keys.scores(before, own, prompt), self._keys.last_score((*before, own), prompt)):
-            kept = self._store.get(key)
-            if kept is not None and _fits(kept, frames.shape[1:2]):
-                return kept[0]
-        raise CacheMiss
+        """Return the scores that an earlier run gave these frames of a draft."""
+        before, draft = self._shown[int(frames[0, -1])]
+        kept = self._store.get(self._keys.scores(before, draft, prompt))
+        if kept is None or not _fits(kept, frames.shape[1:2]):
+            raise CacheMiss
+        return kept[0]
 
     def describe(self) -> Mapping[str, Any]:
         """Return nothing: the report describes the real scorer."""

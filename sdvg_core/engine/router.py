@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadInput
 from ..settings import check_fields
-from .noise import key
 from .outside import check_part
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 # torch is imported only to decide: the command line imports this file for its words, and must start quickly.
 Aggregation = Literal["min", "mean", "quantile"]
 
-RANDOM_SALT = 0x5D7
-SCRIPT_LETTERS = ("a", "r", "d", "t")
+DIRECTION_LETTERS = ("a", "r", "d", "t")
 LETTERS_IN_SHORT = "a (score, keep), r (score, reject), d (keep), t (target)"
 ROUTER_DECIDES = "."
 
@@ -40,8 +38,6 @@ class Reason(Enum):
     BAILED_OUT = "too many blocks in a row were rejected, so the target makes the rest"
     UNJUDGED_DRAFT = "the policy keeps the draft without scoring it"
     UNJUDGED_TARGET = "the policy gives the block to the target"
-    SCRIPT_KEPT = "the script keeps the draft"
-    SCRIPT_REMADE = "the script rejects the draft"
     DIRECTED_DRAFT = "a direction keeps the draft without scoring it"
     DIRECTED_TARGET = "a direction gives the block to the target"
     DIRECTED_KEPT = "a direction keeps the draft"
@@ -50,7 +46,7 @@ class Reason(Enum):
     ROUTER_REMADE = "the router rejects the draft"
 
 
-REJECTED = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE, Reason.ROUTER_REMADE)
+REJECTED = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.ROUTER_REMADE)
 BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_KEPT, Reason.DIRECTED_REMADE)
 
 
@@ -58,16 +54,14 @@ BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_K
 class Decision:
     """Whether the draft is kept, why, and by which scores.
 
-    `score`: the aggregated score; `threshold`: what it was compared with; `reference`: the score of the last frame
-    committed before, if the policy looks at it; `frame_scores`: one per pixel frame; `worst_frame`: the pixel frame
-    of the block with the lowest score. None if nothing was scored.
+    `score`: the aggregated score; `threshold`: what it was compared with; `frame_scores`: one per pixel frame;
+    `worst_frame`: the pixel frame of the block with the lowest score. None if nothing was scored.
     """
 
     accepted: bool
     reason: Reason
     score: float | None = None
     threshold: float | None = None
-    reference: float | None = None
     frame_scores: tuple[float, ...] = ()
 
     @property
@@ -97,68 +91,39 @@ class Policy:
     """One way to decide who makes a block.
 
     `early`: from config and block of the route, the decision before any draft; None if the draft's score decides.
-    `decide`: from config, block, score, and the score of the last frame committed before (None unless it
-    `compares`), that decision; None if nothing is scored. `settings`: the fields of `RouterConfig` that it reads.
+    `decide`: from config and score, that decision; None if nothing is scored. `settings`: the fields of
+    `RouterConfig` that it reads.
     """
 
     early: Callable[[RouterConfig, int], Decision | None]
-    decide: Callable[[RouterConfig, int, float, float | None], Decision] | None = None
+    decide: Callable[[RouterConfig, float], Decision] | None = None
     settings: tuple[str, ...] = ()
-    compares: bool = False
 
 
-def _gate(config: RouterConfig, index: int, score: float, reference: float | None) -> Decision:
-    threshold = config.tau if reference is None else config.tau + reference
-    accepted = score >= _float32(threshold)
+def _gate(config: RouterConfig, score: float) -> Decision:
+    accepted = score >= _float32(config.tau)
     reason = Reason.REACHED if accepted else Reason.FELL_SHORT
-    return Decision(accepted=accepted, reason=reason, score=score, threshold=threshold, reference=reference)
+    return Decision(accepted=accepted, reason=reason, score=score, threshold=config.tau)
 
 
-def _by_script(config: RouterConfig, index: int, score: float, reference: float | None) -> Decision:
-    keep = config.script[index] == "a"
-    return Decision(accepted=keep, reason=Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE, score=score)
-
-
-def _by_chance(config: RouterConfig, index: int) -> Decision:
-    return UNSEEN_DRAFT if key(RANDOM_SALT, config.seed, index) / 2**63 < config.rate else UNSEEN_TARGET
-
-
-GATE_SETTINGS = ("tau", "aggregation", "quantile")
 POLICIES: Mapping[str, Policy] = {
-    "reward": Policy(early=lambda config, index: None, decide=_gate, settings=GATE_SETTINGS),
+    "reward": Policy(early=lambda config, index: None, decide=_gate, settings=("tau", "aggregation", "quantile")),
     "first": Policy(early=lambda config, index: UNSEEN_DRAFT),
-    "relative": Policy(
-        # The route's first block has no frame of a model before it to be compared with.
-        early=lambda config, index: None if index else UNSEEN_TARGET,
-        decide=_gate,
-        settings=GATE_SETTINGS,
-        compares=True,
-    ),
-    "anchor-only": Policy(early=lambda config, index: UNSEEN_DRAFT if index else UNSEEN_TARGET),
-    "random": Policy(early=_by_chance, settings=("rate", "seed")),
-    "always-draft": Policy(early=lambda config, index: UNSEEN_DRAFT),
     "always-target": Policy(early=lambda config, index: UNSEEN_TARGET),
-    "scripted": Policy(
-        early=lambda config, index: {"d": UNSEEN_DRAFT, "t": UNSEEN_TARGET}.get(config.script[index : index + 1]),
-        decide=_by_script,
-        settings=("script",),
-    ),
 }
-"""By name. `first` and `always-draft` differ without a target: `always-draft` then drops the forced block."""
+"""By name. With no forced blocks `first` is the drafter alone, with one the target makes the first block only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig:
     """Settings of the router; the defaults are the paper's.
 
-    `tau`: scorer units; `score >= tau` keeps the draft. For `relative`, the least difference between the draft's
-    score and that of the last committed frame. `quantile`: 0 is the worst frame, 1 the best. `rate`: chance that
-    `random` keeps a draft. `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the route.
+    `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
     `forced_blocks`: how many of the route's first blocks the target makes under every policy; `first` drafts all
     others. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
     many denoising steps the drafter makes of a block of the target's, which then continues; 0 for none.
     `whole_blocks`: how many of the route's first blocks are never handed over. `directions`: the user's decisions,
-    under every policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
+    under every policy: one of `DIRECTION_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
     steps a restyled clip replaces, by block of the clip; if that is `handover` or more, nothing is handed over.
     `part`: a router from outside, which decides in the policy's place. `route_start`: the block of the clip at
     which the route begins, the first one after a clip given as pixels, which no model made.
@@ -168,9 +133,6 @@ class RouterConfig:
     tau: float = -0.7
     aggregation: Aggregation = "min"
     quantile: float = 0.1
-    rate: float = 0.7
-    seed: int = 0
-    script: str = ""
     forced_blocks: int = 1
     bail_out: int = 0
     handover: int = 0
@@ -186,17 +148,13 @@ class RouterConfig:
             check_part("router", self.part)
         check_fields(self)
         check_policy(self.policy)
-        if set(self.script) - set(SCRIPT_LETTERS):
-            found = f"the script {self.script!r:.60} has letters besides {', '.join(SCRIPT_LETTERS)}"
-            raise BadInput(f"{found}; write for example raaraaaaa")
-        if set(self.directions) - {ROUTER_DECIDES, *SCRIPT_LETTERS}:
-            letters = " ".join((ROUTER_DECIDES, *SCRIPT_LETTERS))
+        if set(self.directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
+            letters = " ".join((ROUTER_DECIDES, *DIRECTION_LETTERS))
             raise BadInput(f"the directions {self.directions!r:.60} have letters besides {letters}; correct them")
         if math.isnan(self.tau):
             raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
-        for name in ("quantile", "rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadInput(f"{name} is {getattr(self, name)}; give a share from 0 to 1")
+        if not 0 <= self.quantile <= 1:
+            raise BadInput(f"quantile is {self.quantile}; give a share from 0 to 1")
         for name in COUNTS:
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} is {getattr(self, name)}; give 0 or more")
@@ -206,8 +164,6 @@ class RouterConfig:
         """Whether the policy may score a block, if no direction says otherwise."""
         if self.part is not None:
             return bool(self.part.needs_scorer)
-        if self.policy == "scripted":
-            return any(letter in "ar" for letter in self.script[self.forced_blocks :])
         return POLICIES[self.policy].decide is not None
 
     @property
@@ -230,12 +186,6 @@ class RouterConfig:
         begun = self.skipped[index] if index < len(self.skipped) else 0
         whole = self.place(index) < self.whole_blocks or self.direction(index) == "t"
         return 0 if whole or begun >= self.handover else self.handover
-
-    def check_blocks(self, last_index: int) -> None:
-        """Raise `BadInput` if the script does not reach block `last_index` of the clip."""
-        number = self.place(last_index) + 1
-        if self.policy == "scripted" and len(self.script) < number:
-            raise BadInput(f"the script ends before block {number}; write per block {LETTERS_IN_SHORT}")
 
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks", "route_start")
@@ -283,9 +233,7 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
     return POLICIES[config.policy].early(config, place)
 
 
-def _by_part(
-    config: RouterConfig, index: int, score: float | None = None, reference: float | None = None
-) -> Decision:
+def _by_part(config: RouterConfig, index: int, score: float | None = None) -> Decision:
     assert config.part is not None
     kept = config.part.keep(index, score)
     if not isinstance(kept, bool):
@@ -307,31 +255,27 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
     return False
 
 
-def compares(config: RouterConfig, index: int) -> bool:
-    """Whether the draft of block `index` is compared with the last frame committed before it."""
-    return config.part is None and POLICIES[config.policy].compares and config.direction(index) == ROUTER_DECIDES
-
-
-def decide(config: RouterConfig, index: int, scores: Tensor, reference: float | None = None) -> Decision:
+def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
     """Decide whether a drafted block is kept.
 
-    `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `reference`: the score of the last
-    committed frame, where `compares` asks for it.
+    `scores`: `(pixel_frames,)` float32, scorer units, higher is better.
     A score that is not finite rejects the draft. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
     """
     frame_scores = tuple(scores.tolist())
-    if not all(map(math.isfinite, (*frame_scores, reference or 0.0))):
-        return Decision(accepted=False, reason=Reason.NOT_FINITE, reference=reference, frame_scores=frame_scores)
+    if not all(map(math.isfinite, frame_scores)):
+        return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
     score = aggregate(config, scores)
     direction = config.direction(index)
-    if direction == ROUTER_DECIDES:
-        by_score = POLICIES[config.policy].decide if config.part is None else _by_part
-        assert by_score is not None, "it decided early"
-        decision = by_score(config, config.place(index), score, reference)
-    else:
+    by_score = POLICIES[config.policy].decide
+    if direction != ROUTER_DECIDES:
         keep = direction == "a"
         reason = Reason.DIRECTED_KEPT if keep else Reason.DIRECTED_REMADE
         decision = Decision(accepted=keep, reason=reason, score=score)
+    elif config.part is not None:
+        decision = _by_part(config, config.place(index), score)
+    else:
+        assert by_score is not None, "it decided early"
+        decision = by_score(config, score)
     return replace(decision, frame_scores=frame_scores)
 
 

@@ -16,9 +16,9 @@ from typing import Any
 from torch import Tensor
 
 from .plan import check_parts
-from .protocols import BlockCall, BlockGenerator, Engine, NoiseSource, Scorer
+from .protocols import BlockCall, BlockGenerator, Engine, NoiseSource
 from .records import BlockRecord, Stopwatch, record_block
-from .router import Decision, RouterConfig, compares, decide, decide_early
+from .router import Decision, RouterConfig, decide, decide_early
 from .timeline import OwnDrafts, Timeline, begin_clip, earlier
 from .types import Block, Condition, DrafterContext, Generated, Span, check_finite
 
@@ -97,8 +97,8 @@ def speculate(
             if decision is None:
                 assert scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
-                    scores, before = score_draft(scorer, router, span, winner.frames, committed, condition, past)
-                decision = decide(router, span.index, scores, before)
+                    scores = scorer.score(winner.frames, condition.gate_text)
+                decision = decide(router, span.index, scores)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
@@ -126,26 +126,3 @@ def generate(model: BlockGenerator, call: BlockCall) -> Generated:
     made = model.generate(call)
     check_finite(made.latents, call.span, f"{model.name} latents")
     return made
-
-
-def score_draft(
-    scorer: Scorer,
-    router: RouterConfig,
-    span: Span,
-    frames: Tensor,
-    committed: Timeline,
-    condition: Condition,
-    past: tuple[Decision, ...],
-) -> tuple[Tensor, float | None]:
-    """Return the scores of a draft's `frames`, `(f,)`, and that of the last committed frame if the router compares.
-
-    A frame that was scored as part of a draft is not scored again, unless the prompt has changed since.
-    """
-    scores = scorer.score(frames, condition.gate_text)
-    if not compares(router, span.index):
-        return scores, None
-    assert committed.shown is not None, "a timeline that ends with a block shows its last frame"
-    newest = committed.history.blocks[-1].condition
-    if past and past[-1].accepted and past[-1].scored and newest.gate_text == condition.gate_text:
-        return scores, past[-1].frame_scores[-1]
-    return scores, float(scorer.score(committed.shown, condition.gate_text)[-1])

@@ -17,17 +17,16 @@ from .types import Block, Condition, Generated, Span, Work
 class Timeline:
     """A history with the decoder's state at its end: everything the next block depends on.
 
-    `decode_state`: of the codec. `shown`: the last pixel frame, `b 1 c h w`; None before any block.
+    `decode_state`: of the codec.
     """
 
     history: History = field(default_factory=History)
     decode_state: Any = None
-    shown: Tensor | None = None
 
     def commit(self, block: Block, frames: Tensor, decode_state: Any, temporal_stride: int) -> Timeline:
         """Return the timeline with `block` appended, which the codec decoded into `frames`, `b f c h w`."""
         history = self.history.commit(block, last_frames(frames, block.span.frames, temporal_stride))
-        return Timeline(history, decode_state, frames[:, -1:].clone())
+        return Timeline(history, decode_state)
 
 
 def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:

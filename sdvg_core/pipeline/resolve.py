@@ -208,7 +208,7 @@ def _check_pair(headers: Headers) -> None:
         raise BadInput("drafter and target are one model with one schedule; give the drafter fewer steps")
 
 
-ALONE = {"drafter": "always-target", "target": "always-draft with no forced blocks"}
+ALONE = {"drafter": "always-target", "target": "first with 0 blocks by the target"}
 """The policies that need only the other model."""
 
 

@@ -110,7 +110,6 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "reason_text": decision.reason.value,
         "score": decision.score,
         "threshold": decision.threshold,
-        "reference": decision.reference,
         "frame_scores": decision.frame_scores,
         "worst_frame": decision.worst_frame,
         "draft": asdict(record.draft) if record.draft else None,

@@ -29,7 +29,7 @@ class Outcome(Enum):
 SHORT = ("forced", "kept", "remade", "kept unscored", "target without draft", "bailed out")
 NAMES = dict(zip(Outcome, SHORT, strict=True))
 """What the sampler's strip calls them."""
-# The letters of a script, where it has one.
+# The letters of a direction, where it has one.
 LETTERS = dict(zip(Outcome, "FardtB", strict=True))
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart. Green stands for the drafter,
 # orange-red for the target; pale means not scored.

@@ -23,7 +23,7 @@ from sdvg_core.devices.execution import Execution
 )
 def test_routes_reject_as_many_blocks_as_their_name_says(name, script, limit):
     route = parse_route(name, NINE)
-    assert route.script == script
+    assert route.plan == script
     assert route.limit == limit
 
 

@@ -54,7 +54,14 @@ UNROUTED = f"generate {FILES} {PRESETS} --size 32x32 --schedule 1000,625 --block
 ANY = f"{UNROUTED} --tau -0.15"
 BALL = "--prompt 'a red ball'"
 TINY = f"{ANY} {BALL}"
-SCRIPT = f"{UNROUTED} {BALL} --policy scripted --script raraarra"
+
+
+def directed(more: str = "", letters: str = "taraa") -> str:
+    """Return a command whose route is fixed, with one letter per block."""
+    return f"{UNROUTED} {BALL} --handover 0 {more} --blocks {len(letters)} --directions {letters}"
+
+
+SEVEN = "taraarr"
 OTHER_PROMPT = "a big red box drifts left from the right over snow"
 POCKET = f"generate {POCKET_FILES} --size 64x64 --blocks 4 --prompt '{OTHER_PROMPT}'"
 
@@ -62,11 +69,8 @@ POLICIES = {
     "reward": "",
     "reward, mean": "--aggregation mean --tau 0.7",
     "reward, quantile": "--aggregation 0.5 --tau 0.6",
-    "random": "--policy random --rate 0.5 --router-seed 3",
-    "anchor-only": "--policy anchor-only",
-    "always-draft": "--policy always-draft",
+    "first": "--policy first",
     "always-target": "--policy always-target",
-    "scripted": "--policy scripted --script raraa",
 }
 CONTEXTS = {
     "recompute": "--{0}-settings cache=recompute context-frames=6 --blocks 7",
@@ -82,29 +86,30 @@ COMMANDS = {
         f"policy {name}": f"{TINY if 'reward' in name else UNROUTED + ' ' + BALL} {more}"
         for name, more in POLICIES.items()
     },
-    **{f"drafter {name}": f"{SCRIPT} {more.format('drafter')}" for name, more in CONTEXTS.items()},
-    **{f"target {name}": f"{SCRIPT} {more.format('target')}" for name, more in CONTEXTS.items()},
+    **{f"drafter {name}": directed(more.format("drafter"), SEVEN) for name, more in CONTEXTS.items()},
+    **{f"target {name}": directed(more.format("target"), SEVEN) for name, more in CONTEXTS.items()},
     "own": f"{TINY} --drafter-context own",
-    "own, sliding": f"{SCRIPT} {SLIDING} --drafter-context own",
+    "own, sliding": directed(f"{SLIDING} --drafter-context own", SEVEN),
     "no forced first": f"{TINY} --forced-blocks 0",
-    "always-draft, no forced first": f"{UNROUTED} {BALL} --policy always-draft --forced-blocks 0",
-    "bail-out": f"{SCRIPT} --script rarrrrra --bail-out 2 --blocks 7",
-    "repair-step": f"{SCRIPT} --handover 1",
-    "repair-step, bail-out": f"{SCRIPT} --script rarraa --handover 1 --bail-out 2 --blocks 6",
+    "first, no forced block": f"{UNROUTED} {BALL} --policy first --forced-blocks 0",
+    "directions": directed(),
+    "bail-out": f"{UNROUTED} {BALL} --tau 1e9 --bail-out 2 --blocks 7",
+    "repair-step": directed("--handover 1"),
+    "repair-step, bail-out": f"{UNROUTED} {BALL} --tau 1e9 --handover 1 --bail-out 2 --blocks 6",
     "continue-from": f"{TINY} {CONTINUED}",
-    "continue-from, sliding": f"{SCRIPT} {SLIDING} {CONTINUED} --blocks 5",
+    "continue-from, sliding": directed(f"{SLIDING} {CONTINUED}", "aarra"),
     "continue-from, own": f"{TINY} {CONTINUED} --drafter-context own",
     "start-image": f"{TINY} {PICTURE}",
-    "start-image, sliding": f"{SCRIPT} {SLIDING} {PICTURE}",
+    "start-image, sliding": directed(f"{SLIDING} {PICTURE}", SEVEN),
     "prompt-schedule": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2",
     "prompt-schedule, sliding": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2 {SLIDING}",
     "prompt-file": f"{ANY} --prompt-file {{made}}/prompts.txt --blocks 3",
     "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
-    "fp8": f"{SCRIPT} {FP8}",
-    "fp8, sliding": f"{SCRIPT} {FP8} {SLIDING}",
+    "fp8": directed(FP8),
+    "fp8, sliding": directed(f"{FP8} {SLIDING}", SEVEN),
     "tiles, reward in float16": f"{TINY} --size 64x32 --crop tiles --dtype reward=float16",
     "bfloat16, reference5": f"{TINY} --dtype bfloat16 text=bfloat16 --schedule reference5",
-    "blocks of two": f"{SCRIPT} --drafter-settings block-frames=2 --target-settings block-frames=2",
+    "blocks of two": directed("--drafter-settings block-frames=2 --target-settings block-frames=2"),
     "pocket, other presets": f"{POCKET} {OTHER_PRESETS} --blocks 6",
     "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --crop squash --tau -1.47",
     "demo": "demo --blocks 6",
@@ -154,7 +159,7 @@ def prepare(place: Place) -> None:
         raise RuntimeError(f"expected to run the code of {place.checkout}, but Python finds {ours}")
     write = "import pathlib, sys; from random_set import write_random_set as write"
     place.run("-c", f"{write}; write(pathlib.Path(sys.argv[1]))", str(place.folder / "models"))
-    place.run(*place.command(f"{SCRIPT} --blocks 3 --seed 5", place.folder / "clip"))
+    place.run(*place.command(directed("--seed 5", "tar"), place.folder / "clip"))
     (place.folder / "prompts.txt").write_text("a red ball\na blue cube\n", encoding="utf-8")
     (place.folder / "schedule.txt").write_text("1: a red ball\n3: a blue cube\n", encoding="utf-8")
     pixels = bytes((x * 5, y * 3, (x ^ y) * 2)[colour] for y in range(80) for x in range(48) for colour in range(3))

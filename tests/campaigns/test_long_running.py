@@ -30,9 +30,7 @@ from sdvg_core.text.prompts import Conditions
 ROUTERS = (
     RouterConfig(tau=0.3),
     RouterConfig(tau=0.3, bail_out=2),
-    RouterConfig(policy="relative"),
-    RouterConfig(policy="random", rate=0.5),
-    RouterConfig(policy="anchor-only"),
+    RouterConfig(policy="first"),
     scripted("rarararar", handover=1),
 )
 MEGABYTE = 1 << 20

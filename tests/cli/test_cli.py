@@ -21,7 +21,7 @@ SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema
 def clip(base, tmp_path_factory) -> Path:
     """Four blocks by a fixed route: forced, kept, remade, kept."""
     folder = tmp_path_factory.mktemp("clip") / "out"
-    more = ["--prompt", "a red ball", "--blocks", "4", "--policy", "scripted", "--script", "rarara"]
+    more = ["--prompt", "a red ball", "--blocks", "4", "--directions", "tara"]
     assert generate(base, folder, *more) == 0
     return folder
 
@@ -40,12 +40,12 @@ def test_a_prompt_becomes_video_latents_report_and_picture(clip):
 def test_a_clip_that_goes_on_is_the_clip_made_in_one_go(base, tmp_path, picture):
     """Catches: the picture counted as a block of the clip, and its frames shown when the clip is continued."""
     Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / "red.png")
-    more = ["--prompt", "a ball", "--policy", "scripted", "--script", "rarr"]
+    more = ["--prompt", "a ball"]
     start = ["--start-image", str(tmp_path / "red.png")] if picture else []
-    assert generate(base, tmp_path / "begun", *more, *start, "--blocks", "2") == 0
+    assert generate(base, tmp_path / "begun", *more, *start, "--blocks", "2", "--directions", "ta") == 0
     begun = ["--continue-from", str(tmp_path / "begun" / "latents.safetensors")]
-    assert generate(base, tmp_path / "rest", *more, *begun, "--blocks", "2") == 0
-    assert generate(base, tmp_path / "whole", *more, *start, "--blocks", "4") == 0
+    assert generate(base, tmp_path / "rest", *more, *begun, "--blocks", "2", "--directions", "rr") == 0
+    assert generate(base, tmp_path / "whole", *more, *start, "--blocks", "4", "--directions", "tarr") == 0
     assert torch.equal(latents(tmp_path / "rest"), latents(tmp_path / "whole"))
     frames = 1 + 4 * 12 if picture else 9 + 3 * 12
     assert pixel_frames(tmp_path / "rest") == pixel_frames(tmp_path / "whole") == frames
@@ -71,7 +71,7 @@ def test_a_budget_counts_no_block_for_a_start_image(base, tmp_path):
 
 
 def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path, capsys):
-    more = ["--prompt", "a red ball", "--blocks", "4", "--policy", "scripted", "--script", "raraaa"]
+    more = ["--prompt", "a red ball", "--blocks", "4", "--directions", "tara"]
     assert generate(base, tmp_path / "out", *more, "--takes", "4:2", "--reuse", str(clip)) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("block ")]
     assert [line.endswith(", re-used") for line in lines] == [True, True, True, False]
@@ -92,8 +92,8 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
     [
         [*("--drafter-settings", "cache=incremental"), *("--target-settings", "cache=incremental", "window=6")],
         ["--drafter-context", "own", "--handover", "1"],
-        ["--policy", "relative", "--tau", "-0.5", "--crop", "tiles", "--dtype", "reward=float16"],
-        ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "text=bfloat16"],
+        ["--tau", "-0.5", "--crop", "tiles", "--dtype", "reward=float16"],
+        ["--policy", "first", "--dtype", "bfloat16", "text=bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
         ["--target-settings", "context-frames=6", "--schedule", "reference5"],
         ["--drafter-settings", "preset=causal-forcing-2step"],

@@ -21,7 +21,7 @@ BALL = ("--prompt", "a red ball", "--blocks", "2")
 
 @pytest.fixture(scope="module")
 def base(files) -> list[str]:
-    return [*options(files), "--policy", "always-draft"]
+    return [*options(files), "--policy", "first"]
 
 
 def seeds(folder: Path) -> dict[str, int]:

@@ -27,9 +27,6 @@ OF_ROUTER = {
     "--budget": ("0.3", "0.9"),
     "--forced-blocks": ("2", "5"),
     "--aggregation": ("mean", "0.9"),
-    "--rate": ("0.2", "0.9"),
-    "--router-seed": ("3", "4"),
-    "--script": ("raaraaaaa", "rrraaarrr"),
     "--bail-out": ("1", "3"),
     "--gate-prompt": ("a ball", "a cube"),
     **{f"--policy {name}": ("",) for name in POLICIES},
@@ -53,7 +50,7 @@ def route(router: RouterConfig, seed: int) -> list[Decision]:
     past: tuple[Decision, ...] = ()
     for index in range(BLOCKS):
         early = decide_early(router, index, past)
-        past += (early or decide(router, index, scores[index], reference=0.0 if index else None),)
+        past += (early or decide(router, index, scores[index]),)
     return list(past)
 
 
@@ -89,9 +86,9 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
         for kept in values[theirs]:
             came = told(f"{written(ours, values[ours][0])} {written(theirs, kept)}")
             if isinstance(came, str):
-                flags = (ours.split()[0], theirs.split()[0], "script")
+                flags = (ours.split()[0], theirs.split()[0])
                 assert any(flag.strip("-").replace("-", " ") in came.replace("-", " ") for flag in flags), came
-                assert "; leave " in came or "; add " in came, came
+                assert "; leave " in came, came
             else:
                 changed = [told(f"{written(ours, value)} {written(theirs, kept)}") for value in others]
                 assert all(other != came for other in changed), (ours, written(theirs, kept))
@@ -101,10 +98,7 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
     ("words", "same"),
     [
         ("--preset careful --gate -0.7", "--policy reward --gate -0.7 --forced-blocks 4 --handover 2"),
-        ("--preset fast --rate 0.2", "--policy random --rate 0.2"),
-        ("--rate 0.2", "--policy random --rate 0.2"),
-        ("--script raa", "--policy scripted --script raa"),
-        ("--policy relative --gate 0.1", "--preset paper --policy relative --gate 0.1"),
+        ("--gate 0.2", "--preset paper --gate 0.2"),
         ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
     ],
 )
@@ -147,7 +141,7 @@ def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, cap
     """A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody."""
     (tmp_path / "broken.pt").write_text("no weights")
     more = ["--reward", str(tmp_path / "broken.pt"), "--crop", "tiles", "--dtype", "reward=float16"]
-    more += ["--policy", "always-draft", "--blocks", "1"]
+    more += ["--policy", "first", "--forced-blocks", "0", "--blocks", "1"]
     base = [*without(options(files), "reward", "target"), "--weight-dtype", "fp8_e4m3fn"]
     assert generate(base, tmp_path / "out", "--prompt", "a ball", *more) == 0
     told = capsys.readouterr().err.partition("sdvg: Without effect, as no block asks for it: ")[2]

@@ -85,7 +85,7 @@ def test_another_word_is_refused(capsys, size):
 
 
 def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, capsys):
-    base = [*options(files), "--policy", "always-draft", "--blocks", "1"]
+    base = [*options(files), "--policy", "first", "--blocks", "1"]
     (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
     listed = ["--prompt-file", str(tmp_path / "prompts.txt"), "--seeds", "3", "4"]
     assert generate(base, tmp_path / "out", *listed) == 0

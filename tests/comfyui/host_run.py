@@ -30,6 +30,8 @@ from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from research.routers import PlannedRouter
+
 TEXT = "a small red ball moves from left to right"
 ROUTE = "raaraarar"
 Video = tuple[Tensor, Tensor, RunReport]  # frames, latents, report
@@ -70,13 +72,19 @@ def load_parts(folder: Path, *, seed: int = 0) -> Parts:
     )
 
 
+def scripted(letters: str) -> RouterConfig:
+    """Return a route by letters: a plan, with scores or without, or directions if it is mixed."""
+    mixed = set(letters) & set("ar") and set(letters) & set("dt")
+    return RouterConfig(directions=letters) if mixed else RouterConfig(part=PlannedRouter(letters))
+
+
 def make_job(
     parts: Parts, *, script: str = ROUTE, prompt: int = 0, size: tuple[int, int] = (32, 32), **changes: Any
 ) -> Job:
     """Return a nine-block job whose every part is used: drafts, scores, remakes, context, encodes."""
     embedding = torch.randn(1, 512, 32, generator=generator_of(prompt))
     settings: dict[str, Any] = {
-        "router": RouterValue(RouterConfig(policy="scripted", script=script), parts.scorer),
+        "router": RouterValue(scripted(script), parts.scorer),
         "prompts": (PromptEntry(0, [[embedding, {}]], f"{TEXT} {prompt}"),),
         "width": size[0],
         "height": size[1],

@@ -16,7 +16,8 @@ ANOTHER, SHOWN, WIRE = "another pocket", "shown", "wire"
 # there, and its worker then ends, whichever the node. So no such wire is made here.
 DYNAMIC = ("policy", "preset")
 
-# Runs in the server: notes the files that it opens, and has a node whose output fits every socket.
+# Runs in the server: notes the files that it opens, has a node whose output fits every socket, and a router that
+# follows a plan, so that a page's route is known.
 WATCH = """
 import os
 import sys
@@ -48,7 +49,31 @@ class Anything:
         return (object() if value == "object" else json.loads(value),)
 
 
-NODE_CLASS_MAPPINGS = {"Anything": Anything}
+class Plan:
+    needs_scorer = True
+
+    def __init__(self, plan, scorer):
+        self.plan, self.key, self.scorer = plan, plan, scorer
+
+    def keep(self, index, score):
+        return self.plan[index] == "a"
+
+
+class PlannedRouter:
+    RETURN_TYPES = ("SDVG_ROUTER",)
+    RETURN_NAMES = ("router",)
+    FUNCTION = "make"
+    CATEGORY = "tests"
+
+    @classmethod
+    def INPUT_TYPES(cls):
+        return {"required": {"plan": ("STRING", {}), "scorer": ("SDVG_SCORER",)}}
+
+    def make(self, plan, scorer):
+        return (Plan(plan, scorer),)
+
+
+NODE_CLASS_MAPPINGS = {"Anything": Anything, "PlannedRouter": PlannedRouter}
 """
 
 
@@ -64,7 +89,7 @@ def usual(workflow: Prompt, drafter: str) -> dict[str, Prompt]:
     """Return a small prompt for every node of ours, by the node's id, made from the pocket workflow."""
     nodes = {key: workflow[key] for key in (POCKET, ROUTER, SAMPLER, REPORT)}
     nodes[SAMPLER]["inputs"] |= {"blocks": 1, "width": 16, "height": 16}
-    nodes[ROUTER]["inputs"] |= {"policy": "anchor-only", "policy.tau": -0.7, "policy.script": "ra"}
+    nodes[ROUTER]["inputs"] |= {"policy": "always-target", "policy.tau": -0.7}
     loader = {"file": drafter, "weight_dtype": "default", "preset": "custom", "preset.policy": "recompute"}
     loader |= {"preset.block_frames": 3, "preset.context_frames": 3, "preset.window": 6, "preset.sink": 0}
     schedule = {"from_block": 2, "conditioning": [POCKET, 2], "text": "a ball"}

@@ -25,7 +25,6 @@ TEXTS = {
     "SDVGPocketModels.prompt",
     "SDVGPrompt.text",
     "SDVGPromptSchedule.text",
-    "SDVGQualityRouter.policy.script",
     *(f"SDVGSpeculativeSampler.{name}" for name in ("directions", "kept_blocks", "prompt", "takes")),
 }
 

@@ -54,7 +54,7 @@ CHANGES: list[tuple[dict[str, Any], set[str]]] = [
     ({"router__policy__tau": -0.8}, {"all", "tau"}),
     ({"router__policy__tau": [POCKET, 5]}, {"all", "router", "tau"}),
     ({"router__policy__aggregation": "mean"}, {"all", "router"}),
-    ({"router__policy": "always-draft"}, {"all", "router", "tau"}),
+    ({"router__policy": "always-target"}, {"all", "router", "tau"}),
     ({"sampler__blocks": 4}, {"all"}),
     ({"sampler__directions": "..t"}, {"all"}),
     ({"sampler__takes": "2:2"}, {"all"}),

@@ -120,7 +120,7 @@ def test_patches_without_effect_are_named(tmp_path: Path) -> None:
 def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> None:
     both = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy="always-target"), None))
     assert same_video(video_of(both), video_of(replace(both, drafter=None)))
-    drafts = RouterValue(RouterConfig(policy="always-draft", forced_blocks=0), None)
+    drafts = RouterValue(RouterConfig(policy="first", forced_blocks=0), None)
     both = make_job(parts, script="aaa", router=drafts)
     only = video_of(replace(both, target=None))
     assert same_video(video_of(both), only)
@@ -128,8 +128,7 @@ def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> Non
 
 
 def test_one_model_with_two_schedules_is_a_pair(parts: Parts) -> None:
-    script = RouterValue(RouterConfig(policy="scripted", script="tdr"), parts.scorer)
-    job = make_job(parts, script="aaa", router=script)
+    job = make_job(parts, script="tdr")
     one = replace(job, drafter=job.target, schedules={"drafter": "1000,625"})
     report = video_of(one)[2]
     assert [block.author for block in report.blocks] == ["target", "drafter", "target"]

@@ -183,7 +183,6 @@ def test_the_strip_knows_every_fate() -> None:
 SENTENCES = [
     "width 72 is no multiple of 16; use 64 or 80",
     "the take is '12:x'; write for example 6:2 (block 6, take 2)",
-    "the script 'raxr' has letters besides a, r, d, t; write for example raaraaaaa",
     "the prompt '",
     "the target has no control module; load one for it",
 ]

@@ -23,10 +23,8 @@ MEGABYTE = 2**20
 SIZES = ((32, 32), (48, 32), (32, 64), (64, 48))
 ROUTERS: tuple[dict[str, Any], ...] = (
     {"policy": "reward", "tau": 0.0},
-    {"policy": "anchor-only"},
-    {"policy": "relative"},
-    {"policy": "always-draft", "forced_blocks": 0},
-    {"policy": "random", "rate": 0.5},
+    {"policy": "first"},
+    {"policy": "first", "forced_blocks": 0},
     {"policy": "always-target"},
     {"policy": "reward", "tau": -0.7, "handover": 2},
 )

@@ -88,7 +88,7 @@ def test_the_template_saves_every_frame_of_parts_of_any_length(blocks: int, serv
 
 def drafts(parts: Parts, blocks: int, **more: Any) -> Job:
     """Return a job whose blocks are all drafts, so that its cost is small."""
-    router = RouterValue(RouterConfig(policy="always-draft", forced_blocks=0), None)
+    router = RouterValue(RouterConfig(policy="first", forced_blocks=0), None)
     return make_job(parts, script="d" * blocks, router=router, **more)
 
 

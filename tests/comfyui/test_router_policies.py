@@ -125,6 +125,47 @@ def test_notes_of_workflows_say_what_the_planner_predicts(predicted: dict[str, s
 # --- the routes they make ----------------------------------------------------------------------------------------
 
 
+ROUTES = {
+    "balanced": "thddd",
+    "fast": "tdddd",
+    "careful": "thhhd",
+    "first": "tdddd",
+    "budget": "t[th]*d*",
+    "reward": r"t\?{4}",
+    "always-target": "ttttt",
+}
+"""Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score; a budget by its prices."""
+
+
+def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_with(
+    policy: Any, server: Server
+) -> None:
+    """Catches: a policy that the node offers and cannot run."""
+    assert [option.key for option in policy.options] == list(ROUTES)
+    for option in policy.options:
+        inputs = {f"router__policy__{given.id}": given.default for given in option.inputs}
+        blocks = server.make(pocket(5, router__policy=option.key, **inputs)).record()["blocks"]
+        assert re.fullmatch(ROUTES[option.key], route_of(blocks)), option.key
+
+
+def route_of(blocks: list[dict[str, Any]]) -> str:
+    target = {True: "h", False: "t"}
+    made = [target[block["handover"] > 0] if block["author"] == "target" else "d" for block in blocks]
+    return "".join("?" if block["frame_scores"] else letter for block, letter in zip(blocks, made, strict=True))
+
+
+@pytest.mark.parametrize("alone, route", [("drafter", "ddd"), ("target", "ttt")])
+def test_one_model_alone_runs_under_the_policy_that_asks_for_no_other(
+    alone: str, route: str, server: Server
+) -> None:
+    """Though forced_blocks is 1, as on every new node. Catches: a first block that raises what the policy says."""
+    none = {"router__policy__target_blocks": 0, "router__policy__handover_steps": 0}
+    chosen = {"drafter": {"router__policy": "first", **none}, "target": {"router__policy": "always-target"}}[alone]
+    other = {"drafter": "target", "target": "drafter"}[alone]
+    prompt = pocket(3, **chosen, **{f"sampler__{other}": GONE}, router__scorer=GONE)
+    assert route_of(server.make(prompt).record()["blocks"]) == route
+
+
 @pytest.mark.parametrize("goes_on", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on: bool, server: Server) -> None:
     """Catches: a start image, or blocks of another run, counted as blocks bought."""
@@ -162,15 +203,14 @@ def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_lang
 
     ComfyUI would show the English tooltip written on the widgets of a policy, before the translated one.
     """
-    order = ("balanced", "budget", "relative", *NAMED, "random", "reward", "balanced")
+    order = ("balanced", "budget", *NAMED, "first", "reward", "balanced")
     zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
     called = {f"{name.replace('_', '.', 1)}": words["name"] for name, words in zh.items()}
     asked = {"policies": order, "quantile": called["policy.quantile"]}
     page = browse(server, tmp_path, "policies.js", vue=vue, locale="zh", **asked)
     assert page["errors"] == []
     presets = {name: [ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
-    numbers = {**presets, "reward": [-0.7, "min", 0.1], "relative": [-0.7, "min", 0.1], "budget": [0.5]}
-    numbers["random"] = [0.7, 0]
+    numbers = {**presets, "first": [1, 0], "reward": [-0.7, "min", 0.1], "budget": [0.5]}
     assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
     for name, shown in zip(order, page["shown"], strict=True):
         assert shown["height"] >= shown["needed"], name

@@ -61,11 +61,7 @@ CASES = {
         {"drafter_context": "own"},
     ),
     "keys and values in fp8": (["--kv-dtype", FP8], {}, {"kv_dtype": FP8}),
-    "certain letters, and no scorer": (
-        ["--policy", "scripted", "--script", "tdtd"],
-        {"policy": "scripted", "script": "tdtd"},
-        {},
-    ),
+    "the target alone": (["--policy", "always-target"], {"policy": "always-target"}, {}),
 }
 CASES |= {
     "the first two blocks, half of the second handed over": (
@@ -74,7 +70,11 @@ CASES |= {
         {},
     ),
     "what a budget buys": (["--budget", "0.95"], {"policy": "budget", "budget": 0.95}, {}),
-    "the relative gate": (["--policy", "relative", "--tau", "-2.5"], {"policy": "relative", "tau": -2.5}, {}),
+    "the drafter alone": (
+        ["--policy", "first", "--forced-blocks", "0"],
+        {"policy": "first", "target_blocks": 0, "handover_steps": 0},
+        {},
+    ),
     "a drafter that makes one latent frame at a time, in four steps first and then in two": (
         ["--drafter-settings", "preset=causal-forcing-2step"],
         {},
@@ -92,7 +92,7 @@ def words_of(files: ModelFiles, options: list[str]) -> list[str]:
     presets = ["--drafter-settings", f"preset={DRAFTER}", "--target-settings", f"preset={TARGET}"]
     text = ["--text-encoder", str(files.text_encoder), "--dtype", "text=float32", "--prompt", PROMPT]
     size = ["--size", "64x64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
-    size += [] if {"--preset", "--budget", "--script"} & set(options) else ["--tau", str(TAU)]
+    size += [] if {"--preset", "--budget", "--policy"} & set(options) else ["--tau", str(TAU)]
     return ["generate", *named, *presets, *text, *size, *options]
 
 

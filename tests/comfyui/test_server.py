@@ -257,7 +257,7 @@ def test_what_another_extension_of_the_page_adds_is_left_out(server: Server) -> 
 
     Unless a newer version saved the workflow, as pack_version.js notes on every node of ours.
     """
-    prompt = pocket(blocks=1, router__policy="always-draft", sampler__speak={"__value__": [False, True]})
+    prompt = pocket(blocks=1, router__policy="always-target", sampler__speak={"__value__": [False, True]})
     nodes = [{"type": "SaveVideo", "properties": {"cnr_id": "comfy-core", "ver": "99.0.0"}}]
     nodes += [{"type": SAMPLER, "properties": {"cnr_id": "sdvg", "ver": __version__}}]
     known = {"extra_pnginfo": {"workflow": {"nodes": nodes}}}

@@ -64,7 +64,11 @@ BAD = [
     (SpeculativeSampler, {"router": None}, "router is nothing, not an SDVG_ROUTER;"),
     (SpeculativeSampler, {"start_image": [1]}, "start_image is a list, not an IMAGE;"),
     (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau is 'x', not a number from -3.0 to"),
-    (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"policy has no '\\x1b' under anchor-only;"),
+    (
+        QualityRouter,
+        {"policy": {"policy": "always-target", "\x1b": 1}},
+        r"no '\\x1b' under always-target;",
+    ),
     (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype is .*, not one of auto, default, "),
     (PromptSchedule, {"schedule": "abc"}, "schedule is 'abc', not an SDVG_PROMPTS;"),
 ]

@@ -37,7 +37,7 @@ USUAL = replace(
     target=replace(REQUEST.target, num_layers=LAYERS),
     where="on the command line",
     fp8=False,
-    router=RouterConfig(policy="scripted", script="ttr"),
+    router=RouterConfig(forced_blocks=2, tau=1e9),
 )
 IN_COMFYUI = replace(USUAL, where="in ComfyUI")
 INCREMENTAL = {
@@ -131,7 +131,8 @@ CASES: dict[str, dict[str, Any]] = {
     "gate": {},
     "balanced": {"router": ROUTER_PRESETS["balanced"]},
     "always target": {"router": RouterConfig(policy="always-target")},
-    "always draft": {"router": RouterConfig(policy="always-draft", forced_blocks=0)},
+    "always draft": {"router": RouterConfig(policy="first", forced_blocks=0)},
+    "judge": {"judge": "tae", "where": "in ComfyUI"},  # with layers as released
     "TAEHV": {"vae": "tae", "where": "in ComfyUI"},
     "incremental": INCREMENTAL,
     "framewise drafter": INCREMENTAL | FRAMEWISE,

@@ -24,6 +24,7 @@ from tiny import (
 )
 from torch import Tensor
 
+from research.routers import RandomRouter
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.keys import Identities
@@ -40,8 +41,7 @@ PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of
 ROUTERS = {
     "reward": PAPER,
     "repair": RouterConfig(tau=0.3, handover=1),
-    "relative": RouterConfig(policy="relative", tau=-2.4),
-    "handover": RouterConfig(policy="random", rate=0.5, handover=1),
+    "handover": RouterConfig(part=RandomRouter(0.5), handover=1),
 }
 # Overlap refuses a drafter that needs the pixels of its own drafts.
 WAYS = list(product(POLICIES, CONTEXTS))

@@ -47,7 +47,7 @@ def check_pattern(pattern: str, make: Callable[[], Engine], drafter_context: str
     assert "".join(e.record.author[0] for e in emitted) == pattern.translate(AUTHORS)
     fresh, own, history = make(), [], History(horizon=3)
     if drafter_context == "own":
-        own = run(make(), RouterConfig(policy="always-draft", forced_blocks=0), blocks=len(pattern))
+        own = run(make(), RouterConfig(policy="first", forced_blocks=0), blocks=len(pattern))
     for number, one in enumerate(emitted):
         if one.record.author == "drafter" and own:
             again = own[number].block
@@ -88,14 +88,14 @@ def test_rejecting_all_is_target_only(policy, drafter_context):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_accepting_all_is_draft_only_but_for_block_0(policy):
     """In `own` context the drafts are those of draft-only; in `committed` they go on from the target's block 0."""
-    draft_only = run(make_engine(policy), RouterConfig(policy="always-draft", forced_blocks=0))
+    draft_only = run(make_engine(policy), RouterConfig(policy="first", forced_blocks=0))
     own = run(make_engine(policy), scripted("r" + "a" * 8), drafter_context="own")
     target_only = run(make_engine(policy), RouterConfig(policy="always-target"), blocks=1)
     assert torch.equal(latents_of(own[1:]), latents_of(draft_only[1:]))
     assert torch.equal(latents_of(own[:1]), latents_of(target_only))
 
     committed = run(make_engine(policy), scripted("r" + "a" * 8))
-    anchor_only = run(make_engine(policy), RouterConfig(policy="anchor-only"))
+    anchor_only = run(make_engine(policy), RouterConfig(policy="first"))
     assert torch.equal(latents_of(committed), latents_of(anchor_only))
     assert torch.equal(latents_of(committed[:1]), latents_of(target_only))
     unforced = run(make_engine(policy), scripted("a" * 9, forced_blocks=0))
@@ -119,7 +119,7 @@ def test_the_same_seed_makes_the_same_video_whatever_ran_before(policy):
 def test_the_global_random_state_is_neither_read_nor_written(drafter_context):
     engine = make_engine()
     before = torch.random.get_rng_state()
-    run(engine, RouterConfig(policy="random"), drafter_context=drafter_context)
+    run(engine, RouterConfig(), drafter_context=drafter_context)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

@@ -34,7 +34,7 @@ from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, Span, plan_spans
 from sdvg_core.errors import BadInput
 
-DRAFTS = RouterConfig(policy="always-draft", forced_blocks=0)
+DRAFTS = RouterConfig(policy="first", forced_blocks=0)
 
 
 class SameNoise(KeyedNoise):

@@ -39,7 +39,7 @@ BLOCKS, STEPS = 4, "1000,900,800,625"
 DEPTH, SCRIBBLE = (torch.randn(1, CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
 INPUT = DEPTH[:, : CONFIG.in_dim]
 TARGET_ONLY = RouterConfig(policy="always-target")
-DRAFTER_ONLY = RouterConfig(policy="always-draft", forced_blocks=0)
+DRAFTER_ONLY = RouterConfig(policy="first", forced_blocks=0)
 PLAIN: dict[str, object] = {}
 
 

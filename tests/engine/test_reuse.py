@@ -15,6 +15,7 @@ from reuse_runs import ROUTERS, WAYS, Asked, Made, identities, made, parts_of, r
 from thinned import every_pair, in_turn
 from tiny import CONTEXTS, LONG, POLICIES, condition, planned
 
+from research.routers import PlannedRouter, RandomRouter, planned_route
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Reason, RouterConfig
@@ -25,7 +26,7 @@ from sdvg_core.engine.types import Condition, DrafterContext, Work
 
 KINDS_OF_RUN = {
     **{name: {"router": router} for name, router in ROUTERS.items()},
-    "bail-out": {"router": RouterConfig(policy="scripted", script="raarraaaa", bail_out=2)},
+    "bail-out": {"router": planned_route("raarraaaa", bail_out=2)},
     "frame-wise": {"router": ROUTERS["repair"], "own_frames": 1},
     "after a clip": {"clip": (71, 6)},
 }
@@ -72,9 +73,8 @@ def test_a_long_clip_that_was_cut_after_any_block_ends_as_if_it_had_not(policy, 
         assert again.reused == (4 if "cuts" in change else 0)
 
 
-def test_the_routers_of_these_runs_do_depend_on_what_was_before():
+def test_the_bail_out_of_these_runs_does_depend_on_what_was_before():
     assert [d.reason for d in made(Asked(**KINDS_OF_RUN["bail-out"])).decisions][-4:] == [Reason.BAILED_OUT] * 4
-    assert len({d.threshold for d in made(Asked(**KINDS_OF_RUN["relative"])).decisions[1:]}) > 2
 
 
 # --- forty pairs of runs, and many more in the exhaustive tier
@@ -104,15 +104,17 @@ def change(kind: str, asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
         return asked, asked.with_router(**{kind: another(ROUTER_VALUES[kind], getattr(asked.router, kind), rng)})
     match kind:
         case "policy":
-            script = letters("ardt", LONGEST, rng)
-            return asked, asked.with_router(policy=another(POLICY_NAMES, asked.router.policy, rng), script=script)
-        case "script":
-            script = letters("ardt", LONGEST, rng)
+            others = [{"policy": name} for name in ("first", "always-target")]
+            others += [{"part": part} for part in (RandomRouter(0.5), PlannedRouter(letters("ar", LONGEST, rng)))]
+            return asked.with_router(part=None), asked.with_router(**rng.choice(others))
+        case "plan":
+            choice = rng.choice(("ar", "dt"))
+            plan = letters(choice, LONGEST, rng)
             # A letter of the run itself, not of the clip or behind its end.
             at = rng.randrange(1, 4) + (asked.clip[1] // 3 if asked.clip else 0)
-            other = script[:at] + other_letter(script[at], "ardt", rng) + script[at + 1 :]
-            asked = asked.with_router(policy="scripted", script=script)
-            return asked, asked.with_router(script=other)
+            other = plan[:at] + other_letter(plan[at], choice, rng) + plan[at + 1 :]
+            asked = asked.with_router(part=PlannedRouter(plan))
+            return asked, asked.with_router(part=PlannedRouter(other))
         case "directions":
             before = letters("ardt....", asked.blocks, rng)
             return replace(asked, directions=before), replace(asked, directions=other_letter(before, "ardt.", rng))
@@ -129,17 +131,15 @@ def change(kind: str, asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
         case "drafter context":
             return replace(asked, context="committed"), replace(asked, context="own")
         case "bail-out":
-            strict = asked.with_router(policy="reward", tau=0.9, bail_out=rng.choice((0, 1)))
+            strict = asked.with_router(part=None, policy="reward", tau=0.9, bail_out=rng.choice((0, 1)))
             return strict, strict.with_router(bail_out=another((0, 1, 2, 3), strict.router.bail_out, rng))
         case "aggregation":
-            scored = asked.with_router(policy="reward")
+            asked = asked.with_router(part=None, policy="reward")
             other = another(("min", "mean", "quantile"), "min", rng)
-            return scored, scored.with_router(aggregation=other, quantile=0.6)
-    asked = asked.with_router(policy="relative")
-    return asked, asked.with_router(tau=another((-0.5, 0.0), asked.router.tau, rng))
+            return asked, asked.with_router(aggregation=other, quantile=0.6)
+    raise ValueError(kind)
 
 
-POLICY_NAMES = ("reward", "first", "relative", "random", "always-draft", "always-target", "scripted")
 ROUTER_VALUES: dict[str, tuple[Any, ...]] = {
     "tau": (-1.0, -0.3, 0.0, 0.3, 0.8),
     "handover": (0, 1),
@@ -155,9 +155,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "codec": ("echo", "pale"),
 }
 KINDS = (
-    *("tau", "policy", "script", "directions", "takes", "blocks", "prompt", "gate text", "drafter", "target"),
+    *("tau", "policy", "plan", "directions", "takes", "blocks", "prompt", "gate text", "drafter", "target"),
     *("schedule", "handover", "forced_blocks", "bail-out", "drafter context", "seed", "clip", "aggregation"),
-    *("difference", "codec"),
+    "codec",
 )
 PAIRS = [pytest.param(n, marks=() if n < 2 * len(KINDS) else pytest.mark.exhaustive) for n in range(400)]
 
@@ -176,7 +176,6 @@ def pair(number: int) -> tuple[str, Asked, Asked]:
         context=context,
         blocks=blocks,
         router=RouterConfig(
-            policy=rng.choice(("reward", "reward", "reward", "relative")),
             tau=rng.choice((0.0, 0.3, 0.6)),
             forced_blocks=rng.choice((0, 1, 1, 2)),
             handover=rng.choice((0, 0, 1)),
@@ -189,7 +188,7 @@ def pair(number: int) -> tuple[str, Asked, Asked]:
     )
     earlier, changed = change(kind, base, rng)
     if round_ >= 2 and rng.random() < 0.5:  # two changes at once
-        second = rng.choice([name for name in KINDS if name not in (kind, "script", "blocks", "drafter context")])
+        second = rng.choice([name for name in KINDS if name not in (kind, "plan", "blocks", "drafter context")])
         changed = change(second, changed, rng)[1]
     if changed.directions and len(changed.directions) != changed.blocks:
         changed = replace(changed, directions="")
@@ -310,23 +309,10 @@ def test_a_block_given_to_the_target_takes_over_the_steps_of_its_rejected_draft(
     """By its policy. Catches: steps of a draft with another name when they were made as part of a whole one."""
     asked, store = Asked(policy=policy, context=context, router=ROUTERS["repair"]), Store()
     before = made(asked, store)
-    fates = "".join("d" if record.decision.accepted else "t" for record in before.records)
-    again = made(asked.with_router(policy="scripted", script=fates), store)
+    plan = "".join("d" if record.decision.accepted else "t" for record in before.records)
+    again = made(asked.with_router(part=PlannedRouter(plan)), store)
     same_video(again, before)
     assert again.calls == []
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_another_tau_of_the_relative_gate_scores_nothing_twice(policy: str) -> None:
-    """Catches: a last frame's score that is kept under a draft's key, or not at all."""
-    asked, store = Asked(policy=policy, router=ROUTERS["relative"]), Store()
-    before = made(asked, store)
-    assert {"a", "r"} == set(route(before)[1:])
-    again = made(asked.with_router(tau=-2.5), store)
-    assert (again.reused, again.calls, again.parts.scorer.calls) == (9, [], 0)
-    same_video(again, before)
-    changed = asked.with_router(tau=-100.0)
-    same(made(changed, store), made(changed))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -362,7 +348,7 @@ class Stop(Exception):
     """What a test interrupts a run with."""
 
 
-@in_turn("way, router", WAYS, ["reward", "repair", "relative", "handover"], ids=str)
+@in_turn("way, router", WAYS, ["reward", "repair", "handover"], ids=str)
 def test_a_run_stopped_at_any_pass_makes_no_finished_block_again(
     way: tuple[str, DrafterContext], router: str
 ) -> None:

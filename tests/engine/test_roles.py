@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import latents_of, make_engine, planned, run, scripted
+from tiny import latents_of, make_engine, planned, scripted
 
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.plan import MISSING, NOT_FORCED, Lead, ModelSet, RunPlan, plan_blocks
+from sdvg_core.engine.plan import MISSING, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
-from sdvg_core.engine.router import ROUTER_PRESETS, SCRIPT_LETTERS, RouterConfig
+from sdvg_core.engine.router import DIRECTION_LETTERS, ROUTER_PRESETS, RouterConfig
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
@@ -54,22 +54,19 @@ ROLES_OF: list[tuple[RouterConfig, str, str]] = [
     (RouterConfig(), "", "dts"),
     (RouterConfig(**UNFORCED), "", "dts"),
     (RouterConfig(policy="always-target"), "", "t"),
-    (RouterConfig(policy="always-draft"), "", "dt"),
-    (RouterConfig(policy="always-draft", **UNFORCED), "", "d"),
-    (RouterConfig(policy="anchor-only", **UNFORCED), "", "dt"),
-    (RouterConfig(policy="random", rate=0.0, **UNFORCED), "", "t"),
-    (RouterConfig(policy="random", rate=1.0, **UNFORCED), "", "d"),
-    (RouterConfig(policy="random", rate=0.5), "", "dt"),
+    (RouterConfig(policy="first"), "", "dt"),
+    (RouterConfig(policy="first", **UNFORCED), "", "d"),
+    (RouterConfig(policy="first", forced_blocks=6), "", "t"),
     (scripted("tttttt"), "", "t"),
     (scripted("dddddd", **UNFORCED), "", "d"),
-    (scripted("adtdtd"), "", "dt"),  # the forced block is not scored
-    (scripted("adtdtd", **UNFORCED), "", "dts"),
-    (scripted("ddddddar", **UNFORCED), "", "d"),  # the script goes on behind the run
+    (scripted("tdtdtd"), "", "dt"),
+    (scripted("aaaaaa", **UNFORCED), "", "dts"),
+    (scripted("ddddddt", **UNFORCED), "", "d"),  # the plan goes on behind the run
     (RouterConfig(), "dddddd", "d"),
     (RouterConfig(), "ttttt.", "dts"),
     (RouterConfig(), ".ttttt", "t"),
     (RouterConfig(), "aaaaaa", "dts"),  # a score that is no number still calls the target
-    (RouterConfig(policy="always-draft", **UNFORCED), "...t..", "dt"),
+    (RouterConfig(policy="first", **UNFORCED), "...t..", "dt"),
     (RouterConfig(policy="always-target"), "...r..", "dts"),
 ]
 
@@ -91,13 +88,10 @@ def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
 
 def test_blocks_after_a_clip_are_what_counts() -> None:
     """Block 1 of the clip is not to be made, so neither its target nor its letters are asked for."""
-    assert asked(RouterConfig(policy="always-draft"), lead=Lead(frames=3)) == "d"
-    assert asked(RouterConfig(policy="always-draft"), lead=Lead(frames=1)) == "dt", (
-        "a start image is before block 1"
-    )
-    assert asked(RouterConfig(policy="anchor-only"), lead=Lead(frames=3)) == "d"
-    assert asked(scripted("rrrdddddd"), lead=Lead(frames=9)) == "d"
-    assert asked(scripted("rrrdddddd"), lead=Lead(frames=6)) == "dts"
+    assert asked(RouterConfig(policy="first"), given_frames=3) == "d"
+    assert asked(RouterConfig(policy="first"), given_frames=1) == "dt", "a start image is before block 1"
+    assert asked(scripted("tttdddddd"), given_frames=9) == "d"
+    assert asked(scripted("tttdddddd"), given_frames=6) == "dt"
 
 
 # --- what is missing
@@ -110,13 +104,11 @@ def test_blocks_after_a_clip_are_what_counts() -> None:
         (RouterConfig(), "", "ds", "the policy reward needs a target"),
         (RouterConfig(), "", "dt", "the policy reward needs a reward model"),
         (ROUTER_PRESETS["fast"], "", "d", "the policy fast needs a target"),
-        (RouterConfig(policy="anchor-only"), "", "d", "the policy anchor-only needs a target"),
-        (RouterConfig(policy="anchor-only"), "", "t", "the policy anchor-only needs a drafter"),
+        (ROUTER_PRESETS["fast"], "", "t", "the policy fast needs a drafter"),
         (RouterConfig(policy="always-target"), "", "d", "the policy always-target needs a target"),
-        (RouterConfig(policy="always-draft"), "", "t", "the policy always-draft needs a drafter"),
-        (RouterConfig(policy="random"), "", "d", "the policy random needs a target"),
-        (scripted("dddddr"), "", "dt", "the policy scripted needs a reward model"),
-        (RouterConfig(policy="always-draft"), "...t..", "d", "the directions need a target"),
+        (RouterConfig(policy="first", **UNFORCED), "", "t", "the policy first needs a drafter"),
+        (RouterConfig(policy="first", forced_blocks=3), "", "d", "the policy first needs a target"),
+        (RouterConfig(policy="first", **UNFORCED), "...t..", "d", "the directions need a target"),
         (RouterConfig(policy="always-target"), "...d..", "t", "the directions need a drafter"),
         (RouterConfig(policy="always-target"), "...a..", "dt", "the directions need a reward model"),
     ],
@@ -136,8 +128,8 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
 @pytest.mark.parametrize("role", MISSING)
 def test_the_letters_to_take_out_are_those_that_ask_for_a_model(role: str) -> None:
     """Catches: a remedy that does not help."""
-    policy = RouterConfig(policy="always-target" if role == "drafter" else "always-draft", forced_blocks=0)
-    for letter in SCRIPT_LETTERS:
+    policy = RouterConfig(policy="always-target" if role == "drafter" else "first", forced_blocks=0)
+    for letter in DIRECTION_LETTERS:
         asks = letter in re.findall(r"\b\w\b", MISSING[role][2])
         with pytest.raises(BadInput, match=f"take {MISSING[role][2]} out of them") if asks else nullcontext():
             route(policy, ModelSet(**{role: False}), directions=f"..{letter}...")
@@ -154,33 +146,10 @@ def test_a_router_of_ones_own_is_named_in_place_of_the_policy() -> None:
         route(RouterConfig(part=EveryThird()), models("dt"))
 
 
-# --- nothing to force the first block to
-
-
-def test_without_a_target_the_first_block_is_not_forced_and_the_run_says_so() -> None:
-    engine = without(make_engine(), "target", "scorer")
-    found = six(engine, RouterConfig(policy="always-draft"))
-    assert route(RouterConfig(policy="always-draft"), models("d")).notes == (NOT_FORCED,)
-    made = list(found.blocks())
-    assert [one.record.author for one in made] == ["drafter"] * 6
-    unforced = run(make_engine(), RouterConfig(policy="always-draft", forced_blocks=0), blocks=6)
-    assert torch.equal(latents_of(made), latents_of(unforced))
-
-
-def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
-    draft, alone = RouterConfig(policy="always-draft"), models("d")
-    assert route(draft).notes == ()
-    assert route(replace(draft, forced_blocks=0), alone).notes == ()
-    assert route(draft, alone, lead=Lead(frames=3)).notes == ()
-    assert route(draft, alone, directions="d.....").notes == ()
-    assert route(draft, alone, directions=".d....").notes == (NOT_FORCED,)
-    assert route(scripted("dddddd"), alone).notes == (NOT_FORCED,)
-
-
 # --- runs without one of the models
 
 
-@pytest.mark.parametrize(("policy", "role"), [("always-target", "drafter"), ("always-draft", "target")])
+@pytest.mark.parametrize(("policy", "role"), [("always-target", "drafter"), ("first", "target")])
 def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(policy: str, role: str) -> None:
     identities = Identities(drafter="one", target="two", codec="echo", scorer="")
     alone = replace(identities, **{role: ""})

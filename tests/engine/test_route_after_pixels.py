@@ -14,7 +14,8 @@ import torch
 from tiny import POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, scripted
 from torch import Tensor
 
-from sdvg_core.engine.plan import NO_TARGET_BLOCK, NOT_FORCED, Lead, RunPlan, plan_blocks
+from research.routers import RandomRouter
+from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import ROUTER_PRESETS, Decision, RouterConfig, decide_early
 from sdvg_core.engine.run import make_run
@@ -41,11 +42,10 @@ class EveryOther:
 ROUTERS = {
     **ROUTER_PRESETS,
     "four first": RouterConfig(policy="first", forced_blocks=4, handover=1, whole_blocks=2),
-    "script": scripted("tdtdtdtd", forced_blocks=0),
-    "scored script": scripted("traarard"),
-    "random": RouterConfig(policy="random", rate=0.5, forced_blocks=0, handover=1),
-    "anchor": RouterConfig(policy="anchor-only", forced_blocks=0),
-    "relative": RouterConfig(policy="relative", tau=-2.4, forced_blocks=0),
+    "plan": scripted("tdtdtdtd", forced_blocks=0),
+    "scored plan": scripted("rraarara"),
+    "random": RouterConfig(part=RandomRouter(0.5), forced_blocks=0, handover=1),
+    "drafter": RouterConfig(policy="first", forced_blocks=0),
     "own": RouterConfig(part=EveryOther(), forced_blocks=0),
     "own, scored": RouterConfig(part=EveryOther(needs_scorer=True), handover=1),
 }
@@ -148,13 +148,11 @@ def test_where_the_route_is_the_same_so_are_the_bits() -> None:
 def test_a_drafter_with_smaller_blocks_begins_at_the_same_block() -> None:
     router = small(ROUTER_PRESETS["balanced"])
     assert authors(made(router, clip_of(9), 9, 3, make_framewise())) == "thd"
-    alone = planned(RouterConfig(policy="always-draft"), 9, 9, block_frames={"drafter": 1})
+    alone = planned(RouterConfig(policy="first", forced_blocks=0), 9, 9, block_frames={"drafter": 1})
     assert alone.router.route_start == alone.spans[0].index == 9
 
 
-def test_without_a_target_the_first_new_block_is_not_forced_and_the_report_says_so() -> None:
-    plan = planned(RouterConfig(policy="always-draft"), 9, 9, block_frames={"drafter": 3})
-    assert (plan.router.forced_blocks, plan.notes) == (0, (NOT_FORCED,))
+def test_the_first_new_block_needs_the_target_that_the_policy_gives_it_to() -> None:
     with pytest.raises(BadInput, match="the policy balanced needs a target"):
         planned(ROUTER_PRESETS["balanced"], 9, 9, block_frames={"drafter": 3})
 
@@ -165,15 +163,14 @@ def test_without_a_target_the_first_new_block_is_not_forced_and_the_report_says_
         (ROUTER_PRESETS["balanced"], 9, 0, {}, True),
         (ROUTER_PRESETS["careful"], 9, 0, {}, False),  # its fourth block is the first new one
         (ROUTER_PRESETS["careful"], 12, 0, {}, True),
-        (RouterConfig(policy="always-draft"), 9, 0, {}, True),
-        (RouterConfig(policy="anchor-only", forced_blocks=0), 9, 0, {}, True),
+        (RouterConfig(policy="first"), 9, 0, {}, True),
         (ROUTER_PRESETS["balanced"], 9, 9, {}, False),
         (ROUTER_PRESETS["balanced"], 18, 9, {}, True),
         (ROUTER_PRESETS["balanced"], 9, 0, {"directions": ".......t"}, False),
         (ROUTER_PRESETS["balanced"], 9, 0, {"directions": "d" * EIGHT}, False),
         (RouterConfig(), 9, 0, {}, False),
-        (RouterConfig(policy="always-draft", forced_blocks=0), 9, 0, {}, False),
-        (RouterConfig(policy="always-draft"), 9, 0, {"block_frames": {"drafter": 3}}, False),
+        (RouterConfig(policy="first", forced_blocks=0), 9, 0, {}, False),
+        (RouterConfig(policy="first"), 9, 0, {"block_frames": {"drafter": 3}}, False),
     ],
 )
 def test_a_route_that_leaves_the_target_no_block_says_so(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from research.routers import PlannedRouter
 from sdvg_core.engine.router import Decision, Reason, RouterConfig, aggregate, decide, decide_early
 from sdvg_core.errors import BadInput
 
@@ -40,25 +42,13 @@ def test_aggregations():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("policy", ["reward", "relative", "scripted"])
 @pytest.mark.parametrize("aggregation", ["min", "mean", "quantile"])
-def test_a_score_that_is_no_number_rejects_with_its_own_reason(bad, policy, aggregation):
-    config = RouterConfig(policy=policy, aggregation=aggregation, script="a" * 9, tau=-math.inf)
-    decision = decide(config, 2, scores(1.0, bad, 2.0))
-    assert (decision.accepted, decision.reason, decision.worst_frame) == (False, Reason.NOT_FINITE, 1)
-    assert decision.frame_scores[0] == 1.0
-
-
-def test_random_keeps_its_rate_and_depends_on_seed_and_block_alone():
-    config = RouterConfig(policy="random", rate=0.7, seed=3)
-    kept = [decide_early(config, i, ()).accepted for i in range(1, 4001)]
-    # Four standard errors of a coin of 0.7 over 4000 throws are 0.029; the seed is fixed, so this cannot flicker.
-    assert sum(kept) / 4000 == pytest.approx(0.7, abs=0.029)
-    assert kept[:50] == [decide_early(config, i, ()).accepted for i in range(1, 51)]
-    other = RouterConfig(policy="random", rate=0.7, seed=4)
-    assert kept[:50] != [decide_early(other, i, ()).accepted for i in range(1, 51)]
-    assert all(decide_early(RouterConfig(policy="random", rate=1.0), i, ()).accepted for i in range(1, 99))
-    assert not any(decide_early(RouterConfig(policy="random", rate=0.0), i, ()).accepted for i in range(1, 99))
+def test_a_score_that_is_no_number_rejects_with_its_own_reason(bad, aggregation):
+    gate = RouterConfig(aggregation=aggregation, tau=-math.inf)
+    for config in (gate, replace(gate, part=PlannedRouter("a" * 9))):
+        decision = decide(config, 2, scores(1.0, bad, 2.0))
+        assert (decision.accepted, decision.reason, decision.worst_frame) == (False, Reason.NOT_FINITE, 1)
+        assert decision.frame_scores[0] == 1.0
 
 
 def test_bail_out_counts_rejections_in_a_row_and_then_stays():
@@ -85,16 +75,14 @@ def test_of_equal_frames_the_first_is_the_worst():
     [
         ({"tau": math.nan}, "NaN"),
         ({"tau": "high"}, "tau is 'high'; give a number"),
-        ({"rate": 10**400}, "rate is .*; give a number"),
+        ({"quantile": 10**400}, "quantile is .*; give a number"),
         ({"policy": ["reward"]}, "policy is .*; give text"),
-        ({"policy": "scripted", "script": None}, "script is None; give text"),
-        ({"policy": "rewrad"}, "reward, first, relative, anchor-only"),
+        ({"policy": "rewrad"}, "reward, first, always-target"),
         ({"aggregation": "max"}, "min, mean, quantile"),
-        ({"rate": 1.5}, "rate is 1.5; give a share"),
         ({"quantile": -0.1}, "quantile is -0.1; give a share"),
         ({"bail_out": -1}, "bail_out is -1; give 0"),
         ({"handover": -1}, "handover is -1; give 0"),
-        *(({"policy": "scripted", "script": text}, "letters") for text in ("rab", "R", "r a")),
+        *(({"directions": text}, "letters") for text in ("rab", "R", "r a")),
     ],
 )
 def test_bad_settings_say_what_would_do(settings, part):
@@ -102,21 +90,19 @@ def test_bad_settings_say_what_would_do(settings, part):
         RouterConfig(**settings)
 
 
-def test_a_script_that_is_too_short_is_refused():
-    with pytest.raises(BadInput, match="the script ends before block 9"):
-        RouterConfig(policy="scripted", script="raa").check_blocks(8)
-
-
 @pytest.mark.parametrize(
     ("router", "authors"),
     [
-        (RouterConfig(policy="anchor-only", forced_blocks=0), "tdd"),
         (RouterConfig(policy="first", forced_blocks=0), "ddd"),
-        (RouterConfig(policy="scripted", script="ddd", forced_blocks=2), "ttd"),
+        (RouterConfig(policy="first"), "tdd"),
+        (RouterConfig(policy="first", forced_blocks=2), "ttd"),
+        (RouterConfig(policy="always-target", forced_blocks=0), "ttt"),
     ],
-    ids=lambda given: getattr(given, "policy", given),
+    ids=["draft-only", "anchor-only", "first 2", "target-only"],
 )
-def test_policies_that_are_almost_first_keep_their_difference(router, authors):
-    """Anchor-only leaves the first block to the target though none is forced; forced blocks go before a script."""
+def test_the_papers_routes_without_scores_by_the_policy_that_makes_them(router, authors):
+    """Catches: a first block that is the target's although none is forced."""
     decisions = [decide_early(router, index, ()) for index in range(3)]
     assert "".join("d" if decision.accepted else "t" for decision in decisions) == authors
+    assert not any(decision.scored for decision in decisions)
+    assert not router.needs_scorer

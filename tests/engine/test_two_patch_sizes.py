@@ -71,7 +71,7 @@ def test_rejecting_all_is_target_only_and_accepting_all_draft_only_but_for_block
     target_only = latents_of(run(pair(policy), RouterConfig(policy="always-target")))
     assert torch.equal(latents_of(run(pair(policy), scripted("r" * 9))), target_only)
     own = latents_of(run(pair(policy), scripted("r" + "a" * 8), drafter_context="own"))
-    drafts = latents_of(run(make_engine(policy), RouterConfig(policy="always-draft", forced_blocks=0)))
+    drafts = latents_of(run(make_engine(policy), RouterConfig(policy="first", forced_blocks=0)))
     assert torch.equal(own[:, :, 3:], drafts[:, :, 3:])
     assert torch.equal(own[:, :, :3], target_only[:, :, :3])
 

@@ -55,7 +55,7 @@ def fails(engine: Any, router: RouterConfig, sentence: str, condition_of: Any = 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
 def test_bad_latents_of_any_block_stop_the_run_and_name_block_and_model(policy, bad):
-    target, drafter = RouterConfig(policy="always-target"), RouterConfig(policy="always-draft", forced_blocks=0)
+    target, drafter = RouterConfig(policy="always-target"), RouterConfig(policy="first", forced_blocks=0)
     for at, (model, router) in product(BLOCKS, (("target", target), ("drafter", drafter))):
         engine = make_engine(policy)
         spoil_model(engine, model, at, BAD[bad])
@@ -100,8 +100,7 @@ def test_bad_scores_of_any_block_reject_it_and_the_record_says_so(bad):
 
 def test_scores_that_are_all_bad_end_in_a_video_of_the_targets(tmp_path):
     """The kind: a verdict without a number. It remakes the block under every gate, as SECURITY.md promises."""
-    gates = [RouterConfig(policy=policy) for policy in ("reward", "relative")]
-    gates += [RouterConfig(aggregation=how) for how in ("mean", "quantile")]
+    gates = [RouterConfig(aggregation=how) for how in ("min", "mean", "quantile")]
     with quick(), patch.object(BrightScorer, "score", lambda *_: torch.full((12,), math.nan)):
         for router in gates:
             report = make_video(make_loaded(), tmp_path, replace(REQUEST, router=router))

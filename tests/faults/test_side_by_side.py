@@ -26,7 +26,7 @@ pytestmark = pytest.mark.heavy
 
 REQUESTS = (
     REQUEST,
-    replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(policy="relative")),
+    replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(tau=0.3)),
 )
 
 

@@ -111,7 +111,7 @@ def read_script(path: Path) -> None:
         with suppress(BadInput):
             read()
     try:
-        RouterConfig(policy="scripted", script=text)
+        RouterConfig(directions=text)
     except BadInput:
         get_schedule(text)
 

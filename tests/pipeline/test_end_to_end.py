@@ -6,6 +6,7 @@ import pytest
 import torch
 from thinned import every_pair
 
+from research.routers import planned_route
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall, Engine
@@ -45,9 +46,8 @@ def conditions(files):
 
 
 def run(engine, conditions, pattern: str, context: str = "committed"):
-    router = RouterConfig(policy="scripted", script=pattern)
     spans = plan_spans(len(pattern), 3)
-    return list(speculate(engine, router, spans, NOISE, conditions, drafter_context=context))
+    return list(speculate(engine, planned_route(pattern), spans, NOISE, conditions, drafter_context=context))
 
 
 def check(pattern: str, engines, conditions, context: str) -> None:

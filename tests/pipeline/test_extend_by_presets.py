@@ -49,9 +49,8 @@ PRESETS = {
     "paper, rejecting": (["--preset", "paper", "--tau", "1e9"], "tt"),
     "a small budget": (["--budget", "0.1"], "td"),
     "the whole budget": (["--budget", "1"], "tt"),
-    "anchor-only": (["--policy", "anchor-only", "--forced-blocks", "0"], "td"),
-    "script": (["--policy", "scripted", "--script", "td", "--forced-blocks", "0"], "td"),
-    "always-draft": (["--policy", "always-draft"], "td"),
+    "first": (["--policy", "first"], "td"),
+    "the drafter alone": (["--policy", "first", "--forced-blocks", "0"], "dd"),
 }
 
 

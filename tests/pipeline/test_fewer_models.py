@@ -9,20 +9,17 @@ from reuse_folders import made, reused, same
 from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
 
+DRAFT_ONLY = ("--policy", "first", "--forced-blocks", "0")
 
-def test_always_draft_needs_no_target_and_no_reward_model(base, tmp_path, capsys):
+
+def test_first_with_no_blocks_is_the_drafter_alone_and_needs_no_target_and_no_reward_model(base, tmp_path):
     (tmp_path / "models").mkdir()
     arguments = [*without(base, "target", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"]
     # With its memory planned, as on every GPU.
-    alone = made(tmp_path / "alone", [*arguments, "--policy", "always-draft", "--vram", "24"])
+    alone = made(tmp_path / "alone", [*arguments, *DRAFT_ONLY, "--vram", "24"])
     assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
-    assert alone[2]["notes"][0] == "There is no target, so the first block was not forced."
-    assert f"sdvg: {alone[2]['notes'][0]}\n" in capsys.readouterr().err
     assert alone[2]["settings"]["target"] is None
-    beside = made(
-        tmp_path / "beside",
-        [*without(base, "tau"), "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"],
-    )
+    beside = made(tmp_path / "beside", [*without(base, "tau"), "--blocks", "2", *DRAFT_ONLY])
     assert alone[1] == beside[1]
 
 
@@ -44,10 +41,11 @@ def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
         (("target",), [], "the policy reward needs a target, but none"),
         (("reward",), [], "the policy reward needs a reward model, but none"),
         (("drafter", "target"), [], "needs a drafter or target, but none"),
-        (("vae",), ["--policy", "always-draft"], "needs vae, but none"),
+        (("vae",), ["--policy", "first"], "needs vae, but none"),
         (("drafter",), ["--policy", "always-target", "--directions", "..d"], "directions need a drafter, but none"),
-        (("target",), ["--policy", "always-draft", "--directions", "..t"], "directions need a target, but none"),
-        (("reward",), ["--policy", "always-draft", "--directions", "..a"], "directions need a reward model"),
+        (("target",), ["--policy", "first"], "the policy fast needs a target, but none"),
+        (("target",), [*DRAFT_ONLY, "--directions", "..t"], "directions need a target, but none"),
+        (("reward",), [*DRAFT_ONLY, "--directions", "..a"], "directions need a reward model"),
     ],
     ids=str,
 )

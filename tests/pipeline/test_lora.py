@@ -154,7 +154,7 @@ def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, chec
     save_file(spelled(open_wan(files.target), "ComfyUI"), path)
     more = ["--prompt", "a red ball", "--blocks", "2", "--lora", str(path)]
     for route, notes in (
-        (["--policy", "always-draft", "--forced-blocks", "1"], 1),
+        (["--policy", "first"], 1),
         (["--policy", "always-target"], 0),
     ):
         assert generate(base, tmp_path / route[1], *more, *route) == 0
@@ -209,7 +209,7 @@ def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_pat
 def test_a_lora_makes_another_video_and_the_report_names_it(base, checkpoint, tmp_path, capsys):
     """Catches: a LoRA that is read and not used; a key that does not know of it."""
     base = without(base, "tau")
-    more = ["--prompt", "a red ball", "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"]
+    more = ["--prompt", "a red ball", "--blocks", "2", "--policy", "first", "--forced-blocks", "0"]
     assert generate(base, tmp_path / "plain", *more) == 0
     path = tmp_path / "style.safetensors"
     save_file({name: 3 * tensor for name, tensor in spelled(checkpoint, "ComfyUI").items()}, path)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from research.routers import planned_route
 from sdvg_core.causal_wan import generator
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
@@ -26,7 +27,7 @@ from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.text.prompts import one_prompt
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
-REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, router=RouterConfig(policy="scripted", script="tar"))
+REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, router=planned_route("rar"))
 
 
 OPTIONS = replace(pocket_options(), schedule="1000,625")
@@ -63,7 +64,7 @@ def written_frames(
     "router",
     [
         REQUEST.router,
-        RouterConfig(policy="always-draft", forced_blocks=0),
+        RouterConfig(policy="first", forced_blocks=0),
         RouterConfig(policy="first", forced_blocks=2),
     ],
     ids=["scored", "draft-only", "unscored"],
@@ -81,7 +82,7 @@ def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, tmp_
 def test_a_model_that_is_loaded_but_not_asked_for_changes_no_block(tmp_path, monkeypatch):
     """Catches blocks of the target's size in a video that is all the drafter's."""
     options = replace(OPTIONS, drafter=replace(OPTIONS.drafter, block_frames=1))
-    request = replace(REQUEST, router=RouterConfig(policy="always-draft", forced_blocks=0))
+    request = replace(REQUEST, router=RouterConfig(policy="first", forced_blocks=0))
     found = frames_of(Streamer(trained_set(), options).stream(request, PROMPT))
     assert found.equal(written_frames(request, tmp_path, monkeypatch, options))
     assert found.shape[0] == 9

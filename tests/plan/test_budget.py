@@ -64,7 +64,7 @@ def test_a_budget_counts_blocks_that_are_never_handed_over_as_whole(whole, given
 def test_the_whole_budget_is_target_only_and_half_of_the_steps_come_first():
     assert spend(1.0, RouterConfig(), FULL)[0] == RouterConfig(policy="first", forced_blocks=9)
     assert spend(0.52, RouterConfig(), FULL)[0] == ROUTER_PRESETS["careful"]
-    assert spend(0.4, RouterConfig(seed=3), FULL)[0].seed == 3, "other settings stay"
+    assert spend(0.4, RouterConfig(bail_out=3), FULL)[0].bail_out == 3, "other settings stay"
     routes = [spend(share / 100, RouterConfig(), FULL)[0] for share in range(36, 101)]
     assert [(r.forced_blocks, r.handover) for r in dict.fromkeys(routes)] == [
         *((1, 0), *((m, 2) for m in range(2, 10)), (9, 1), (9, 0))
@@ -127,7 +127,7 @@ def test_a_handover_moves_its_steps_from_the_target_to_the_drafter():
 def test_a_restyled_clip_saves_the_passes_that_it_stands_in_for(word, skip):
     """Of both models; what it stands in for is not handed over, and encoding it is counted."""
     step = step_seconds(FULL, fp8=False)
-    for policy in ("always-target", "always-draft"):
+    for policy in ("always-target", "first"):
         route = replace(FULL, router=RouterConfig(policy=policy, forced_blocks=0))
         role = "target" if policy == "always-target" else "drafter"
         first = step[f"first {role}"] / (route.steps_of(role))  # it has no context

@@ -95,7 +95,7 @@ def test_as_few_layers_are_streamed_as_there_is_no_room_for(vram, streamed):
         (RouterConfig(), {"target", "drafter", "scorer", "vae"}),
         (ROUTER_PRESETS["balanced"], {"target", "drafter", "vae"}),
         (RouterConfig(policy="always-target"), {"target", "vae"}),
-        (RouterConfig(policy="always-draft", forced_blocks=0), {"drafter", "vae"}),
+        (RouterConfig(policy="first", forced_blocks=0), {"drafter", "vae"}),
     ],
     ids=["gate", "balanced", "target", "draft"],
 )

@@ -25,7 +25,7 @@ RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
 PROMPTS = held_out_prompts(4, seed=21)
 WAYS = {
     "target": RouterConfig(policy="always-target"),
-    "drafter": RouterConfig(policy="always-draft", forced_blocks=0),
+    "drafter": RouterConfig(policy="first", forced_blocks=0),
     "routed": RouterConfig(tau=0.0),
 }
 

@@ -124,7 +124,7 @@ def test_report_and_page_name_prompts_in_words(shown):
 @pytest.mark.parametrize(("more", "shown"), [([], True), (["--private"], False)])
 def test_the_table_names_prompts_in_words_and_a_line_with_a_hash_is_a_comment(home, options, tmp_path, more, shown):
     (tmp_path / "prompts.txt").write_text(f"# a capybara\n{SECOND}\n", encoding="utf-8")
-    alone = ["--blocks", "1", "--policy", "always-draft", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
+    alone = ["--blocks", "1", "--policy", "first", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
     assert main([*options[: options.index("--tau")], *alone, "--output", str(tmp_path / "out")]) == 0
     for name in ("videos.csv", "videos.jsonl", "0001/report.json"):
         assert found_in(tmp_path / "out" / name) == (["quokka"] if shown else [])

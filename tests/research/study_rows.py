@@ -7,7 +7,6 @@ import numpy as np
 from research.folder import Plan
 from research.protocol import Configuration, protocol
 from research.statistics import Record
-from sdvg_core.engine.router import POLICIES
 
 BLOCKS, SEEDS = 9, (1, 2)
 TAUS = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -51,7 +50,7 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
     scores = np.random.default_rng([number, seed, 1]).normal(size=BLOCKS)
     scores[0] = np.nan
     draw = np.random.default_rng([number, seed, *configuration.name.encode()])
-    gate = "tau" in POLICIES[router.policy].settings
+    gate = router.needs_scorer
     accepted = _accepted(configuration, scores, draw)
     target = int(BLOCKS - accepted.sum())
     quality = 20 + 3 * np.sin(number) + target + noise * draw.normal() + gate_bonus * gate
@@ -75,17 +74,10 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
 
 
 def _accepted(configuration: Configuration, scores: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    policy, first = configuration.router.policy, np.arange(BLOCKS) == 0
-    if policy == "always-target":
-        return np.zeros(BLOCKS, dtype=bool)
-    if policy == "always-draft":
-        return np.ones(BLOCKS, dtype=bool)
-    if policy == "anchor-only":
-        return ~first
-    if policy == "first":
-        return np.arange(BLOCKS) >= configuration.router.forced_blocks
-    if policy == "random":
-        return (draw.uniform(size=BLOCKS) < configuration.router.rate) & ~(
-            first & bool(configuration.router.forced_blocks)
-        )
-    return (scores >= configuration.router.tau) & ~first
+    router = configuration.router
+    free = np.arange(BLOCKS) >= router.forced_blocks
+    if router.part:
+        return (draw.uniform(size=BLOCKS) < router.part.rate) & free
+    if router.needs_scorer:
+        return (scores >= router.tau) & free
+    return free & (router.policy == "first")

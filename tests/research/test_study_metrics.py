@@ -8,6 +8,7 @@ import torch
 
 from research.metrics import Oracle, parse_external
 from research.protocol import POCKET_TAUS, pick, protocol
+from research.routers import RandomRouter
 from research.world import held_out_prompts, render
 from sdvg_core.engine.router import POLICIES, RouterConfig
 from sdvg_core.errors import BadInput
@@ -71,18 +72,21 @@ def test_names_are_unique_and_say_what_they_are():
     names = [c.name for c in configurations]
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
-    assert len(names) <= 24
+    assert len(names) == 23
     assert by_name["reward-mean@-0.7"].router.aggregation == "mean"
     assert by_name["first@3"].router == RouterConfig(policy="first", forced_blocks=3)
     assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
-    assert by_name["relative@-0.5"].router == RouterConfig(policy="relative", tau=-0.5)
+    assert by_name["random@0.8"].router == RouterConfig(part=RandomRouter(0.8))
+    assert by_name["random-unforced@0.7"].router == RouterConfig(part=RandomRouter(0.7), forced_blocks=0)
+    assert by_name["anchor-only"].router == RouterConfig(policy="first", forced_blocks=1)
+    assert by_name["draft-only"].router == RouterConfig(policy="first", forced_blocks=0)
     assert by_name["own@-0.7"].drafter_context == "own"
 
 
 def test_every_policy_of_the_table_has_a_configuration(monkeypatch):
-    """But for `scripted`, which has no script of its own. Catches: a new policy that the study leaves out."""
-    monkeypatch.setitem(POLICIES, "new", POLICIES["anchor-only"])
-    assert {one.router.policy for one in protocol(9, POCKET_TAUS)} == {*POLICIES} - {"scripted"}
+    """Catches: a new policy that the study leaves out."""
+    monkeypatch.setitem(POLICIES, "new", POLICIES["first"])
+    assert {configuration.router.policy for configuration in protocol(9, POCKET_TAUS)} == {*POLICIES}
 
 
 def test_configurations_are_picked_by_name_and_pattern_in_the_protocols_order():

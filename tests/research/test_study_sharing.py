@@ -9,8 +9,8 @@ from study_tiny import EVERYTHING, job, made, tiny_models
 
 from research.memo import Memo
 from research.protocol import Configuration, protocol
+from research.routers import planned_route
 from research.videos import GAINS, rows_of
-from sdvg_core.engine.router import RouterConfig
 
 
 @pytest.mark.heavy
@@ -28,8 +28,8 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
 
 def test_what_routes_share_is_made_once(monkeypatch):
     """Catches: a memo that never hits; the rows would be the same, and take twice as long."""
-    models, calls, scripts = tiny_models(), [], ["t" + "".join(rest) for rest in product("td", repeat=4)]
-    every_route = [Configuration(one, "", RouterConfig(policy="scripted", script=one)) for one in scripts]
+    models, calls, plans = tiny_models(), [], ["t" + "".join(rest) for rest in product("td", repeat=4)]
+    every_route = [Configuration(plan, "", planned_route(plan)) for plan in plans]
     honest = models.engine.target.generate
 
     def counted(call):

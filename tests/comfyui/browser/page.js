@@ -1,7 +1,7 @@
 // A headless Chromium with ComfyUI open in it, and the workflow that is run there.
 //
 // Options, as JSON on the command line: `url`, `chromium` (its program), `profile` (a new folder); `vue`: the Nodes 2.0
-// renderer; `script`: the router's, else it goes by tau; `seed`; `locale`; `withoutOurs`: keep our JavaScript away.
+// renderer; `script`: the plan of a router beside ours (hostile.py), which else goes by tau; `seed`; `locale`; `withoutOurs`: keep our JavaScript away.
 const { chromium } = require("playwright-core");
 
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -152,8 +152,8 @@ async function build({ script, seed }) {
   const wire = (from, output, to, input) =>
     from.connect(from.findOutputSlot(output), to, to.inputs.findIndex((i) => i.name === input));
   const pocket = place("SDVGPocketModels", 20, 60, {}, [320, 280]);
-  const policy = script ? { policy: "scripted", "policy.script": script } : { policy: "reward", "policy.tau": -0.7 };
-  const router = place("SDVGQualityRouter", 20, 480, policy, [320, 300]);
+  const gate = place("SDVGQualityRouter", 20, 480, { policy: "reward", "policy.tau": -0.7 }, [320, 300]);
+  const router = script ? place("PlannedRouter", 20, 860, { plan: script }) : gate;
   const settings = { width: 64, height: 64, seed };
   const sampler = place("SDVGSpeculativeSampler", 380, 60, settings, [400, 800]);
   const video = place("CreateVideo", 820, 170, { fps: 16 }, [280, 100]);
@@ -161,7 +161,7 @@ async function build({ script, seed }) {
   const report = place("SDVGRouteReport", 1140, 60, {}, [440, 520]);
   for (const [output, node, input] of [
     ["drafter", sampler, "drafter"], ["target", sampler, "target"], ["conditioning", sampler, "positive"],
-    ["vae", sampler, "vae"], ["scorer", router, "scorer"],
+    ["vae", sampler, "vae"], ["scorer", gate, "scorer"], ...(script ? [["scorer", router, "scorer"]] : []),
   ]) wire(pocket, output, node, input);
   wire(router, "router", sampler, "router");
   wire(sampler, "frames", video, "images");

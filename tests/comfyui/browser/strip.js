@@ -454,11 +454,11 @@ async function turnOff(page, pictures) {
 async function leaveAndStop(page) {
   await page.evaluate(clear, SAMPLER);
   await page.evaluate(({ type, blocks }) => {
-    const [sampler, router] = [type, "SDVGQualityRouter"].map((one) => window.app.graph.nodes.find((node) => node.type === one));
+    const [sampler, router] = [type, "PlannedRouter"].map((one) => window.app.graph.nodes.find((node) => node.type === one));
     const set = (node, name, value) => Object.assign(node.widgets.find((widget) => widget.name === name), { value });
     set(sampler, "blocks", blocks);
     set(sampler, "seed", sampler.widgets.find((widget) => widget.name === "seed").value + 100);
-    set(router, "policy.script", "r".repeat(blocks));
+    set(router, "plan", "r".repeat(blocks));
   }, { type: SAMPLER, blocks: LONG });
   await page.evaluate(() => window.app.loadGraphData(JSON.parse(JSON.stringify(window.app.graph.serialize()))));
   await quiet(page, DRAFT);

@@ -1,12 +1,12 @@
 // What nodes tell: errors on the strip, before and during a run, and the prompt that Pocket Models shows instead.
-const [SAMPLER, ROUTER, POCKET] = ["SDVGSpeculativeSampler", "SDVGQualityRouter", "SDVGPocketModels"];
+const [SAMPLER, POCKET] = ["SDVGSpeculativeSampler", "SDVGPocketModels"];
 const WHALES = "two whales sing over the sea"; // no prompt of the pocket world
 
 /** What the strip says of each run that is refused, as it would be sent; the prompt is WHALES then, all else as before. */
-async function refuse(page, { script }) {
+async function refuse(page) {
   const refused = [];
   for (const [type, name, wrong, right] of [
-    [SAMPLER, "width", 72, 64], [SAMPLER, "takes", "12:x", ""], [ROUTER, "policy.script", "raxr", script], [POCKET, "strict", true, false],
+    [SAMPLER, "width", 72, 64], [SAMPLER, "takes", "12:x", ""], [POCKET, "strict", true, false],
   ]) {
     await set(page, type, name, wrong);
     if (type === POCKET) await set(page, POCKET, "prompt", WHALES);

@@ -1,7 +1,7 @@
 // Whose film a strip shows, and what it foretells: a workflow that was run, its seed and tau changed, and copies beside it.
 const { quiet } = require("./page.js");
 
-const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "SDVGQualityRouter"];
+const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "PlannedRouter"];
 // ms, after two and all of the times at which a strip (route_strip.js) looks whether what it shows is its workflow's
 const [SOON, SETTLED] = [700, 2200];
 
@@ -12,7 +12,7 @@ async function changeAndCopy(page, saved, options) {
   const own = await openTab(page);
   const changed = [];
   for (const [type, name, value] of [
-    [ROUTER, "policy.script", "raaraaraa"], [ROUTER, "policy.script", options.script],
+    [ROUTER, "plan", "raaraaraa"], [ROUTER, "plan", options.script],
     [SAMPLER, "seed", options.seed + 1], [SAMPLER, "takes", "9:2"], [SAMPLER, "takes", ""],
   ]) {
     await edit(page, type, name, value);
@@ -102,7 +102,7 @@ async function leaveRunning(page, saved, { seed }) {
   const long = withSeed(saved, seed + 5);
   await open(page, long);
   await edit(page, SAMPLER, "blocks", 200); // it goes on meanwhile, however busy the machine is
-  await edit(page, ROUTER, "policy.script", "r".repeat(200));
+  await edit(page, ROUTER, "plan", "r".repeat(200));
   await page.evaluate(() => { window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler").widgets.find((one) => one.name === "seed").linkedWidgets[0].value = "randomize"; });
   const own = await openTab(page);
   await page.evaluate(() => void window.app.queuePrompt(0, 1));
