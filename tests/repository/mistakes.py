@@ -151,8 +151,8 @@ MISTAKES = [
     Mistake(
         "a window is passed under the condition of the blocks in it",
         "causal_wan/context.py",
-        "model.write_context(clean[:, :, first:last], condition, cache, place)",
-        "model.write_context(clean[:, :, first:last], history.blocks[-1].condition, cache, place)",
+        "model.write_context(clean[:, :, first:last], condition, cache, slots)",
+        "model.write_context(clean[:, :, first:last], history.blocks[-1].condition, cache, slots)",
         "engine/test_counts.py::test_a_recomputed_window_is_passed_under_the_condition_of_the_block_to_be_made",
     ),
     Mistake(
@@ -312,8 +312,8 @@ MISTAKES = [
     Mistake(
         "a growing cache is passed under the condition of the block to be made",
         "causal_wan/incremental.py",
-        "model.write_context(block.latents, block.condition, cache, place)",
-        "model.write_context(block.latents, condition, cache, place)",
+        "model.write_context(block.latents, block.condition, cache, slots)",
+        "model.write_context(block.latents, condition, cache, slots)",
         "engine/test_counts.py::test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each",
     ),
 ]
