@@ -21,8 +21,8 @@ from research.metrics import judge
 from research.statistics import as_json
 from research.videos import JUDGED
 from research.world import held_out_prompts, render
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.taehv import load_taehv
-from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_judge, trained_set

@@ -18,7 +18,7 @@ from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import FP8
 from ..checkpoints.state_dicts import UNSTATED, Choice, note_on
 from ..checkpoints.weights import open_weights
-from ..decoders.vae_files import VaeHeader, open_vae
+from ..decoders.open import VaeHeader, open_vae
 from ..devices.device import check_device, parse_dtype
 from ..devices.execution import AUTO, check_compile
 from ..engine.plan import ModelSet

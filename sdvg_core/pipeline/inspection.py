@@ -30,8 +30,8 @@ from ..checkpoints.known_models import row_of
 from ..checkpoints.state_dicts import Choice, note_on
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders import TAE_KINDS
-from ..decoders.taehv_files import find_taehv, recognised_kind
-from ..decoders.vae_files import LIGHT_BASE
+from ..decoders.open import LIGHT_BASE
+from ..decoders.taehv import find_taehv, recognised_kind
 from ..decoders.wan_vae import open_wan_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable

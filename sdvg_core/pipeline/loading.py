@@ -19,7 +19,7 @@ from ..causal_wan.generator import Wan, build_engine
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
-from ..decoders.vae_files import VaeHeader, load_vae
+from ..decoders.open import VaeHeader, load_vae
 from ..devices.device import check_device, dtype_name, parse_dtype
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
@@ -153,7 +153,7 @@ def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> flo
 
 def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
     """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit."""
-    options, device = options.settled(), check_device(options.device)
+    options, device = options.resolved(), check_device(options.device)
     vram = free_vram(device, options.vram)
     if vram is None:
         return None
@@ -190,7 +190,7 @@ def load_models(
 
     `resolved`: the video to plan the memory for; without one everything stays on its device.
     """
-    options = options.settled()
+    options = options.resolved()
     device = check_device(options.device)
     planned = plan_memory(headers, options, resolved) if resolved else None
     if device.type == "cuda":
@@ -232,7 +232,7 @@ def load_models(
 
 def load_decoder(path: Path, options: LoadOptions) -> VideoCodec:
     """Load a VAE or a TAEHV onto its device."""
-    execution = options.settled().execution
+    execution = options.resolved().execution
     return load_vae(
         path,
         tae_kind=options.tae_kind,

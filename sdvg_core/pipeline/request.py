@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..causal_wan.config import common_patch
-from ..decoders.vae_files import VaeHeader
+from ..decoders.open import VaeHeader
 from ..engine.control import ControlClip, check_control_strength
 from ..engine.drift import check_hold
 from ..engine.noise import check_seed

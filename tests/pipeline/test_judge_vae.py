@@ -13,7 +13,7 @@ from reuse_folders import made
 from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.files.video import write_mp4
 
 SCRIPT = ["--policy", "scripted", "--script", "rardta", "--blocks", "6"]
