@@ -11,8 +11,10 @@ from pathlib import Path
 from ..settings import check_fields
 from .known_models import KNOWN_MODELS, has_name
 
-TRANSFORMERS, OLDER = "diffusion_models", ("unet",)
-"""The folder of drafters and targets in a ComfyUI installation, and its name in older ones, which is read too."""
+TRANSFORMERS = "diffusion_models"
+"""The folder of drafters and targets in a ComfyUI installation."""
+OLDER = ("unet",)
+"""Its name in older installations, which is read too."""
 MOST_FILES = 20_000
 """How many files of a folder are looked at."""
 

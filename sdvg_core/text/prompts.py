@@ -114,13 +114,14 @@ def read_prompt(text: str) -> PromptSchedule:
             parts.append((start, match[3] or "", [match[4]]))
             cuts += [start] if match[2] else []
     texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
-    for start, strength, said in texts[1:]:
+    for start, strength, prompt in texts[1:]:
         if strength:
             read_strength(strength)
-        if not said and (start in cuts or not strength):
+        if not prompt and (start in cuts or not strength):
             raise BadInput(f"the line of block {start + 1} says nothing; write for example '4: the storm begins'")
     strengths = tuple((start, strength) for start, strength, _ in texts if strength)
-    return PromptSchedule(tuple((start, said) for start, _, said in texts if said), strengths, tuple(cuts))
+    entries = tuple((start, prompt) for start, _, prompt in texts if prompt)
+    return PromptSchedule(entries, strengths, tuple(cuts))
 
 
 def check_prompt(text: str) -> None:
