@@ -50,8 +50,8 @@ def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
     _, problem = _read(prompt)
     if strict or not problem:
         return parse(prompt), ""
-    found = nearest(prompt)
-    return found, f"The prompt {problem}; the nearest prompt is shown: {found.text}."
+    scene = nearest(prompt)
+    return scene, f"The prompt {problem}; the nearest prompt is shown: {scene.text}."
 
 
 def nearest(prompt: str) -> Scene:
@@ -61,10 +61,12 @@ def nearest(prompt: str) -> Scene:
         close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
         words += [word] if word in _WORDS else close
     link = next((i for i, word in enumerate(words) if word in RELATIONS), len(words))
-    mover, ground = _understood(words[:link]), _first(GROUNDS, words, "sand")
+    mover = _understood(words[:link])
+    ground = _first(GROUNDS, words, "sand")
     if not any(word in SHAPES for word in words[link:]):
         return _recoloured(Scene(mover, ground))
-    relation, other = RELATIONS[words[link]], _understood(words[link:])
+    relation = RELATIONS[words[link]]
+    other = _understood(words[link:])
     if relation != "beside":
         other = replace(other, pace="", direction="")
     return _recoloured(Scene(mover, ground, relation, other))
@@ -79,15 +81,18 @@ def _read(prompt: str) -> tuple[Scene | None, str | None]:
 
 def _recoloured(scene: Scene) -> Scene:
     """Return the scene in the first colours that make everything visible; its own colours are tried first."""
-    mover, other = scene.mover, scene.other
-    movers = [replace(mover, colour=colour) for colour in (mover.colour, *COLOURS)]
-    others = [other and replace(other, colour=colour) for colour in (other.colour, *COLOURS)] if other else [None]
-    candidates = (replace(scene, mover=one, other=its) for one in movers for its in others)
+    movers = _in_all_colours(scene.mover)
+    others = _in_all_colours(scene.other) if scene.other else [None]
+    candidates = (replace(scene, mover=mover, other=other) for mover in movers for other in others)
     return next(candidate for candidate in candidates if clash(candidate) is None)
 
 
+def _in_all_colours(thing: Thing) -> list[Thing]:
+    return [replace(thing, colour=colour) for colour in (thing.colour, *COLOURS)]
+
+
 def _understood(words: Sequence[str]) -> Thing:
-    """Return the thing that some words describe; what they leave out is made up."""
+    """Return the thing that some words describe, with defaults for what they leave out."""
     where = next((i for i, word in enumerate(words) if word in ("from", "at")), len(words))
     return Thing(
         _first(RADII, words, "big"),
