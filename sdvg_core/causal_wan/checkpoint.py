@@ -94,12 +94,12 @@ def load_wan(
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
-    """Find out what a checkpoint is. `choice`: which state dict of it. Raises `BadInput` if it cannot be loaded."""
+    """Open a checkpoint. `choice`: which state dict of it. Raises `BadInput` if it cannot be loaded."""
     return inspect_weights(open_weights(path, choice))
 
 
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
-    """Find out what an opened checkpoint is. Raises `BadInput` if it cannot be loaded."""
+    """Inspect an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
     style = _only_style(file)
     weights = file.renamed(style.wan_name)

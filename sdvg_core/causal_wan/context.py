@@ -87,11 +87,11 @@ class BlockContext:
 
 
 class ContextPolicy(Protocol):
-    """Updates a model's keys and values for a history."""
+    """A policy for which keys and values of a history a block sees."""
 
     @property
     def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames it may ask the history for pixels."""
+        """Number of newest latent frames for which it may ask the history for pixels."""
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
@@ -100,7 +100,7 @@ class ContextPolicy(Protocol):
 
 
 class AnchorEncoder:
-    """Encodes the pixel frame a window starts with. It remembers the newest one, which drafter and target share."""
+    """The encoder of the pixel frame a window starts with, with a memo of the newest one for drafter and target."""
 
     def __init__(self, encode: Callable[[Tensor], Tensor]) -> None:
         self._encode = encode

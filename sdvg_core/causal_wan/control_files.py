@@ -1,4 +1,4 @@
-"""Read the control module of VACE: from a file of its own, or from a whole VACE checkpoint without the rest."""
+"""Read the control module of VACE, from its own file or from a whole VACE checkpoint without the rest."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def load_control(checkpoint: ControlCheckpoint, *, device: torch.device, dtype: 
 
 
 def _style(file: WeightFile) -> KeyStyle | None:
-    """Return how a file names the control module; None if it has none."""
+    """Return the naming scheme of a file's control module; None if it has none."""
     plain = {unwrapped(name) for name in file}
     prefix = next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
     return None if prefix is None else KeyStyle(prefix=prefix, wrapped=not plain.issuperset(file), diffusers=False)

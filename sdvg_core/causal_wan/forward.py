@@ -1,7 +1,7 @@
 """The causal Wan 2.1 forward pass, for any module tree with the checkpoint's own names.
 
 It calls modules and never reads their weights, so the tree may be ours or a host's, with LoRA, quantised or
-offloaded layers. Nothing inputs waits for the device. Letters: b batch, t latent frames, s tokens per frame,
+offloaded layers. Nothing here waits for the device. Letters: b batch, t latent frames, s tokens per frame,
 l = t s tokens, d width.
 Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forcing's.
 """
@@ -26,7 +26,7 @@ TextKV = tuple[tuple[Tensor, Tensor], ...]
 
 
 def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
-    """Return the number of tokens along each axis for latents of (t, h, w). All sizes come from inputs."""
+    """Return the number of tokens along each axis for latents of (t, h, w). All sizes come from here."""
     t, h, w = (n // p for n, p in zip(latents, tree.patch_size, strict=True))
     return t, h, w
 
@@ -172,7 +172,7 @@ def compiled_stages(compiler: Backend | None) -> Stages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """What a forward pass needs besides latents: the prompt's K/V, the cache and its slots there, the operations.
+    """The inputs of a forward pass besides latents: the prompt's K/V, the cache and its slots, the operations.
 
     `key_ropes`: which tokens of the keys it reads get which rotary table; none if the cache holds rotated keys.
     `control`: the control blocks; None in a context pass, so that the cache holds the same as without a control.
@@ -261,7 +261,7 @@ def _queries(attn: Any, h: Tensor) -> Tensor:
 
 
 def _kv(attn: Any, h: Tensor, rope: Any, ops: TorchOps, *, unrotated: bool) -> tuple[Tensor, Tensor]:
-    """Return keys, rotated or not, and values."""
+    """Return the keys, rotated or not, and the values."""
     k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     return (k if unrotated else ops.rotate(k, rope)), v

@@ -49,7 +49,7 @@ class Wan:
 
 
 class CausalWanGenerator:
-    """Generates blocks with a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
+    """A block generator over a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
 
     `context`: the policy, which belongs to this generator alone. `before_pass`: called with "context" or "denoise"
     before every forward pass; the generator stays usable if it raises. `clock`: None waits for the device.
@@ -106,7 +106,7 @@ class CausalWanGenerator:
 
     @property
     def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames the context policy may ask for pixels."""
+        """Number of newest latent frames for which the context policy may ask for pixels."""
         return self._context.anchor_horizon
 
     @torch.inference_mode()

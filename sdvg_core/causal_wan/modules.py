@@ -6,6 +6,7 @@ Attributes are named as in ComfyUI's own Wan model, so that the forward pass wor
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -43,9 +44,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
-        self.dim = config.dim
         self.num_heads = config.num_heads
-        self.head_dim = config.head_dim
         self.q = nn.Linear(config.dim, config.dim)
         self.k = nn.Linear(config.dim, config.dim)
         self.v = nn.Linear(config.dim, config.dim)
@@ -97,7 +96,7 @@ class ControlTree(nn.Module):
 
 
 class WanHead(nn.Module):
-    """Turns tokens into the values of a patch; `out_dim` varies fastest."""
+    """The projection of tokens to the values of a patch; `out_dim` varies fastest."""
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
@@ -113,18 +112,10 @@ class WanTree(nn.Module):
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
         dim = config.dim
-        self.dim = dim
-        self.num_heads = config.num_heads
+        # ComfyUI's model has its sizes under the same names.
+        for field in fields(config):
+            setattr(self, field.name, getattr(config, field.name))
         self.head_dim = config.head_dim
-        self.num_layers = config.num_layers
-        self.ffn_dim = config.ffn_dim
-        self.in_dim = config.in_dim
-        self.out_dim = config.out_dim
-        self.patch_size = config.patch_size
-        self.text_dim = config.text_dim
-        self.text_len = config.text_len
-        self.freq_dim = config.freq_dim
-        self.eps = config.eps
         self.patch_embedding = PatchEmbedding(
             config.in_dim, dim, kernel_size=config.patch_size, stride=config.patch_size
         )

@@ -59,7 +59,7 @@ class KnownFile:
 
 
 def _transformer(role: str) -> KnownFile:
-    """Return what is looked for as drafter or target: any known model of that role."""
+    """Return the names of any known drafter or target."""
     models = [model for model in KNOWN_MODELS if model.role == role]
     return KnownFile(
         role=role,

@@ -65,7 +65,7 @@ def choose(file: str, names: Collection[str], choice: Choice) -> str:
 
 
 def shown(name: str) -> str:
-    """Return a state dict's name on one line, and not too long: anybody may have made it up."""
+    """Return a state dict's name on one line, and not too long."""
     return " ".join(printable(name[:LONGEST_NAME]).split())
 
 

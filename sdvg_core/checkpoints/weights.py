@@ -160,7 +160,7 @@ def _check_count(path: Path, count: int) -> None:
 
 
 def _check_names(path: Path, names: Collection[str]) -> None:
-    """Raise `BadInput` for more tensors than any checkpoint has, or names that nobody would give them."""
+    """Raise `BadInput` for more tensors than any checkpoint has, or for implausible names."""
     _check_count(path, len(names))
     odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
     if odd is not None:
@@ -354,7 +354,7 @@ def _bit_sums(weight: Tensor, columns: int = 1024) -> tuple[Tensor, Tensor]:
     return words[:whole].view(-1, columns).sum(0, dtype=torch.int64), words[whole:]
 
 
-# --- files that only have a checkpoint's name: what a server or git gives in its place, or one of another kind
+# --- files that only have a checkpoint's name: a server's or git's answer in its place, or a file of another kind
 
 BEGINNING = 4096
 PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IGNORECASE)
@@ -383,7 +383,7 @@ def check_download(path: Path) -> None:
 
 
 def what_came_instead(beginning: bytes) -> str | None:
-    """Return what a server or git gave in place of a checkpoint, and what to do; None for any other file.
+    """Describe the answer of a server or git in place of a checkpoint, with the remedy; None for any other file.
 
     `beginning`: its first `BEGINNING` bytes.
     """

@@ -1,4 +1,4 @@
-"""Open a file of either autoencoder: a Wan 2.1 VAE of any width, or a TAEHV. Tensors' names tell which."""
+"""Open a file of either autoencoder, by its tensors' names: a Wan 2.1 VAE of any width, or a TAEHV."""
 
 from __future__ import annotations
 

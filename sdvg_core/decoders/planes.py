@@ -82,7 +82,7 @@ def as_clip(frames: Tensor, batch: int) -> Tensor:
 
 
 class PlanarNorm(nn.Module):
-    """Scales every pixel's channels to one length; replaces one of diffusers' norms."""
+    """A norm that scales every pixel's channels to one length; replaces one of diffusers'."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def _rms_norm(x: Tensor, gamma: Tensor) -> Tensor:
 
 
 class PlanarUpsample(nn.Module):
-    """Doubles a frame's sides. Copying pixels is exact in any dtype, so there is no detour through float32."""
+    """Double a frame's sides. Copying pixels is exact in any dtype, so there is no detour through float32."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `b c h w` as `b c 2h 2w`, channels last."""

@@ -27,7 +27,7 @@ from ..checkpoints.weights import (
     open_weights,
     shape_of,
 )
-from ..devices.execution import AUTO, Backend, compiled, own_copy
+from ..devices.execution import AUTO, Backend, compiled, copy_function
 from ..errors import BadInput
 from . import TAE_KINDS, StatedKind, TaeKind
 from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
@@ -67,7 +67,7 @@ def _conv(inputs: int, outputs: int, *, bias: bool = True, stride: int = 1) -> n
 
 
 class MemoryBlock(nn.Module):
-    """Adds to a frame what three convolutions see in it and in the frame before it."""
+    """A residual block of three convolutions over a frame and the frame before it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class MemoryBlock(nn.Module):
 
 
 class Grow(nn.Module):
-    """Makes several frames of each; they lie one after the other in the channels of a 1x1 convolution."""
+    """Make several frames of each; they lie one after the other in the channels of a 1x1 convolution."""
 
     def __init__(self, width: int, growth: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Grow(nn.Module):
 
 
 class Join(nn.Module):
-    """Makes one frame of several; the inverse of `Grow` in shape."""
+    """Make one frame of several; the inverse of `Grow` in shape."""
 
     def __init__(self, width: int, joined: int) -> None:
         super().__init__()
@@ -147,9 +147,9 @@ def _encoder(latent_channels: int, widths: Widths) -> nn.Sequential:
 
 
 def run_half(half: nn.Sequential, x: Tensor, memory: Memory, batch: int) -> tuple[Tensor, Memory]:
-    """Send `(t b) c h w` through the encoder or the decoder; return what comes out, and the next memory.
+    """Run the encoder or the decoder over `(t b) c h w`; return the result and the next memory.
 
-    Nothing that is given is written to.
+    The inputs stay unchanged.
     """
     kept: list[Tensor] = []
     for layer in half:
@@ -182,7 +182,7 @@ def blank_memory(half: nn.Sequential, x: Tensor, batch: int) -> Memory:
 
 
 class TaehvCodec:
-    """Turns Wan 2.1 latents into pixels, and back if the encoder is there; a `VideoCodec`.
+    """A `VideoCodec` for Wan 2.1 latents; it encodes only with a TAEHV that has an encoder.
 
     Latents may have any dtype and device; the codec computes in the network's own, and returns float32 on the
     network's device. The decode state is a tuple of nine tensors, one for each block with memory.
@@ -210,7 +210,7 @@ class TaehvCodec:
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         if channels_last:
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._run_decoder = compiled(own_copy(run_half), compiler) if compiler else run_half
+        self._run_decoder = compiled(copy_function(run_half), compiler) if compiler else run_half
         weight = next(net.parameters())
         self.device = weight.device
         self.dtype = weight.dtype
@@ -395,7 +395,7 @@ def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
     return replace(file, info=info, read=read)
 
 
-# Tensors do not tell the two kinds apart, nor does the dtype, because anybody may convert a file.
+# Tensors do not tell the two kinds apart, nor does the dtype, because a file may have been converted.
 # `taew2_1` takes normalised latents, `lighttaew2_1` what the Wan VAE's own decoder takes: each channel times its
 # standard deviation, plus its mean.
 
@@ -429,7 +429,7 @@ def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
 
 
 def recognised_kind(path: Path) -> tuple[TaeKind | None, Literal["digest", "name", ""]]:
-    """Return the kind of a file, and what tells it; None if nothing does. A digest outweighs a name."""
+    """Return the kind of a file, and its evidence; None without any. A digest outweighs a name."""
     size = path.stat().st_size if path.is_file() else 0
     for kind, (length, digest) in PUBLISHED.items():
         if size == length and hashlib.sha256(path.read_bytes()).hexdigest() == digest:

@@ -25,7 +25,7 @@ from ..checkpoints.weights import (
     open_weights,
     shape_of,
 )
-from ..devices.execution import Backend, VaeLayers, compiled, own_copy, resolved_layers
+from ..devices.execution import Backend, VaeLayers, compiled, copy_function, resolved_layers
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .planes import decode_frame as decode_planes
@@ -52,7 +52,7 @@ Step = Callable[[Any, Tensor, list[Any]], Tensor]
 
 
 class WanCodec:
-    """Turns Wan 2.1 latents into pixels and back; a `VideoCodec`.
+    """The Wan 2.1 VAE as a `VideoCodec`.
 
     Latents may have any dtype and device; the codec computes in the VAE's own, and returns float32 on the VAE's
     device.
@@ -135,7 +135,7 @@ def _encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
 
 
 def _compiled(decode_frame: Step, memory_format: torch.memory_format, compiler: Backend) -> Step:
-    fast = compiled(own_copy(decode_frame), compiler)
+    fast = compiled(copy_function(decode_frame), compiler)
 
     def decode_in_order(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
         video = fast(vae, z, cache)

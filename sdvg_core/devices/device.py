@@ -37,13 +37,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def parse_dtype(name: str) -> torch.dtype:
-    """Return one of `DTYPES` by its name. Raises `BadInput` for an unknown one."""
-    if name not in DTYPES:
-        raise BadInput(f"there is no dtype {name!r:.60}; choose {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
 def pick_device(name: str, *, embedded: bool = False) -> str:
     """Return the device named; for `auto`, CUDA if there is a GPU, else the CPU.
 

@@ -80,21 +80,21 @@ def resolved_layers(asked: VaeLayers) -> VaeLayers:
     return "planes" if asked == AUTO else asked
 
 
-def compiled(work: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
-    """Return `work` compiled as a whole, once per shape; it is an error if a part cannot be compiled."""
+def compiled(fn: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
+    """Return `fn` compiled as a whole, once per shape; it is an error if a part cannot be compiled."""
     import torch
 
-    return torch.compile(work, dynamic=False, fullgraph=True, backend=backend)
+    return torch.compile(fn, dynamic=False, fullgraph=True, backend=backend)
 
 
-def own_copy(work: Callable[..., Result]) -> Callable[..., Result]:
+def copy_function(fn: Callable[..., Result]) -> Callable[..., Result]:
     """Return a copy of a function, to be compiled for one use.
 
     The compiler gives up on a function, with an error, after compiling it a few times, and counts all uses
     together.
     """
-    assert isinstance(work, FunctionType)
-    return FunctionType(work.__code__.replace(), work.__globals__, work.__name__, work.__defaults__)
+    assert isinstance(fn, FunctionType)
+    return FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__)
 
 
 def compiler_of(mode: CompileMode) -> Backend | None:

@@ -18,7 +18,7 @@ ALIGNMENT = 512
 
 
 class LayerStream:
-    """Prefetches the weights of layers that are called in turn, by hooks on the layers.
+    """Prefetch the weights of layers that are called in turn, by hooks on the layers.
 
     Two layers have room on the device. On a GPU the weights lie in pinned memory, and a stream copies those of the
     next layer meanwhile; elsewhere they are copied when the layer is called. `bytes`: copied in every pass.

@@ -73,7 +73,7 @@ def spread(
 
 
 class Worker:
-    """Does tasks, with models that are loaded for the first one. `of_process`: the one of this process."""
+    """A worker, whose models are loaded for its first task. `of_process`: the one of this process."""
 
     of_process: Worker
 

@@ -76,7 +76,7 @@ def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, 
 
 
 def note_on(name: str, taken: str, alpha: bool, width: int, height: int) -> str:
-    """Return what was done to the pictures of a file or a folder, as a sentence. `alpha`: whether one was lost."""
+    """Return a note on the pictures of a file or a folder. `alpha`: whether one was lost."""
     return f"{name}: {taken}{', without alpha' if alpha else ''}, cropped to {width}x{height}."
 
 

@@ -49,7 +49,7 @@ def check_video_size(width: int, height: int) -> None:
 
 
 class Mp4Writer:
-    """Writes H.264 video, yuv420p, CRF 18, BT.709.
+    """A writer of H.264 video: yuv420p, CRF 18, BT.709.
 
     The same frames give the same bytes on x86-64 (`x264_options`); elsewhere that was not tried. Use it in a `with`
     block. If an exception leaves the block, the file is closed but useless: write to a staged path
@@ -107,7 +107,7 @@ class Mp4Writer:
 
 
 def x264_options() -> dict[str, str]:
-    """Return the encoder's options, without AVX-512 code: it reads memory that nobody wrote.
+    """Return the encoder's options, without AVX-512 code: it reads uninitialised memory.
 
     With it, x264's look-ahead (mbtree) decides otherwise every time, and pixels differ by up to 40 of 255. AVX2 and
     everything older agree bit for bit (benchmarks/LOG.md).

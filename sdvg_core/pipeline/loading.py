@@ -20,7 +20,7 @@ from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
 from ..decoders.open import VaeHeader, load_vae
-from ..devices.device import check_device, dtype_name, parse_dtype
+from ..devices.device import DTYPES, check_device, dtype_name
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
 from ..engine.plan import ModelSet
@@ -126,7 +126,7 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
         files.text_encoder,
         tokenizer=files.tokenizer,
         device=options.side,
-        dtype=parse_dtype(options.text_dtype),
+        dtype=DTYPES[options.text_dtype],
         room=None if vram is None else vram * GB,
     )
     device = check_device(options.device)
@@ -166,7 +166,7 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
     target, blocks = files.get("target"), resolved.request.blocks
     request = replace(
         cost_request(headers, resolved.width, resolved.height, blocks).along(resolved.plan),
-        dtype=max(dtypes, key=lambda name: parse_dtype(name).itemsize),
+        dtype=max(dtypes, key=lambda name: DTYPES[name].itemsize),
         execution=options.execution,
         side=options.side != device,
         where="on the command line",
@@ -237,7 +237,7 @@ def load_decoder(path: Path, options: LoadOptions) -> VideoCodec:
         path,
         tae_kind=options.tae_kind,
         device=options.side,
-        dtype=parse_dtype(options.vae_dtype),
+        dtype=DTYPES[options.vae_dtype],
         layers=execution.vae_layers,
         compiler=compiler_of(execution.compile),
     )
@@ -254,7 +254,7 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
         files.reward,
         vocabulary=files.vocabulary,
         device=options.side,
-        dtype=parse_dtype(options.reward_dtype),
+        dtype=DTYPES[options.reward_dtype],
         crop=options.crop,
     )
     check_finite_weights(scorer.model, files.reward.name)
@@ -277,7 +277,7 @@ def _load_wan(
         found.weights.path,
         preset=header.preset,
         device=device,
-        dtype=parse_dtype(options.dtype) if options.dtype else None,
+        dtype=DTYPES[options.dtype] if options.dtype else None,
         choice=header.choice,
         loras=header.loras,
         fp8=fp8,

@@ -42,7 +42,7 @@ def parse(prompt: str) -> Scene:
 
 
 def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
-    """Return the scene to show for any text, and if it is not the text's own, a sentence that says so.
+    """Return the scene to show for any text, with a warning if it is not the text's own.
 
     `strict`: refuse such a text instead, as `parse` does. Raises `BadInput` for anything but text.
     """
@@ -73,7 +73,7 @@ def nearest(prompt: str) -> Scene:
 
 
 def _read(prompt: str) -> tuple[Scene | None, str | None]:
-    """Return the scene of a prompt, and what is wrong with it."""
+    """Return the scene of a prompt, and its fault."""
     match = _PROMPT.fullmatch(" ".join(prompt.lower().split()))
     scene = _scene_of(match) if match else None
     return scene, clash(scene) if scene else OUTSIDE

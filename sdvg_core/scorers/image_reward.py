@@ -25,7 +25,7 @@ NOT_ITS_OWN = "is not ImageReward's own: recalibrate tau for it."
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageRewardScorer:
-    """Scores frames with ImageReward; implements `types.Scorer`.
+    """ImageReward as a `Scorer`.
 
     `file`: the name of the weight file. `model` may be moved between devices; scoring follows it.
     """

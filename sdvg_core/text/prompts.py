@@ -1,4 +1,4 @@
-"""What each block should show. A prompt belongs to a block, not to a run."""
+"""The prompts of a clip's blocks. A prompt belongs to a block, not to a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
 """A line about a block: its number from 1, perhaps a cut or a strength, and a prompt."""
 FIRST = re.compile(r"(?is)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
-"""What a video's first line in a file may begin with: how many of the video's first blocks the target makes."""
+"""The beginning of a video's first line in a file: how many of the video's first blocks the target makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PromptSchedule:
 
     @property
     def changes(self) -> bool:
-        """Whether anything changes within the clip."""
+        """True if the prompt or a strength changes within the clip."""
         return len(self.entries) > 1 or bool(self.strengths)
 
     @property

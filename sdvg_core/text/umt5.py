@@ -114,7 +114,7 @@ LAYERS = ("encoder.block.",)
 
 
 class TextEncoder:
-    """Turns prompts into text embeddings."""
+    """UMT5 and its tokenizer."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
