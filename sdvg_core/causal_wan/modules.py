@@ -45,6 +45,7 @@ class Attention(nn.Module):
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
+        self.head_dim = config.head_dim
         self.q = nn.Linear(config.dim, config.dim)
         self.k = nn.Linear(config.dim, config.dim)
         self.v = nn.Linear(config.dim, config.dim)
