@@ -20,9 +20,8 @@ from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.checkpoints.weights import WeightFile
 from sdvg_core.decoders import DecoderName
-from sdvg_core.decoders.taehv import TaehvCodec
-from sdvg_core.decoders.taehv_net import Taehv
-from sdvg_core.decoders.vae_files import LIGHT_BASE
+from sdvg_core.decoders.open import LIGHT_BASE
+from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, VaeLayers

@@ -229,7 +229,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         )
 
     def setup(variant: Variant) -> Setup:
-        execution = variant.execution.settled
+        execution = variant.execution.resolved
         shared = execution.vae_layers, compiler_of(execution.compile)
         return Setup(
             variant=replace(variant, execution=execution),

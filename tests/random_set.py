@@ -21,8 +21,7 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.config import WanConfig, control_shapes, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.decoders.wan_vae import empty_wan_vae
-from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
+from sdvg_core.decoders.wan_vae import empty_wan_vae, wan_vae_to_original
 from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
 from sdvg_core.text.umt5 import umt5_to_comfy
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sdvg_core.causal_wan.attention import ROPE_BASE, TorchOps
-from sdvg_core.causal_wan.cache import Place
+from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.forward import (
     PLAIN,
@@ -112,13 +112,13 @@ class Prompted:
         self.tree, self.ops, self.stages = tree, self.kind(tree.text_len, real), stages
         self.text: TextKV = project_text(tree, padded, self.ops)
         self.cache = TensorCache([{} for _ in tree.blocks])
-        self.place = Place(0, tuple(range(BLOCK)), BLOCK)
+        self.place = CacheSlots(0, tuple(range(BLOCK)), BLOCK)
 
     def see(self, context: Tensor) -> Prompted:
         """Take in clean latents `b c 3 h w`, the context of the block to come."""
         rope = self.ops.rope(self.tree, 0, token_grid(self.tree, context.shape[2:]), context.device)
         context_pass(self.tree, context, Pass(self.text, self.cache, self.place, rope, self.ops, self.stages))
-        self.place = Place(BLOCK, tuple(range(BLOCK, 2 * BLOCK)), 2 * BLOCK)
+        self.place = CacheSlots(BLOCK, tuple(range(BLOCK, 2 * BLOCK)), 2 * BLOCK)
         return self
 
     def rows(self, here: slice) -> Prompted:

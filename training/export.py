@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
+from sdvg_core.decoders.wan_vae import wan_vae_to_original
 from sdvg_core.pocket.trained_set import FAST_VAE, FAST_VAE_NAME, FOLDER, NAMES, manifest
 from sdvg_core.text.umt5 import umt5_to_comfy
 

@@ -16,7 +16,7 @@ import torch
 from research.metrics import judge
 from research.world import held_out_prompts, render
 from sdvg_core.decoders.taehv import load_taehv
-from sdvg_core.decoders.vae_files import load_vae
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, trained_set
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from research.videos import StudyModels, StudyOptions, load_study_models
 from research.world import draw_scene
-from sdvg_core.decoders.vae_files import load_vae
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.loading import encode_prompts

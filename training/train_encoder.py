@@ -18,9 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from research.world import render
-from sdvg_core.decoders.taehv import LEADING, TaehvCodec
-from sdvg_core.decoders.taehv_net import Taehv, blank_memory, run_half
-from sdvg_core.decoders.vae_files import load_vae
+from sdvg_core.decoders.open import load_vae
+from sdvg_core.decoders.taehv import LEADING, Taehv, TaehvCodec, blank_memory, run_half
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.trained_set import pocket_fast_vae
 

@@ -20,8 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sdvg_core.decoders.taehv import LEADING, LIMIT
-from sdvg_core.decoders.taehv_net import Memory, Taehv, blank_memory, run_half
+from sdvg_core.decoders.taehv import LEADING, LIMIT, Memory, Taehv, blank_memory, run_half
 
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate
 from .make_latents import BLOCK, BLOCKS

@@ -28,8 +28,8 @@ from diffusers.models.autoencoders.autoencoder_kl_wan import WanResidualBlock
 from torch import Tensor, nn
 
 from research.world import centre, draw_scene, render_with_mask
-from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
-from sdvg_core.decoders.wan_vae_planes import make_planar
+from sdvg_core.decoders.planes import make_planar
+from sdvg_core.decoders.wan_vae import WAN_MEAN, WAN_STD
 from sdvg_core.pocket.world import SIZE
 
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate

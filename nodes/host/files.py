@@ -179,5 +179,5 @@ def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher
     # ComfyUI keeps the embedding in float32, also beside blocks of another dtype.
     embedding = [name for name in shapes if name.startswith(EMBEDDING)]
     for names, stored in ((embedding, torch.float32), ([name for name in shapes if name not in embedding], dtype)):
-        fill(control.diffusion_model, found.weights, names, found.quantisation, cpu, stored)
+        fill(control.diffusion_model, found, names, cpu, stored)
     return comfy.model_patcher.CoreModelPatcher(control, model.load_device, model.offload_device)

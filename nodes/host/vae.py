@@ -22,10 +22,9 @@ from einops import rearrange
 from torch import Tensor
 
 from ...sdvg_core.decoders import TAE_KINDS, StatedKind
-from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv, taehv_from_weights
-from ...sdvg_core.decoders.taehv_net import Taehv
-from ...sdvg_core.decoders.vae_files import VaeHeader
-from ...sdvg_core.decoders.wan_vae_files import check_frames
+from ...sdvg_core.decoders.open import VaeHeader
+from ...sdvg_core.decoders.taehv import Taehv, TaehvCodec, load_taehv, taehv_from_weights
+from ...sdvg_core.decoders.wan_vae import check_frames
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
 

@@ -1,6 +1,6 @@
 """The operations of the causal forward that are not modules: casts, attention, time and position embeddings.
 
-An adapter may bring its own `TorchOps` (another attention kernel, a host's casting rules).
+A host may pass a subclass of `TorchOps` (another attention kernel, its own casting rules).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class TorchOps:
     """
 
     def __init__(self, dtype: torch.dtype, backend: AttentionBackend = SDPA) -> None:
-        self.dtype, self.backend = dtype, backend
+        self.dtype = dtype
+        self.backend = backend
 
     def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
         """Return a bare parameter in the dtype and on the device of `like`."""

@@ -22,15 +22,16 @@ from ..errors import BadInput, first_line
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 HALF = (torch.float16, torch.bfloat16)
-AMPERE, HOPPER = (8, 0), (9, 0)
-"""Compute capabilities of NVIDIA GPUs."""
+# Compute capabilities of NVIDIA GPUs.
+AMPERE = (8, 0)
+HOPPER = (9, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionBackend:
     """An attention kernel: q `b l n d`, k and v `b m n d`, result `b l n d`; no mask, scaled by 1 / sqrt(d).
 
-    `name`: its name in the report. `note`: what a reader of the results must know; empty if it is exact.
+    `name`: its name in the report. `note`: a warning for the report; empty if it is exact.
     """
 
     name: str
@@ -72,19 +73,20 @@ def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, hea
 
 
 def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
-    """Return one sentence on why a kernel cannot work, or nothing if it should. Imports nothing."""
+    """Return one sentence on why a kernel cannot work, or nothing if it should, without importing it."""
     if name == "sdpa":
         return ""
-    needs, use = NEEDS[name], "use --attention auto"
+    needs = NEEDS[name]
+    remedy = "use --attention auto"
     if _capability(device) < AMPERE:
-        return f"the attention {name} needs an NVIDIA GPU, Ampere or later, and {device} is none; {use}"
+        return f"the attention {name} needs an NVIDIA GPU, Ampere or later, and {device} is none; {remedy}"
     if dtype not in HALF:
-        return f"the attention {name} cannot run in {dtype_name(dtype)}; add --dtype bfloat16, or {use}"
+        return f"the attention {name} cannot run in {dtype_name(dtype)}; add --dtype bfloat16, or {remedy}"
     if head_dim > needs.widest or head_dim % needs.multiple:
         shape = f" and multiples of {needs.multiple}" if needs.multiple > 1 else ""
-        return f"the attention {name} takes heads up to {needs.widest} wide{shape}, not {head_dim}; {use}"
+        return f"the attention {name} takes heads up to {needs.widest} wide{shape}, not {head_dim}; {remedy}"
     if needs.module and importlib.util.find_spec(needs.module) is None:
-        return f"the attention {name} needs {needs.package}; pip install {needs.package}, or {use}"
+        return f"the attention {name} needs {needs.package}; pip install {needs.package}, or {remedy}"
     return ""
 
 
@@ -123,8 +125,8 @@ def _imported(needs: KernelNeeds) -> Any:
     try:
         return importlib.import_module(needs.module)
     except (ImportError, OSError) as error:
-        why = f"{needs.package} cannot be imported ({first_line(error)})"
-        raise BadInput(f"{why}; install a build for this torch, or use --attention auto") from error
+        fault = f"{needs.package} cannot be imported ({first_line(error)})"
+        raise BadInput(f"{fault}; install a build for this torch, or use --attention auto") from error
 
 
 SDPA = AttentionBackend("sdpa", _sdpa)

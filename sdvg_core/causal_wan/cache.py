@@ -13,21 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-STORED, SCALE = torch.float8_e4m3fn, torch.bfloat16
+STORED = torch.float8_e4m3fn
+SCALE = torch.bfloat16
 LARGEST = torch.finfo(STORED).max
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of one forward pass: its first frame's rotary position, its slots, and the slots it sees.
+class CacheSlots:
+    """The cache slots of one forward pass, and the rotary position of its first frame.
 
-    The pass writes its frames into `slots` and attends to those that are `visible`, its own included: slots 0 to a
-    number, or certain ones. `positions`: the rotary position of each, for keys that are kept unrotated; none if
-    they are rotated when written.
+    The pass writes its frames into the slots `written` and attends to those that are `visible`, its own included:
+    slots 0 to a number, or certain ones. `positions`: the rotary position of each visible slot, for keys that are
+    kept unrotated; none if they are rotated when written.
     """
 
     position: int
-    slots: tuple[int, ...]
+    written: tuple[int, ...]
     visible: int | tuple[int, ...]
     positions: tuple[int, ...] = ()
 
@@ -52,11 +53,11 @@ class KVCache:
         self._put(self._layers[layer], slots, (k, v))
 
     def _put(self, buffers: Sequence[Tensor], slots: Sequence[int], values: Sequence[Tensor]) -> None:
-        for first, last, offset in runs(slots):
-            here = slice(first * self._frame_tokens, last * self._frame_tokens)
-            there = slice(offset * self._frame_tokens, (offset + last - first) * self._frame_tokens)
+        for first, stop, offset in contiguous_runs(slots):
+            tokens = slice(first * self._frame_tokens, stop * self._frame_tokens)
+            source = slice(offset * self._frame_tokens, (offset + stop - first) * self._frame_tokens)
             for buffer, new in zip(buffers, values, strict=True):
-                buffer[:, here].copy_(new[:, there])
+                buffer[:, tokens].copy_(new[:, source])
 
     def blend(self, slots: tuple[int, ...], into: int, share: float) -> None:
         """Move the keys and values in slot `into` by `share` of the way to the mean over all tokens in `slots`."""
@@ -68,8 +69,8 @@ class KVCache:
 
     def copy(self, slots: Sequence[int]) -> SlotCopy:
         """Return a copy of `slots`, for `restore`."""
-        where = [slice(slot * self._frame_tokens, (slot + 1) * self._frame_tokens) for slot in slots]
-        return tuple((buffer, tokens, buffer[:, tokens].clone()) for buffer in self._buffers() for tokens in where)
+        places = [slice(slot * self._frame_tokens, (slot + 1) * self._frame_tokens) for slot in slots]
+        return tuple((buffer, tokens, buffer[:, tokens].clone()) for buffer in self._buffers() for tokens in places)
 
     def restore(self, copied: SlotCopy) -> None:
         """Write back what `copy` returned."""
@@ -82,16 +83,16 @@ class KVCache:
     def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Return the keys and values in the slots that are `visible`: views, if the slots are adjacent."""
         k, v = self._layers[layer]
-        return self._seen(k, visible), self._seen(v, visible)
+        return self._visible(k, visible), self._visible(v, visible)
 
-    def _seen(self, buffer: Tensor, visible: int | tuple[int, ...]) -> Tensor:
+    def _visible(self, buffer: Tensor, visible: int | tuple[int, ...]) -> Tensor:
         if isinstance(visible, int):
             return buffer[:, : visible * self._frame_tokens]
-        parts = [buffer[:, a * self._frame_tokens : b * self._frame_tokens] for a, b, _ in runs(visible)]
+        parts = [buffer[:, a * self._frame_tokens : b * self._frame_tokens] for a, b, _ in contiguous_runs(visible)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def runs(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def contiguous_runs(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield (first, the one after the last, offset in `numbers`) for each run of adjacent numbers."""
     begin = 0
     for i in range(1, len(numbers) + 1):
@@ -117,13 +118,14 @@ class Fp8KVCache(KVCache):
 
     def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
         """Round the keys and values of consecutive frames, `b l n d`, and write them into their slots."""
-        (k, k_scale), (v, v_scale) = to_fp8(k), to_fp8(v)
+        k, k_scale = to_fp8(k)
+        v, v_scale = to_fp8(v)
         self._put((*self._layers[layer], *self._scales[layer]), slots, (k, v, k_scale, v_scale))
 
     def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Return the keys and values in the slots that are `visible`, in the activations' dtype."""
         k, v = super().read(layer, visible)
-        k_scale, v_scale = (self._seen(scale, visible) for scale in self._scales[layer])
+        k_scale, v_scale = (self._visible(scale, visible) for scale in self._scales[layer])
         return k.to(self._dtype).mul_(k_scale), v.to(self._dtype).mul_(v_scale)
 
     def _buffers(self) -> Iterator[Tensor]:

@@ -40,17 +40,26 @@ COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WanCheckpoint:
+class Checkpoint:
     """A checkpoint that can be loaded; none of its weights has been read.
 
-    `weights`: its tensors under Wan names. `dtype`: the one it computes in by default. `unused`: names, as in the
-    file, of the tensors that are not the transformer's.
+    `weights`: its tensors under Wan names. `config`: of the transformer, or of the one that it controls.
     """
 
     weights: WeightFile
     config: WanConfig
-    key_style: str
     quantisation: Quantisation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WanCheckpoint(Checkpoint):
+    """The checkpoint of a transformer.
+
+    `dtype`: the one it computes in by default. `unused`: names, as in the file, of the tensors that are not the
+    transformer's.
+    """
+
+    key_style: str
     dtype: torch.dtype
     unused: tuple[str, ...]
 
@@ -73,24 +82,24 @@ def load_wan(
     those in fp8 stay so. `streamed`: the numbers of layers that stay in main memory, and are copied over in every
     pass. Raises `BadInput` if the file cannot be used.
     """
-    found = open_wan(path, choice)
-    dtype = dtype or found.dtype
+    checkpoint = open_wan(path, choice)
+    dtype = dtype or checkpoint.dtype
     device = torch.device(device)
     with torch.device("meta"):
-        tree = WanTree(found.config)
-    shapes = wan_shapes(found.config)
-    tree = fill(tree, found.weights, shapes, found.quantisation, device, dtype, loras, fp8=fp8, streamed=streamed)
+        tree = WanTree(checkpoint.config)
+    names = wan_shapes(checkpoint.config)
+    tree = fill(tree, checkpoint, names, device, dtype, loras, fp8=fp8, streamed=streamed)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
     return Wan(tree=tree, ops=TorchOps(dtype), preset=preset, device=device, copied=stream.bytes if stream else 0)
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
-    """Find out what a checkpoint is. `choice`: which state dict of it. Raises `BadInput` if it cannot be loaded."""
+    """Open a checkpoint. `choice`: which state dict of it. Raises `BadInput` if it cannot be loaded."""
     return inspect_weights(open_weights(path, choice))
 
 
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
-    """Find out what an opened checkpoint is. Raises `BadInput` if it cannot be loaded."""
+    """Inspect an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
     style = _only_style(file)
     weights = file.renamed(style.wan_name)
@@ -130,7 +139,8 @@ def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
     A head is assumed to be 128 channels wide. Raises `BadInput` if tensors needed for this are missing.
     """
     shape = partial(shape_of, weights, what=WHAT, advice=GIVE_PUBLISHED)
-    dim, patch = shape("head.modulation", 3)[2], shape("patch_embedding.weight", 5)
+    dim = shape("head.modulation", 3)[2]
+    patch = shape("patch_embedding.weight", 5)
     if dim % HEAD_DIM and "num_heads" not in stated:
         key = '{"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
         raise BadInput(f"the width {dim} is no multiple of {HEAD_DIM}; state its heads in the metadata: {key}")
@@ -154,14 +164,14 @@ def _stated_sizes(file: WeightFile, style: KeyStyle) -> dict[str, Any]:
     The metadata key is `config`, a JSON object with a member `transformer`; ComfyUI honours it too. Members that
     are not our sizes are left out.
     """
-    beside = file.path.parent / "config.json"
-    if "config" not in file.metadata and style.diffusers and beside.is_file():
+    sidecar = file.path.parent / "config.json"
+    if "config" not in file.metadata and style.diffusers and sidecar.is_file():
         try:
-            config = parse_json(read_small(beside, MEGABYTE))
+            config = parse_json(read_small(sidecar, MEGABYTE))
             return {"num_heads": config["num_attention_heads"], "eps": config["eps"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            found = f"the {beside.name} next to {file.path.name} does not state num_attention_heads and eps"
-            raise BadInput(f"{found}; fetch the folder again") from error
+            fault = f"the {sidecar.name} next to {file.path.name} does not state num_attention_heads and eps"
+            raise BadInput(f"{fault}; fetch the folder again") from error
     try:
         transformer = parse_json(file.metadata.get("config", "{}")).get("transformer", {})
         sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
@@ -183,64 +193,64 @@ def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) 
     return most if most in COMPUTE_DTYPES else torch.float32
 
 
-def find_lora(text: str, found: WanCheckpoint, dtype: torch.dtype | None = None) -> Lora:
+def find_lora(text: str, checkpoint: WanCheckpoint, dtype: torch.dtype | None = None) -> Lora:
     """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint that is computed in `dtype`, by default its own.
 
     Raises `OtherModel` if it is for another model, `BadInput` if the file holds something else, NaN, or too large
     numbers.
     """
-    lora = open_lora(text, wan_shapes(found.config), flat_name)
-    lora.check_values(found.weights, dtype or found.dtype)
+    lora = open_lora(text, wan_shapes(checkpoint.config), flat_name)
+    lora.check_values(checkpoint.weights, dtype or checkpoint.dtype)
     return lora
 
 
 def fill(
     tree: Tree,
-    weights: WeightFile,
-    shapes: Iterable[str],
-    quantisation: Quantisation,
-    target: torch.device,
+    checkpoint: Checkpoint,
+    names: Iterable[str],
+    device: torch.device,
     dtype: torch.dtype,
     loras: Sequence[Lora] = (),
     *,
     fp8: bool = False,
     streamed: Collection[int] = (),
 ) -> Tree:
-    """Give a tree on the meta device its weights, those named in `shapes`. The rest is as in `load_wan`."""
+    """Give a tree on the meta device the weights called `names`. The rest is as in `load_wan`."""
+    weights = checkpoint.weights
     linear = {f"{name}.weight" for name, module in tree.named_modules() if isinstance(module, nn.Linear)}
     stored = {name for name in linear if weights.info[name].dtype in FP8}
-    aside = tuple(f"blocks.{number}." for number in streamed)
+    streamed_layers = tuple(f"blocks.{number}." for number in streamed)
 
-    def scale(name: str, device: torch.device) -> Tensor | None:
-        found = quantisation.scales.get(name)
-        return None if found is None else weights[found].to(device)
+    def scale_of(name: str, home: torch.device) -> Tensor | None:
+        key = checkpoint.quantisation.scales.get(name)
+        return None if key is None else weights[key].to(home)
 
     rounded: dict[str, tuple[Tensor, Tensor | None]] = {}
     # One after the other, so that nothing but the finished weights stays in memory.
-    for name in shapes:
-        device = torch.device("cpu") if name.startswith(aside) else target
+    for name in names:
+        home = torch.device("cpu") if name.startswith(streamed_layers) else device
         weight = weights[name]
+        stored_dtype = weight.dtype
         changed = any(name in lora.changes for lora in loras)
         if name in stored and not changed:
-            rounded[name] = weight.to(device), scale(name, device)
+            rounded[name] = weight.to(home), scale_of(name, home)
             continue
-        owner, _, leaf = name.rpartition(".")
-        form = weight.dtype
         wide = torch.float32 if name in stored else dtype
-        if form in FP8:
-            weight = dequantized(weight.to(device), scale(name, device), wide)
-        weight = weight.to(device=device, dtype=wide)
+        if stored_dtype in FP8:
+            weight = dequantized(weight.to(home), scale_of(name, home), wide)
+        weight = weight.to(device=home, dtype=wide)
         for lora in loras:
             weight = lora.applied(name, weight)
         if name in stored:
-            rounded[name] = quantized(weight, form, scale(name, device))
+            rounded[name] = quantized(weight, stored_dtype, scale_of(name, home))
         elif fp8 and name in linear:
             rounded[name] = quantized(weight, FP8[0])
         else:
-            tree.get_submodule(owner).register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
-    for name, (weight, scaled) in rounded.items():
+            layer, _, leaf = name.rpartition(".")
+            tree.get_submodule(layer).register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
+    for name, (weight, scale) in rounded.items():
         layer = name.removesuffix(".weight")
         parent, _, leaf = layer.rpartition(".")
         bias = tree.get_parameter(f"{layer}.bias")
-        tree.get_submodule(parent).register_module(leaf, Fp8Linear(weight, scaled, bias))
+        tree.get_submodule(parent).register_module(leaf, Fp8Linear(weight, scale, bias))
     return tree.train(False)

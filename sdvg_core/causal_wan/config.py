@@ -68,7 +68,7 @@ class WanConfig:
 
 
 def common_patch(configs: Iterable[WanConfig]) -> int:
-    """Return the latent pixels that a video's sides must be a multiple of, so that each model can cut it up."""
+    """Return the latent pixels that a video's sides must be multiples of: the models' common patch size."""
     return math.lcm(*(size for config in configs for size in config.patch_size[1:]))
 
 

@@ -15,11 +15,13 @@ from torch import Tensor
 from ..engine.history import History, scene_of
 from ..engine.types import Condition, Span
 from .attention import TorchOps
-from .cache import Fp8KVCache, KVCache, Place, runs
+from .cache import CacheSlots, Fp8KVCache, KVCache, contiguous_runs
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
 
-CUT, JUMP = 45, 27
-"""From which position on Infinity-RoPE places a block that begins a new scene, and how much later that is."""
+CUT = 45
+"""The first position of a block that begins a new scene, at least, as in Infinity-RoPE."""
+JUMP = 27
+"""How many positions later such a block is than without a cut, at least."""
 
 
 def beyond_cut(position: int) -> int:
@@ -29,7 +31,7 @@ def beyond_cut(position: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model:
-    """What a policy needs of a model: its tree, operations and device.
+    """The model as a context policy uses it: its tree, operations and device.
 
     `text_of`: a condition's cross-attention K/V. `rope`: the rotary table for a first position and a grid of
     tokens. `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: keep
@@ -51,18 +53,18 @@ class Model:
         kind = Fp8KVCache if self.kv_fp8 else KVCache
         return kind(self.tree, frames, rows * columns, self.ops.dtype, self.device)
 
-    def write_context(self, clean: Tensor, condition: Condition, cache: KVCache, place: Place) -> None:
+    def write_context(self, clean: Tensor, condition: Condition, cache: KVCache, slots: CacheSlots) -> None:
         """Run one context pass over clean latents `b c t h w`."""
         self.before_pass("context")
         clean = clean.to(self.device)
-        context_pass(self.tree, clean, self.pass_at(place, cache, condition, clean))
+        context_pass(self.tree, clean, self.pass_at(slots, cache, condition, clean))
 
-    def pass_at(self, place: Place, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
-        """Return the inputs for passes over latents `x` (`b c t h w`) at `place`."""
+    def pass_at(self, slots: CacheSlots, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
+        """Return the inputs for passes over latents `x` (`b c t h w`) in these slots."""
         grid = token_grid(self.tree, x.shape[2:])
         pieces = [
             (piece, min(piece + grid[0], stop), offset + piece - first)
-            for first, stop, offset in runs(place.positions)
+            for first, stop, offset in contiguous_runs(slots.positions)
             for piece in range(first, stop, grid[0])
         ]
         frame = grid[1] * grid[2]
@@ -70,26 +72,26 @@ class Model:
             (slice(offset * frame, (offset + stop - first) * frame), self.rope(first, (stop - first, *grid[1:])))
             for first, stop, offset in pieces
         )
-        rope = self.rope(place.position, grid)
-        return Pass(self.text_of(condition), cache, place, rope, self.ops, self.stages, keys)
+        rope = self.rope(slots.position, grid)
+        return Pass(self.text_of(condition), cache, slots, rope, self.ops, self.stages, keys)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockContext:
-    """A cache with the context of one block, the block's place in it, and how many passes and encodes that took."""
+    """A cache with the context of one block, the block's slots in it, and how many passes and encodes that took."""
 
     cache: KVCache
-    place: Place
+    slots: CacheSlots
     passes: int
     encodes: int
 
 
 class ContextPolicy(Protocol):
-    """Brings a model's keys and values up to date with a history."""
+    """A policy for which keys and values of a history a block sees."""
 
     @property
     def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames it may ask the history for pixels."""
+        """Number of newest latent frames for which it may ask the history for pixels."""
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
@@ -98,7 +100,7 @@ class ContextPolicy(Protocol):
 
 
 class AnchorEncoder:
-    """Encodes the pixel frame a window starts with. It remembers the newest one, which drafter and target share."""
+    """The encoder of the pixel frame a window starts with, with a memo of the newest one for drafter and target."""
 
     def __init__(self, encode: Callable[[Tensor], Tensor]) -> None:
         self._encode = encode
@@ -132,7 +134,7 @@ class Recompute:
 
     @property
     def anchor_horizon(self) -> int:
-        """The window's length: only its first frame is needed. None if that is the clip's first."""
+        """The window's length: only its first frame is needed. 0 if that is the clip's first."""
         return 0 if self.keep_first else self.frames
 
     def prepare(
@@ -142,24 +144,26 @@ class Recompute:
         window = min(history.frames, self.frames)
         # The same size even while the clip is shorter than the window, so that every block takes the same memory.
         cache = model.new_cache(self.frames + span.frames, size)
-        passes = encodes = 0
+        passes = 0
+        encodes = 0
         if window:
             clean, encodes = self._window_latents(history, window)
             for first in range(0, window, span.frames):
                 last = min(first + span.frames, window)
-                place = Place(first, tuple(range(first, last)), last)
-                model.write_context(clean[:, :, first:last], condition, cache, place)
+                slots = CacheSlots(first, tuple(range(first, last)), last)
+                model.write_context(clean[:, :, first:last], condition, cache, slots)
                 passes += 1
         stop = window + span.frames
         position = beyond_cut(window) if scene_of(history.blocks, condition).cut else window
-        return BlockContext(cache, Place(position, tuple(range(window, stop)), stop), passes, encodes)
+        return BlockContext(cache, CacheSlots(position, tuple(range(window, stop)), stop), passes, encodes)
 
     def _window_latents(self, history: History, window: int) -> tuple[Tensor, int]:
         first = history.frames - window
         if first == 0:
             return history.latents(0, window), 0
+        encodes = 0
         if self.keep_first:
-            anchor, encodes = history.latents(0, 1), 0
+            anchor = history.latents(0, 1)
         else:
             anchor, encodes = self.encode_anchor(history.anchor(first))
         rest = history.latents(first + 1, history.frames) if window > 1 else anchor[:, :, :0]

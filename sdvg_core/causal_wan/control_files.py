@@ -1,4 +1,4 @@
-"""Read the control module of VACE: from a file of its own, or from a whole VACE checkpoint without the rest."""
+"""Read the control module of VACE, from its own file or from a whole VACE checkpoint without the rest."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints.quantized import Quantisation, find_quantisation
+from ..checkpoints.quantized import find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
-from .checkpoint import GIVE_PUBLISHED, fill
+from .checkpoint import GIVE_PUBLISHED, Checkpoint, fill
 from .config import WanConfig, control_shapes
 from .modules import ControlTree
 from .names import PREFIXES, KeyStyle, unwrapped
 
 EMBEDDING = "vace_patch_embedding."
-PARTS, TELLTALE = (EMBEDDING, "vace_blocks.", "scaled_fp8"), EMBEDDING + "weight"
+TELLTALE = EMBEDDING + "weight"
+PARTS = (EMBEDDING, "vace_blocks.", "scaled_fp8")
 GIVE_VACE = "give Wan 2.1's VACE module in the size of its model (1.3B or 14B)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ControlCheckpoint:
-    """A control module that can be loaded for one model; none of its weights has been read.
+class ControlCheckpoint(Checkpoint):
+    """The checkpoint of a control module for one model. `blocks`: how many control blocks it has."""
 
-    `weights`: its tensors under Wan names. `config`: the model's. `blocks`: how many control blocks it has.
-    """
-
-    weights: WeightFile
-    config: WanConfig
     blocks: int
-    quantisation: Quantisation
 
 
 def has_control(file: WeightFile) -> bool:
-    """Whether a file holds a control module, alone or in a whole VACE checkpoint."""
+    """True if a file holds a control module, alone or in a whole VACE checkpoint."""
     return _style(file) is not None
 
 
@@ -53,36 +48,36 @@ def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
 
 
 def open_control(path: str | Path, config: WanConfig, role: str) -> ControlCheckpoint:
-    """Find out whether a file holds the control module for a model of these sizes.
+    """Open the control module for a model of these sizes; none of its weights is read.
 
-    Raises `BadInput` if it does not, with the reason. `role`: the model's name for that sentence.
+    `role`: the model's name in errors. Raises `BadInput` if the file holds no module that fits.
     """
     file = open_weights(path)
-    (weights, width, blocks), name = inspect_control(file), file.path.name
+    weights, width, blocks = inspect_control(file)
+    name = file.path.name
     if width != config.dim:
         raise BadInput(f"{name} is for a width of {width}, and the {role} has {config.dim}; {GIVE_VACE}")
     if not blocks or config.num_layers % blocks:
-        found = f"{blocks} control blocks for the {config.num_layers} of the {role}"
-        raise BadInput(f"{name} has {found}; {GIVE_VACE}")
+        count = f"{blocks} control blocks for the {config.num_layers} of the {role}"
+        raise BadInput(f"{name} has {count}; {GIVE_VACE}")
     shapes = control_shapes(config, blocks)
     quantisation = find_quantisation(weights, shapes)
     check_complete(weights, shapes, "control module", GIVE_PUBLISHED, extra=quantisation.side)
     return ControlCheckpoint(weights=weights, config=config, blocks=blocks, quantisation=quantisation)
 
 
-def load_control(found: ControlCheckpoint, *, device: torch.device, dtype: torch.dtype) -> ControlTree:
+def load_control(checkpoint: ControlCheckpoint, *, device: torch.device, dtype: torch.dtype) -> ControlTree:
     """Load a control module in its model's dtype. Raises `BadInput` if it was never trained: all zeros."""
     with torch.device("meta"):
-        tree = ControlTree(found.config, found.blocks)
-    shapes = control_shapes(found.config, found.blocks)
-    tree = fill(tree, found.weights, shapes, found.quantisation, device, dtype)
+        tree = ControlTree(checkpoint.config, checkpoint.blocks)
+    tree = fill(tree, checkpoint, control_shapes(checkpoint.config, checkpoint.blocks), device, dtype)
     if not bool(tree.vace_patch_embedding.weight.any()):
-        raise BadInput(f"the control module in {found.weights.path.name} is all zeros; fetch it again")
+        raise BadInput(f"the control module in {checkpoint.weights.path.name} is all zeros; fetch it again")
     return tree
 
 
 def _style(file: WeightFile) -> KeyStyle | None:
-    """Return how a file names the control module; None if it has none."""
+    """Return the naming scheme of a file's control module; None if it has none."""
     plain = {unwrapped(name) for name in file}
     prefix = next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
     return None if prefix is None else KeyStyle(prefix=prefix, wrapped=not plain.issuperset(file), diffusers=False)

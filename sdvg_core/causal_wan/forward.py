@@ -18,7 +18,7 @@ from torch import Tensor
 from ..devices.execution import Backend, Result, compiled, float64_device
 from ..engine.control import Control
 from .attention import TorchOps
-from .cache import KVCache, Place
+from .cache import CacheSlots, KVCache
 from .modules import WanBlock
 
 TextKV = tuple[tuple[Tensor, Tensor], ...]
@@ -34,10 +34,10 @@ def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
 def project_text(tree: Any, embedding: Tensor, ops: TorchOps, more: Iterable[Any] = ()) -> TextKV:
     """Return each layer's cross-attention keys and values for a prompt embedding `b m c`; once per prompt.
 
-    `more`: layers besides the tree's own, whose keys and values follow.
+    `more`: layers after the tree's own.
     """
     text = tree.text_embedding(embedding.to(ops.dtype))
-    return tuple(_with(block, _text_kv, text, (tree.num_heads, -1)) for block in (*tree.blocks, *more))
+    return tuple(call_block(block, _text_kv, text, (tree.num_heads, -1)) for block in (*tree.blocks, *more))
 
 
 def _text_kv(block: Any, text: Tensor, heads: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -45,15 +45,15 @@ def _text_kv(block: Any, text: Tensor, heads: tuple[int, int]) -> tuple[Tensor, 
     return attn.norm_k(attn.k(text)).unflatten(-1, heads), attn.v(text).unflatten(-1, heads)
 
 
-def _with(block: Any, work: Callable[..., Result], *inputs: Any) -> Result:
-    """Return what `work` makes with a block: ours runs within its hooks, a host's brings its weights by itself."""
-    found: Result = block(work, *inputs) if isinstance(block, WanBlock) else work(block, *inputs)
-    return found
+def call_block(block: Any, fn: Callable[..., Result], *inputs: Any) -> Result:
+    """Call our blocks via `forward` so that offload hooks fire; ComfyUI's cast their weights themselves."""
+    result: Result = block(fn, *inputs) if isinstance(block, WanBlock) else fn(block, *inputs)
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """What a layer does before self-attention, between its two attentions, and after the second; compiled or not.
+    """The work of a layer before self-attention, between its two attentions, and after the second; compiled or not.
 
     Attention itself and the cache stay outside. So the stages see the same shapes in every pass of a video, and
     work with any attention backend.
@@ -64,34 +64,34 @@ class Stages:
     after: Callable[..., Tensor]
 
 
-def denoise_pass(tree: Any, x: Tensor, timestep: float, here: Pass) -> Tensor:
-    """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); writes the block's K/V."""
-    h, e, e6 = _embed(tree, x, timestep, here.ops)  # b t s d, b t d, b t 6 d
-    hinted = here.control.begin(h, e6, here) if here.control else None
+def denoise_pass(tree: Any, x: Tensor, timestep: float, inputs: Pass) -> Tensor:
+    """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); write the block's K/V."""
+    h, e, e6 = _embed(tree, x, timestep, inputs.ops)  # b t s d, b t d, b t 6 d
+    hinted = inputs.control.begin(h, e6, inputs) if inputs.control else None
     for layer, block in enumerate(tree.blocks):
-        h = _with(block, _layer, layer, h, e6, here)
+        h = call_block(block, _layer, layer, h, e6, inputs)
         h = hinted(layer, h) if hinted else h
     head = tree.head
-    shift, scale = (here.ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)  # b t 1 d
+    shift, scale = (inputs.ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)  # b t 1 d
     h = head.head(torch.addcmul(shift, head.norm(h), 1 + scale))
     return _unpatchify(tree, h.flatten(1, 2), token_grid(tree, x.shape[2:]))
 
 
-def context_pass(tree: Any, x: Tensor, here: Pass) -> None:
+def context_pass(tree: Any, x: Tensor, inputs: Pass) -> None:
     """Write the K/V of clean latents `x` (`b c t h w`, timestep 0); skip everything after the last layer's K/V."""
-    h, _, e6 = _embed(tree, x, 0.0, here.ops)
+    h, _, e6 = _embed(tree, x, 0.0, inputs.ops)
     last = len(tree.blocks) - 1
     for layer, block in enumerate(tree.blocks[:-1]):
-        h = _with(block, _layer, layer, h, e6, here)
-    _with(tree.blocks[last], _write, last, h, e6, here)
+        h = call_block(block, _layer, layer, h, e6, inputs)
+    call_block(tree.blocks[last], _write, last, h, e6, inputs)
 
 
-def _write(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> None:
+def _write(block: Any, layer: int, h: Tensor, e6: Tensor, inputs: Pass) -> None:
     """Write a layer's K/V of tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
-    shift, scale, *_ = _modulation(block, e6, h, here.ops)
+    shift, scale, *_ = _modulation(block, e6, h, inputs.ops)
     seen = _modulated(block.norm1, h, shift, scale)
-    k, v = _kv(block.self_attn, seen, here.rope, here.ops, unrotated=bool(here.key_ropes))
-    here.cache.write(layer, here.place.slots, k, v)
+    k, v = _kv(block.self_attn, seen, inputs.rope, inputs.ops, unrotated=bool(inputs.key_ropes))
+    inputs.cache.write(layer, inputs.slots.written, k, v)
 
 
 def _embed(tree: Any, x: Tensor, timestep: float, ops: TorchOps) -> tuple[Tensor, Tensor, Tensor]:
@@ -108,27 +108,28 @@ def _tokens(embedding: Any, x: Tensor, ops: TorchOps) -> Tensor:
     return tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
 
 
-def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> Tensor:
+def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, inputs: Pass) -> Tensor:
     """Run one layer over tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
-    ops, stages = here.ops, here.stages
+    ops = inputs.ops
+    stages = inputs.stages
     # One name, reused, so that each tensor is freed once the next stage has taken it: b l n d.
-    seen = _look_back(*stages.before(block, h, e6, here.rope, ops, bool(here.key_ropes)), layer, here)
+    seen = _look_back(*stages.before(block, h, e6, inputs.rope, ops, bool(inputs.key_ropes)), layer, inputs)
     h, seen = stages.between(block, h, seen, e6, ops)
     # Attend to all text tokens, the empty ones too: the models were trained without a mask.
-    seen = ops.attention(seen, *here.text[layer])
+    seen = ops.attention(seen, *inputs.text[layer])
     return stages.after(block, h, seen, e6, ops)
 
 
-def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, here: Pass) -> Tensor:
-    """Write keys and values (`b l n d`) into the cache, then attend to every slot visible from this place."""
-    here.cache.write(layer, here.place.slots, k, v)
-    k, v = here.cache.read(layer, here.place.visible)
-    if here.key_ropes:
+def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: Pass) -> Tensor:
+    """Write keys and values (`b l n d`) into the cache, then attend to every slot that the pass sees."""
+    inputs.cache.write(layer, inputs.slots.written, k, v)
+    k, v = inputs.cache.read(layer, inputs.slots.visible)
+    if inputs.key_ropes:
         turned = torch.empty_like(k)
-        for tokens, rope in here.key_ropes:  # piece by piece: a rotation takes several times its tokens' memory
-            turned[:, tokens] = here.ops.rotate(k[:, tokens], rope)
+        for tokens, rope in inputs.key_ropes:  # piece by piece: a rotation takes several times its tokens' memory
+            turned[:, tokens] = inputs.ops.rotate(k[:, tokens], rope)
         k = turned
-    return here.ops.attention(q, k, v)
+    return inputs.ops.attention(q, k, v)
 
 
 def _before(
@@ -171,15 +172,15 @@ def compiled_stages(compiler: Backend | None) -> Stages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, the operations.
+    """The inputs of a forward pass besides latents: the prompt's K/V, the cache and its slots, the operations.
 
     `key_ropes`: which tokens of the keys it reads get which rotary table; none if the cache holds rotated keys.
-    `control`: what a block obeys; None in a context pass, so that the cache holds the same as without a control.
+    `control`: the control blocks; None in a context pass, so that the cache holds the same as without a control.
     """
 
     text: TextKV
     cache: KVCache | _OwnTokens
-    place: Place
+    slots: CacheSlots
     rope: Any
     ops: TorchOps
     stages: Stages = PLAIN
@@ -188,14 +189,14 @@ class Pass:
 
 
 class _OwnTokens:
-    """Stands for the cache in a control block: a token attends to its own block's."""
+    """The cache of a control block, whose tokens attend to one another alone."""
 
     def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
-        """Take the keys and values, `b l n d`."""
+        """Keep the keys and values, `b l n d`, until they are read."""
         self._kv = k, v
 
     def read(self, layer: int, visible: object) -> tuple[Tensor, Tensor]:
-        """Return them, and keep them no longer."""
+        """Return the keys and values, and free them."""
         k, v = self._kv
         del self._kv
         return k, v
@@ -210,25 +211,26 @@ class ControlBranch:
     """
 
     def __init__(self, module: Any, layers: int, text: TextKV, controls: Sequence[Control], ops: TorchOps) -> None:
-        self._blocks, self._text = module.vace_blocks, text
+        self._blocks = module.vace_blocks
+        self._text = text
         self._number = {layer: number for number, layer in enumerate(range(0, layers, layers // len(self._blocks)))}
         self._controls = [
-            (_tokens(module.vace_patch_embedding, one.context, ops), one.strength) for one in controls
+            (_tokens(module.vace_patch_embedding, control.context, ops), control.strength) for control in controls
         ]
 
-    def begin(self, h: Tensor, e6: Tensor, here: Pass) -> Callable[[int, Tensor], Tensor]:
+    def begin(self, h: Tensor, e6: Tensor, inputs: Pass) -> Callable[[int, Tensor], Tensor]:
         """Return a function that adds the hints to a layer's tokens; the pass starts from `h` (`b t s d`)."""
         first = self._blocks[0]
-        states = [_with(first, _first, tokens, h) for tokens, _ in self._controls]
-        here = replace(here, cache=_OwnTokens(), text=self._text, key_ropes=())
+        states = [call_block(first, _first, tokens, h) for tokens, _ in self._controls]
+        inputs = replace(inputs, cache=_OwnTokens(), text=self._text, key_ropes=())
 
         def hinted(layer: int, h: Tensor) -> Tensor:
             if layer in self._number:
                 number = self._number[layer]
                 block = self._blocks[number]
-                for place, (_, strength) in enumerate(self._controls):
-                    states[place] = _with(block, _layer, number, states[place], e6, here)
-                    h = h + strength * _with(block, _hint, states[place])
+                for i, (_, strength) in enumerate(self._controls):
+                    states[i] = call_block(block, _layer, number, states[i], e6, inputs)
+                    h = h + strength * call_block(block, _hint, states[i])
             return h
 
         return hinted
@@ -259,7 +261,7 @@ def _queries(attn: Any, h: Tensor) -> Tensor:
 
 
 def _kv(attn: Any, h: Tensor, rope: Any, ops: TorchOps, *, unrotated: bool) -> tuple[Tensor, Tensor]:
-    """Return keys, rotated or not, and values."""
+    """Return the keys, rotated or not, and the values."""
     k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     return (k if unrotated else ops.rotate(k, rope)), v

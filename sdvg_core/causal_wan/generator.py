@@ -49,7 +49,7 @@ class Wan:
 
 
 class CausalWanGenerator:
-    """Generates blocks with a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
+    """A block generator over a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
 
     `context`: the policy, which belongs to this generator alone. `before_pass`: called with "context" or "denoise"
     before every forward pass; the generator stays usable if it raises. `clock`: None waits for the device.
@@ -64,13 +64,20 @@ class CausalWanGenerator:
         before_pass: Callable[[str], None] = lambda kind: None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        tree, ops, device, self._control = wan.tree, wan.ops, wan.device, wan.control
-        more = self._control.vace_blocks if self._control is not None else ()
-        self.name, self.block_frames, self.latent_channels = name, wan.preset.block_frames, int(tree.out_dim)
-        self._schedule, self._first_schedule = wan.preset.steps, wan.preset.first_steps
+        tree = wan.tree
+        ops = wan.ops
+        device = wan.device
+        more = wan.control.vace_blocks if wan.control is not None else ()
+        self._control = wan.control
+        self.name = name
+        self.block_frames = wan.preset.block_frames
+        self.latent_channels = int(tree.out_dim)
+        self._schedule = wan.preset.steps
+        self._first_schedule = wan.preset.first_steps
         self.timesteps = tuple(step.timestep for step in self._schedule)
         self.first_timesteps = tuple(step.timestep for step in self._first_schedule)
-        self._context, self._clock = context, clock or device_clock(device)
+        self._context = context
+        self._clock = clock or device_clock(device)
 
         # Not methods of this object: that would be a reference cycle, which keeps gigabytes of keys and values
         # after a run until Python next collects cycles.
@@ -99,29 +106,32 @@ class CausalWanGenerator:
 
     @property
     def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames the context policy may ask for pixels."""
+        """Number of newest latent frames for which the context policy may ask for pixels."""
         return self._context.anchor_horizon
 
     @torch.inference_mode()
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block, by the formulas of Self-Forcing."""
-        span, condition, noise = call.span, call.condition, call.noise
+        span = call.span
+        condition = call.condition
+        noise = call.noise
         with current_device(self._model.device):
             # By its number in the clip: a continued clip has its first block already.
-            model, restyle = self._model, noise.restyle(span)
+            model = self._model
+            restyle = noise.restyle(span)
             schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
             x = noise.draw(span, 0).to(model.device)  # b c t h w
 
-            # 1. Bring the keys and values up to date with the history.
+            # 1. Update the keys and values for the history.
             began = self._clock()
             prepared = self._context.prepare(model, call.history, span, condition, (x.shape[-2], x.shape[-1]))
             context_seconds = self._clock() - began
 
             # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised. A clip
             # to restyle replaces the estimate before the first step that is made.
-            here = model.pass_at(prepared.place, prepared.cache, condition, x)
+            inputs = model.pass_at(prepared.slots, prepared.cache, condition, x)
             if controls := noise.control(span):
-                here = replace(here, control=self._branch(controls, here.text))
+                inputs = replace(inputs, control=self._branch(controls, inputs.text))
             clean = None if restyle.latents is None else restyle.latents.to(model.device)
             predictions = [given.to(model.device) for given in call.given]
             predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
@@ -131,7 +141,7 @@ class CausalWanGenerator:
                 if clean is not None:
                     x = renoise(clean, noise.draw(span, number), step.sigma)
                 model.before_pass("denoise")
-                velocity = denoise_pass(model.tree, x, step.timestep, here)
+                velocity = denoise_pass(model.tree, x, step.timestep, inputs)
                 predictions.append(predict_clean(x, velocity, step.sigma))
 
             # 3. The last estimate is the block, or what another model continues from.
@@ -146,10 +156,9 @@ class CausalWanGenerator:
     def _branch(self, controls: Sequence[Control], text: TextKV) -> ControlBranch:
         if self._control is None:
             raise BadInput(f"the {self.name} has no control module; load one, or leave the control out")
-        tree, device = self._model.tree, self._model.device
-        there = [replace(one, context=one.context.to(device)) for one in controls]
-        own = text[len(tree.blocks) :]
-        return ControlBranch(self._control, len(tree.blocks), own, there, self._model.ops)
+        layers = len(self._model.tree.blocks)
+        loaded = [replace(control, context=control.context.to(self._model.device)) for control in controls]
+        return ControlBranch(self._control, layers, text[layers:], loaded, self._model.ops)
 
 
 def build_engine(
@@ -178,7 +187,9 @@ def build_engine(
         return CausalWanGenerator(wan, name=name, context=context, before_pass=before_pass, clock=clock)
 
     sizes = [
-        one.preset.block_frames if isinstance(one, Wan) else one.block_frames for one in (target, drafter) if one
+        model.preset.block_frames if isinstance(model, Wan) else model.block_frames
+        for model in (target, drafter)
+        if model
     ]
     sub_blocks = max(sizes[0] // sizes[-1], 1)
     # The first sub-block of a draft writes over what a dropped draft leaves; the others must be taken back.
@@ -186,11 +197,11 @@ def build_engine(
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     if drafts and targets and drafts.block_frames != targets.block_frames:
         drafts = FramewiseAdapter(drafts, targets.block_frames)
-    there = drafts or targets
-    assert there is not None, "a run has at least one model"
+    shape = drafts or targets
+    assert shape is not None, "a run has at least one model"
     return Engine(
-        drafter=drafts or Absent("drafter", there),
-        target=targets or Absent("target", there),
+        drafter=drafts or Absent("drafter", shape),
+        target=targets or Absent("target", shape),
         codec=codec,
         scorer=scorer,
     )

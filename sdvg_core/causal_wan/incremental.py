@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from ..engine.history import History, ScenePosition, scene_of
 from ..engine.types import Block, Condition, Span
 from ..errors import BadInput
-from .cache import KVCache, Place, SlotCopy
+from .cache import CacheSlots, KVCache, SlotCopy
 from .context import JUMP, BlockContext, Model, beyond_cut
 
-MEANS = 0.01, 0.1
+MEANS = (0.01, 0.1)
 """How far MemRoPE's slow and fast mean move with every block."""
 FLUSHED_TO = 2
 """Latent frames before a new prompt that a flush leaves, besides the sink."""
@@ -18,7 +18,7 @@ FLUSHED_TO = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SlotBackup:
-    """What the slots of the latent frames from `start` held before those frames took them."""
+    """The contents of the slots of latent frames `start` to `stop` before those frames were written."""
 
     start: int
     stop: int
@@ -66,8 +66,13 @@ class Incremental:
         means: bool = False,
         undo: int = 0,
     ) -> None:
-        self.window, self.sink, self.undo = window, sink, undo
-        self.relative, self.recache, self.flush, self.means = relative, recache, flush, means
+        self.window = window
+        self.sink = sink
+        self.undo = undo
+        self.relative = relative
+        self.recache = recache
+        self.flush = flush
+        self.means = means
         self._forget()
 
     def _forget(self) -> None:
@@ -77,7 +82,7 @@ class Incremental:
         self._blocks: tuple[Block, ...] = ()
         self._begun = 0
         self._seen_under: Condition | None = None
-        # What the newest frames overwrote, oldest first. What those before frame `_lost` overwrote is not known.
+        # Backups by the newest frames, oldest first. There is none of frames before `_lost`.
         self._overwritten: tuple[_SlotBackup, ...] = ()
         self._lost = 0
 
@@ -93,42 +98,45 @@ class Incremental:
         for block in history.blocks[len(self._blocks) :]:
             passes += 1 + self._under(block.condition, model, cache)
             self._begin(cache, block.span)
-            place = self._place(block.span, scene_of(self._blocks, block.condition))
-            model.write_context(block.latents, block.condition, cache, place)
+            slots = self._pass_slots(block.span, scene_of(self._blocks, block.condition))
+            model.write_context(block.latents, block.condition, cache, slots)
             self._blocks = (*self._blocks, block)
         passes += self._under(condition, model, cache)
         self._begin(cache, span)
-        return BlockContext(cache, self._place(span, scene_of(self._blocks, condition)), passes, 0)
+        return BlockContext(cache, self._pass_slots(span, scene_of(self._blocks, condition)), passes, 0)
 
     def _under(self, condition: Condition, model: Model, cache: KVCache) -> int:
-        """Make the cache what the next block sees under `condition`. Return the number of passes: 0 or 1."""
+        """Prepare the cache for the next block under `condition`; return the number of passes, 0 or 1."""
         if not self.recache or not self._blocks or self._seen_under is condition:
             self._seen_under = condition
             return 0
         # Frames that left the window would be passed in vain: nothing attends to them.
         stop = self._blocks[-1].span.stop
         first = 0 if stop <= self.window else stop - (self.window - self.sink)
-        # What every slot held is lost, so there is no way back beyond the blocks passed so far.
-        self._lost, self._overwritten = stop + 1, ()
+        # The old contents of every slot are lost, so there is no way back beyond the blocks passed so far.
+        self._lost = stop + 1
+        self._overwritten = ()
         scene = scene_of(self._blocks[:-1], self._blocks[-1].condition)
-        place = self._place(Span(0, first, stop - first), replace(scene, cut=False))
+        slots = self._pass_slots(Span(0, first, stop - first), replace(scene, cut=False))
         self._cache = None  # useless unless the pass succeeds
-        model.write_context(History(self._blocks).latents(first, stop), condition, cache, place)
-        self._cache, self._seen_under = cache, condition
+        model.write_context(History(self._blocks).latents(first, stop), condition, cache, slots)
+        self._cache = cache
+        self._seen_under = condition
         return 1
 
     def _cache_for(self, model: Model, history: History, condition: Condition, size: tuple[int, int]) -> KVCache:
-        """Return a cache with the first blocks of the history: the one there is, or a new one."""
+        """Return a cache with the first blocks of the history: the present one, or a new one."""
         if self._cache is not None and self._size == size and self._go_back(self._cache, history):
             following = [block.condition for block in history.blocks[len(self._blocks) :]]
             if not self._recached_for_another([*following, condition][0]):
                 return self._cache
         self._forget()
-        self._cache, self._size = model.new_cache(self.window, size), size
+        self._cache = model.new_cache(self.window, size)
+        self._size = size
         return self._cache
 
     def _go_back(self, cache: KVCache, history: History) -> bool:
-        """Drop the blocks that are not in the history. Return whether the cache then is as it was before them."""
+        """Drop the blocks that are not in the history. Return whether the cache could be restored without them."""
         shared = _shared(self._blocks, history.blocks)
         if shared == len(self._blocks):
             return True
@@ -136,54 +144,59 @@ class Incremental:
         stop = self._blocks[shared].span.stop
         if self._lost > stop:
             return False
-        for later in reversed([held for held in self._overwritten if held.start >= stop]):
+        for later in reversed([backup for backup in self._overwritten if backup.start >= stop]):
             cache.restore(later.contents)
-        self._overwritten = tuple(held for held in self._overwritten if held.start < stop)
+        self._overwritten = tuple(backup for backup in self._overwritten if backup.start < stop)
         self._seen_under = self._blocks[shared].condition
-        self._blocks, self._begun = self._blocks[:shared], stop
+        self._blocks = self._blocks[:shared]
+        self._begun = stop
         return True
 
     def _recached_for_another(self, condition: Condition) -> bool:
-        """Whether the window was passed again under a prompt that is not the next block's."""
+        """True if the cache was rebuilt for another prompt than the next block's."""
         recached = self._blocks and self._seen_under is not self._blocks[-1].condition
         return self.recache and bool(recached) and self._seen_under is not condition
 
     def _begin(self, cache: KVCache, span: Span) -> None:
-        """Keep what the slots of `span`, which are about to be written, hold of frames that leave the window."""
+        """Back up the slots that `span` overwrites."""
         if span.start < self._begun:
             return  # the same frames again
         if span.stop > self.window:
-            slots = (*self._slots(span), *((self.sink - 2, self.sink - 1) if self.means else ()))
+            slots = self._slots(span)
+            if self.means:
+                slots = (*slots, self.sink - 2, self.sink - 1)
             contents = cache.copy(slots) if self.undo else ()
-            held = (*self._overwritten, _SlotBackup(span.start, span.stop, contents))
-            forgotten = max(len(held) - self.undo, 0)
+            backups = (*self._overwritten, _SlotBackup(span.start, span.stop, contents))
+            forgotten = max(len(backups) - self.undo, 0)
             if forgotten:
-                self._lost = held[forgotten - 1].stop
-            self._overwritten = held[forgotten:]
+                self._lost = backups[forgotten - 1].stop
+            self._overwritten = backups[forgotten:]
             if self.means:
                 self._take_means(cache, span)
         self._begun = span.stop
 
     def _take_means(self, cache: KVCache, span: Span) -> None:
         """Move the means by the frames that are about to leave the window; the first ones set them."""
-        gone = range(max(self.sink, span.start - (self.window - self.sink)), span.stop - (self.window - self.sink))
+        moving = self.window - self.sink
+        leaving = range(max(self.sink, span.start - moving), span.stop - moving)
+        slots = tuple(map(self._slot, leaving))
         for slot, share in zip((self.sink - 2, self.sink - 1), MEANS, strict=True):
-            cache.blend(tuple(map(self._slot, gone)), slot, share if self._begun > self.window else 1.0)
+            cache.blend(slots, slot, share if self._begun > self.window else 1.0)
 
-    def _place(self, span: Span, scene: ScenePosition) -> Place:
+    def _pass_slots(self, span: Span, scene: ScenePosition) -> CacheSlots:
         oldest = max(self.sink, span.stop - (self.window - self.sink))
         if self.flush and scene.prompt:
             oldest = max(oldest, scene.prompt - FLUSHED_TO)
         seen = (*range(min(self.sink, span.stop)), *range(oldest, span.stop))
         ordered = sorted((self._slot(frame), rank) for rank, frame in enumerate(seen))
-        visible: int | tuple[int, ...] = tuple(slot for slot, _ in ordered)
-        visible = len(seen) if visible == tuple(range(len(seen))) else visible
+        slots = tuple(slot for slot, _ in ordered)
+        visible = len(seen) if slots == tuple(range(len(seen))) else slots
         if not self.relative:
-            return Place(span.start + JUMP * scene.cuts, self._slots(span), visible)
-        own = len(seen) - span.frames
-        first = beyond_cut(own) if scene.cut else own
-        positions = tuple(rank if rank < own else rank - own + first for _, rank in ordered)
-        return Place(first, self._slots(span), visible, positions)
+            return CacheSlots(span.start + JUMP * scene.cuts, self._slots(span), visible)
+        context = len(seen) - span.frames
+        first = beyond_cut(context) if scene.cut else context
+        positions = tuple(rank if rank < context else rank - context + first for _, rank in ordered)
+        return CacheSlots(first, self._slots(span), visible, positions)
 
     def _slots(self, span: Span) -> tuple[int, ...]:
         return tuple(self._slot(frame) for frame in range(span.start, span.stop))

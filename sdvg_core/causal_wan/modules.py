@@ -6,6 +6,7 @@ Attributes are named as in ComfyUI's own Wan model, so that the forward pass wor
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -43,7 +44,8 @@ class Attention(nn.Module):
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
-        self.dim, self.num_heads, self.head_dim = config.dim, config.num_heads, config.head_dim
+        self.num_heads = config.num_heads
+        self.head_dim = config.head_dim
         self.q = nn.Linear(config.dim, config.dim)
         self.k = nn.Linear(config.dim, config.dim)
         self.v = nn.Linear(config.dim, config.dim)
@@ -57,20 +59,20 @@ class WanBlock(nn.Module):
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
-        dim, eps = config.dim, config.eps
-        self.norm1 = nn.LayerNorm(dim, eps, elementwise_affine=False)
+        dim = config.dim
+        self.norm1 = nn.LayerNorm(dim, config.eps, elementwise_affine=False)
         self.self_attn = Attention(config)
-        self.norm3 = nn.LayerNorm(dim, eps)
+        self.norm3 = nn.LayerNorm(dim, config.eps)
         self.cross_attn = Attention(config)
-        self.norm2 = nn.LayerNorm(dim, eps, elementwise_affine=False)
+        self.norm2 = nn.LayerNorm(dim, config.eps, elementwise_affine=False)
         self.ffn = nn.Sequential(
             nn.Linear(dim, config.ffn_dim), nn.GELU(approximate="tanh"), nn.Linear(config.ffn_dim, dim)
         )
         self.modulation = nn.Parameter(torch.zeros(1, 6, dim))
 
-    def forward(self, work: Callable[..., Any], *inputs: Any) -> Any:
-        """Return what `work` makes with this block, whose weights hooks may bring and take away."""
-        return work(self, *inputs)
+    def forward(self, fn: Callable[..., Any], *inputs: Any) -> Any:
+        """Run `fn(self, *inputs)` inside `forward`, so that hooks can move the weights."""
+        return fn(self, *inputs)
 
 
 class ControlBlock(WanBlock):
@@ -84,7 +86,7 @@ class ControlBlock(WanBlock):
 
 
 class ControlTree(nn.Module):
-    """The control module of VACE for a transformer of these sizes: its two parts beside the transformer's own."""
+    """The control module of VACE for a transformer of these sizes: patch embedding and blocks."""
 
     def __init__(self, config: WanConfig, blocks: int) -> None:
         super().__init__()
@@ -95,7 +97,7 @@ class ControlTree(nn.Module):
 
 
 class WanHead(nn.Module):
-    """Turns tokens into the values of a patch; `out_dim` varies fastest."""
+    """The projection of tokens to the values of a patch; `out_dim` varies fastest."""
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
@@ -111,11 +113,10 @@ class WanTree(nn.Module):
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
         dim = config.dim
-        self.dim, self.num_heads, self.head_dim = dim, config.num_heads, config.head_dim
-        self.num_layers, self.ffn_dim = config.num_layers, config.ffn_dim
-        self.in_dim, self.out_dim, self.patch_size = config.in_dim, config.out_dim, config.patch_size
-        self.text_dim, self.text_len, self.freq_dim = config.text_dim, config.text_len, config.freq_dim
-        self.eps = config.eps
+        # ComfyUI's model has its sizes under the same names.
+        for field in fields(config):
+            setattr(self, field.name, getattr(config, field.name))
+        self.head_dim = config.head_dim
         self.patch_embedding = PatchEmbedding(
             config.in_dim, dim, kernel_size=config.patch_size, stride=config.patch_size
         )

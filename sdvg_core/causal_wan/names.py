@@ -1,4 +1,4 @@
-"""Translates the tensor names of any Wan 2.1 checkpoint into those of the original files."""
+"""Translate the tensor names of any Wan 2.1 checkpoint into those of the original files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LORA_START = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyStyle:
-    """How a file names its tensors: the prefix, with or without wrappers, diffusers or Wan names."""
+    """The naming scheme of a file's tensors: the prefix, with or without wrappers, diffusers or Wan names."""
 
     prefix: str
     wrapped: bool
@@ -69,9 +69,9 @@ class KeyStyle:
 
 def key_styles(names: Iterable[str]) -> list[KeyStyle]:
     """Return every style in which the names hold a Wan transformer; one file can have several."""
-    given = list(names)
-    plain = {unwrapped(name) for name in given}
-    wrapped = not plain.issuperset(given)
+    names = list(names)
+    plain = {unwrapped(name) for name in names}
+    wrapped = not plain.issuperset(names)
     return [
         KeyStyle(prefix=prefix, wrapped=wrapped, diffusers=diffusers)
         for diffusers, telltales in ((False, WAN_TELLTALES), (True, DIFFUSERS_TELLTALES))
@@ -86,12 +86,12 @@ def unwrapped(name: str) -> str:
 
 
 def is_rotary(name: str) -> bool:
-    """Whether the name belongs to a table of rotary angles."""
+    """True for a table of rotary angles."""
     return not ROTARY.isdisjoint(name.split("."))
 
 
 def from_diffusers(name: str) -> str:
-    """Return the original name of what diffusers calls `name`."""
+    """Return the original name for a diffusers `name`."""
     if name == "scale_shift_table":
         return "head.modulation"
     padded = f".{name}."

@@ -105,8 +105,9 @@ def get_schedule(name: str) -> Schedule:
 
 def predict_clean(x: Tensor, velocity: Tensor, sigma: float) -> Tensor:
     """Return x0 = x - sigma v, computed in float64, in the dtype of `x`."""
-    there = float64_device(x.device)
-    return (x.to(there).double() - sigma * velocity.to(there).double()).to(x.dtype).to(x.device)
+    device = float64_device(x.device)
+    clean = x.to(device).double() - sigma * velocity.to(device).double()
+    return clean.to(x.dtype).to(x.device)
 
 
 def renoise(clean: Tensor, noise: Tensor, sigma: float) -> Tensor:

@@ -205,7 +205,7 @@ def _open_change(file: WeightFile, name: str, shape: tuple[int, ...], parts: Map
 
 
 def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, ...]) -> bool:
-    """Whether parts of these shapes change a weight of that shape. Raises `KeyError` if a part is missing."""
+    """True if parts of these shapes change a weight of that shape. Raises `KeyError` if a part is missing."""
     if kind == "diff":
         return shapes["diff"] == weight
     sizes = {part: _rows_columns(shape or (1,)) for part, shape in shapes.items()}

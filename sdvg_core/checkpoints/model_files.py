@@ -11,8 +11,10 @@ from pathlib import Path
 from ..settings import check_fields
 from .known_models import KNOWN_MODELS, READ, has_name
 
-TRANSFORMERS, OLDER = "diffusion_models", ("unet",)
-"""The folder of drafters and targets in a ComfyUI installation, and its name in older ones, which is read too."""
+TRANSFORMERS = "diffusion_models"
+"""The folder of drafters and targets in a ComfyUI installation."""
+OLDER = ("unet",)
+"""Its name in older installations, which is read too."""
 MOST_FILES = 20_000
 """How many files of a folder are looked at."""
 
@@ -56,7 +58,7 @@ class KnownFile:
 
 
 def _transformer(role: str) -> KnownFile:
-    """Return what is looked for as drafter or target: any known model of that role."""
+    """Return the names of any known drafter or target."""
     models = [model for model in KNOWN_MODELS if model.role == role]
     return KnownFile(
         role=role,

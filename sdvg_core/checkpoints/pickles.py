@@ -35,8 +35,8 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
         raise BadInput(f"torch {torch.__version__} cannot read a pickle safely; update it, or {SAFE_COPY}")
     on_disk = path.stat().st_size
     if on_disk > LARGEST:
-        found = f"{on_disk / 1e9:,.0f} GB, and a pickle at most {LARGEST / 1e9:g}"
-        raise BadInput(f"{path.name} has {found}; {SAFE_COPY}")
+        size = f"{on_disk / 1e9:,.0f} GB, and a pickle at most {LARGEST / 1e9:g}"
+        raise BadInput(f"{path.name} has {size}; {SAFE_COPY}")
     try:
         zipped = zipfile.is_zipfile(path)
         if zipped and _is_packed(path):
@@ -48,16 +48,17 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
         if type(error).__name__ == "UnpicklingError" or "weights_only" in str(error):
             raise BadInput(_refused_pickle(path, str(error))) from error
         raise unreadable("PyTorch", path.name, error) from error
-    tensors, name, there = _find_model(path, content, choice)
+    tensors, name, state_dicts = _find_model(path, content, choice)
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors.values()}
-    size = sum(storage.nbytes() for storage in storages.values())
-    if size > on_disk:  # a pickle can also make up storages of any size
-        raise BadInput(f"the tensors in {path.name} would take {size:,} bytes, more than the file has; {SAFE_COPY}")
-    return tensors, name, there
+    needed = sum(storage.nbytes() for storage in storages.values())
+    if needed > on_disk:  # a pickle can also make up storages of any size
+        size = f"{needed:,} bytes, more than the file has"
+        raise BadInput(f"the tensors in {path.name} would take {size}; {SAFE_COPY}")
+    return tensors, name, state_dicts
 
 
 def _is_packed(path: Path) -> bool:
-    """Whether a part of an archive is compressed: mapped into memory, it would be read as values."""
+    """True if a part of an archive is compressed: mapped into memory, it would be read as values."""
     with zipfile.ZipFile(path) as archive:
         return any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist())
 
@@ -74,16 +75,16 @@ def _find_model(path: Path, content: object, choice: Choice) -> tuple[dict[str, 
     if isinstance(content, Mapping):
         inner = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Mapping)}
         dicts = {k: tensors for k, v in inner.items() if (tensors := _only_tensors(path, v))}
-        there = tuple(dicts)
+        names = tuple(dicts)
         # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
-        name = choose(path.name, there, choice)
+        name = choose(path.name, names, choice)
         if name:
-            return dicts[name], name, there
+            return dicts[name], name, names
         tensors = _only_tensors(path, content)
         if tensors:
-            return tensors, "", there
+            return tensors, "", names
         if len(dicts) == 1:
-            return dicts[there[0]], there[0], there
+            return dicts[names[0]], names[0], names
         if dicts:
             some = ", ".join(sorted(dicts)[:6])
             raise BadInput(f"{path.name} holds several models ({some}); save one as {', '.join(INNER_DICTS)}")
@@ -99,7 +100,7 @@ def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether all values exist: a pickle can also hold sparse, shape-only and endlessly repeated tensors."""
+    """True if all values exist: a pickle can also hold sparse, shape-only and endlessly repeated tensors."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         return False
     return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

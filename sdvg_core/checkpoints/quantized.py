@@ -79,8 +79,8 @@ def quantized(weight: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -
 class Quantisation:
     """Which tensors of a file are fp8.
 
-    `label`: in words, "none" if nothing is. `scales`: name of a weight -> name of its scale. `side`: names of the
-    tensors that describe the quantisation and are not weights.
+    `label`: for reports, "none" if nothing is. `scales`: name of a weight -> name of its scale. `side`: names of
+    the tensors that describe the quantisation and are not weights.
     """
 
     label: str
@@ -129,14 +129,15 @@ def _find_scales(weights: WeightFile, expected: Collection[str], side: Collectio
 
 
 def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
-    info, scaled = weights.info[name], weights.info[weight]
+    scale = weights.info[name]
+    scaled = weights.info[weight]
     if scaled.dtype not in FP8:
         raise BadInput(f"{weight} has a scale, but is {dtype_name(scaled.dtype)} and not fp8; {BETTER_FILE}")
-    if not info.dtype.is_floating_point or info.dtype in FP8:
-        raise BadInput(f"the scale {name} is {dtype_name(info.dtype)} and not float32; {BETTER_FILE}")
+    if not scale.dtype.is_floating_point or scale.dtype in FP8:
+        raise BadInput(f"the scale {name} is {dtype_name(scale.dtype)} and not float32; {BETTER_FILE}")
     rows = math.prod(scaled.shape[:1])  # a file may state a weight without axes
-    if math.prod(info.shape) != 1 and info.shape not in ((rows,), (rows, 1)):
-        raise BadInput(f"the scale {name} is block-wise ({info.shape} for {rows} rows); {BETTER_FILE}")
+    if math.prod(scale.shape) != 1 and scale.shape not in ((rows,), (rows, 1)):
+        raise BadInput(f"the scale {name} is block-wise ({scale.shape} for {rows} rows); {BETTER_FILE}")
 
 
 def _stated_formats(weights: WeightFile) -> dict[str, object]:
@@ -158,8 +159,8 @@ def _stated_formats(weights: WeightFile) -> dict[str, object]:
 def _bytes(weights: WeightFile, name: str) -> bytes:
     info = weights.info[name]
     if info.dtype != torch.uint8 or math.prod(info.shape) > LONGEST_MARK:
-        found = f"{dtype_name(info.dtype)} of the shape {info.shape}"
-        raise BadInput(f"{name} is {found}, not JSON of at most {LONGEST_MARK} bytes; fetch the file again")
+        kind = f"{dtype_name(info.dtype)} of the shape {info.shape}"
+        raise BadInput(f"{name} is {kind}, not JSON of at most {LONGEST_MARK} bytes; fetch the file again")
     return bytes(weights[name].flatten().tolist())
 
 

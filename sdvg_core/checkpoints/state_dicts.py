@@ -18,7 +18,8 @@ STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
 """A choice -> the name of the state dict, in every published training checkpoint that has both."""
 INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module", "generator_lora")
 """The names of state dicts that hold a model; without a choice, the first that is there is taken."""
-MOST_NAMED, LONGEST_NAME = 6, 40
+MOST_NAMED = 6
+LONGEST_NAME = 40
 
 
 def check_weights(word: str) -> None:
@@ -47,33 +48,33 @@ class Choice:
 UNSTATED = Choice()
 
 
-def choose(file: str, there: Collection[str], choice: Choice) -> str:
-    """Return the name of the state dict to take of those that are `there`; empty if none has a known name.
+def choose(file: str, names: Collection[str], choice: Choice) -> str:
+    """Return which of the state dicts with these `names` to take; empty if none has a known name.
 
     `file`: its name, for the message. Raises `BadInput` if the chosen one is not there.
     """
     if choice.weights == AUTO:
         likely = [STATE_DICTS[choice.likely]] if choice.likely != AUTO else []
-        return next((name for name in (*likely, *INNER_DICTS) if name in there), "")
+        return next((name for name in (*likely, *INNER_DICTS) if name in names), "")
     wanted = STATE_DICTS[choice.weights]
-    if wanted in there:
+    if wanted in names:
         return wanted
-    found = ", ".join(shown(name) for name in sorted(there)[:MOST_NAMED])
-    other = next((word for word, name in STATE_DICTS.items() if name in there), AUTO)
-    raise BadInput(f"{file} has no {wanted}, but {found or 'one set of weights without a name'}; choose {other}")
+    some = ", ".join(shown(name) for name in sorted(names)[:MOST_NAMED])
+    other = next((word for word, name in STATE_DICTS.items() if name in names), AUTO)
+    raise BadInput(f"{file} has no {wanted}, but {some or 'one set of weights without a name'}; choose {other}")
 
 
 def shown(name: str) -> str:
-    """Return a state dict's name on one line, and not too long: anybody may have made it up."""
+    """Return a state dict's name on one line, and not too long."""
     return " ".join(printable(name[:LONGEST_NAME]).split())
 
 
-def note_on(file: str, taken: str, there: Collection[str], choice: Choice) -> str | None:
+def note_on(file: str, taken: str, names: Collection[str], choice: Choice) -> str | None:
     """Return a note on a choice that was made automatically; None if there was no choice."""
     if choice.weights != AUTO or taken not in STATE_DICTS.values():
         return None
     stated = STATE_DICTS.get(choice.likely)
-    if stated is None and all(name in there for name in STATE_DICTS.values()):
+    if stated is None and all(name in names for name in STATE_DICTS.values()):
         both = " and ".join(STATE_DICTS.values())
         return (
             f"{file} holds two sets of weights, {both}, and nothing states which one is meant: {taken} was taken. "

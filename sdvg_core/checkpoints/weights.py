@@ -28,7 +28,9 @@ from .state_dicts import UNSTATED, Choice, choose, shown
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 # Far beyond any checkpoint (the 14B target's header has 0.14 MB), and still read in a moment.
-LONGEST_HEADER, LONGEST_INDEX, LONGEST_NAME = 4 * MEGABYTE, 16 * MEGABYTE, 500
+LONGEST_HEADER = 4 * MEGABYTE
+LONGEST_INDEX = 16 * MEGABYTE
+LONGEST_NAME = 500
 # Every tensor costs time, however empty it is. The 14B target in fp8 has about 2,000, with its scales.
 MOST_TENSORS = 20_000
 LARGEST_SHAPE = 1 << 48
@@ -37,7 +39,7 @@ AS_PUBLISHED = "use the file as its authors published it"
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """What is known about a tensor without reading it."""
+    """Shape and dtype of a tensor, which are known without reading it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -47,9 +49,9 @@ class TensorInfo:
 class WeightFile(Mapping[str, Tensor]):
     """Named tensors of one checkpoint, read on access.
 
-    `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, in
-    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `state_dict`: of
-    a pickle that holds several, the one these are from; `state_dicts`: all of them.
+    `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, for
+    reports. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `state_dict`:
+    of a pickle that holds several, the one these are from; `state_dicts`: all of them.
     """
 
     path: Path
@@ -86,7 +88,8 @@ class WeightFile(Mapping[str, Tensor]):
                 continue
             if new in names:
                 raise BadInput(f"two tensors in {self.path.name} mean {new}; {AS_PUBLISHED}")
-            names[new], info[new] = source, self.info[old]
+            names[new] = source
+            info[new] = self.info[old]
         return replace(self, info=info, names=names)
 
 
@@ -116,8 +119,8 @@ def _file_in_folder(folder: Path) -> Path:
     indexes = sorted(folder.glob("*.safetensors.index.json"))
     files = indexes or sorted(folder.glob("*.safetensors"))
     if len(files) != 1:
-        found = ", ".join(f.name for f in files[:4]) or "none"
-        raise BadInput(f"{folder} has {found}, not one .safetensors file or index of shards; name the file")
+        names = ", ".join(f.name for f in files[:4]) or "none"
+        raise BadInput(f"{folder} has {names}, not one .safetensors file or index of shards; name the file")
     return files[0]
 
 
@@ -157,7 +160,7 @@ def _check_count(path: Path, count: int) -> None:
 
 
 def _check_names(path: Path, names: Collection[str]) -> None:
-    """Raise `BadInput` for more tensors than any checkpoint has, or names that nobody would give them."""
+    """Raise `BadInput` for more tensors than any checkpoint has, or for implausible names."""
     _check_count(path, len(names))
     odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
     if odd is not None:
@@ -228,13 +231,13 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 
 
 def _is_name_of_shard(shard: str) -> bool:
-    """Whether it is a plain file name on every system; on Windows a colon leads to another drive or stream."""
+    """True for a plain file name on every system; on Windows a colon leads to another drive or stream."""
     plain = PurePosixPath(shard).name == shard == PureWindowsPath(shard).name
     return plain and ":" not in shard and shard.isprintable() and Path(shard).suffix in SAFETENSORS
 
 
 def _open_pickle(path: Path, choice: Choice) -> WeightFile:
-    tensors, taken, there = read_pickle(path, choice)
+    tensors, taken, state_dicts = read_pickle(path, choice)
     state_dict = shown(taken)
     _check_names(path, tensors)
     return WeightFile(
@@ -244,15 +247,15 @@ def _open_pickle(path: Path, choice: Choice) -> WeightFile:
         tensors.__getitem__,
         {name: name for name in tensors},
         state_dict=state_dict,
-        state_dicts=tuple(map(shown, there)),
+        state_dicts=tuple(map(shown, state_dicts)),
     )
 
 
 def layer_numbers(names: Iterable[str], listed: str) -> list[int]:
     """Return the numbers of the layers in the module list `listed`, in order; over 99, none is plausible."""
     prefix = listed + "."
-    found = {name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix)}
-    return sorted({int(part) for part in found if part.isascii() and part.isdecimal() and len(part) < 3})
+    parts = {name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix)}
+    return sorted({int(part) for part in parts if part.isascii() and part.isdecimal() and len(part) < 3})
 
 
 def count_layers(names: Iterable[str], listed: str) -> int:
@@ -263,7 +266,7 @@ def count_layers(names: Iterable[str], listed: str) -> int:
 def shape_of(file: WeightFile, name: str, dims: int, what: str, advice: str) -> tuple[int, ...]:
     """Return the shape of a weight, which must be there and have `dims` axes of plausible sizes.
 
-    `what`: the model the file should be, in words; `advice`: where to get the right file. Raises `BadInput`.
+    `what`: the model that the file should be; `advice`: where to get the right file. Raises `BadInput`.
     """
     if name not in file.info:
         raise BadInput(f"{file.path.name} is not a whole {what}, as it lacks {name}; {advice}")
@@ -351,7 +354,7 @@ def _bit_sums(weight: Tensor, columns: int = 1024) -> tuple[Tensor, Tensor]:
     return words[:whole].view(-1, columns).sum(0, dtype=torch.int64), words[whole:]
 
 
-# --- files that only have a checkpoint's name: what a server or git gives in its place, or one of another kind
+# --- files that only have a checkpoint's name: a server's or git's answer in its place, or a file of another kind
 
 BEGINNING = 4096
 PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IGNORECASE)
@@ -371,24 +374,24 @@ def check_download(path: Path) -> None:
             beginning = file.read(BEGINNING)
     except OSError as error:
         raise unreadable("checkpoint", path.name, error) from error
-    found = what_came_instead(beginning)
-    if found:
-        raise BadInput(f"{path.name} is no checkpoint, but {found}")
+    substitute = what_came_instead(beginning)
+    if substitute:
+        raise BadInput(f"{path.name} is no checkpoint, but {substitute}")
     if path.suffix.lower() == ".safetensors" and beginning.startswith(ARCHIVE):
-        found = f"{path.name} is a zip archive, as of PyTorch"
-        raise BadInput(f"{found}; rename it to {path.stem}.pt, or download it again")
+        fault = f"{path.name} is a zip archive, as of PyTorch"
+        raise BadInput(f"{fault}; rename it to {path.stem}.pt, or download it again")
 
 
 def what_came_instead(beginning: bytes) -> str | None:
-    """Return what a server or git gave in place of a checkpoint, and what to do; None for any other file.
+    """Describe the answer of a server or git in place of a checkpoint, with the remedy; None for any other file.
 
     `beginning`: its first `BEGINNING` bytes.
     """
     if PAGE.match(beginning):
         return "a web page, as sites send before a login; download the file itself"
-    found = ERROR.match(beginning)
-    if found:
-        text = printable(found["text"].decode("utf-8", "replace")).strip()
+    message = ERROR.match(beginning)
+    if message:
+        text = printable(message["text"].decode("utf-8", "replace")).strip()
         detail = f" ({text})" if text else ""
         return f"a server's error message{detail}; download the file itself, logged in if needed"
     if POINTER.match(beginning):

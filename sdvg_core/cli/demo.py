@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make one video with the embedded models, and list the files worth looking at."""
-    from ..devices.device import settled_threads
+    from ..devices.device import resolved_threads
 
     numbered = {str(number): prompt for number, prompt in enumerate(EXAMPLES, 1)}
     if options.list:
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.prompt.strip().lstrip("+-").isdecimal() and options.prompt not in numbered:
         raise BadInput(f"there is no prompt {options.prompt:.20}; choose 1 to {len(numbered)}, as --list has them")
     options.prompt = numbered.get(options.prompt, options.prompt)
-    with settled_threads(embedded=True):
+    with resolved_threads(embedded=True):
         return _run(options)
 
 

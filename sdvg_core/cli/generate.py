@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the requested videos."""
-    from ..devices.device import settled_threads
+    from ..devices.device import resolved_threads
     from ..files.outputs import REPORT
     from ..report.run_report import read_report
     from .again import router_again, words_again
@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
             given = f"--{name.replace('_', '-')}"
             raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {given} FILE")
     embedded = options.models == POCKET
-    with settled_threads(embedded=embedded), naming_source(options.models):
+    with resolved_threads(embedded=embedded), naming_source(options.models):
         return _run(options, report, embedded=embedded)
 
 
@@ -195,7 +195,7 @@ def make(
     next free name is taken.
     Raises `BadInput` for any unusable input, before a weight is read.
     """
-    from ..devices.device import settled_threads
+    from ..devices.device import resolved_threads
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import make_videos
     from ..text.prompts import check_prompt
@@ -212,7 +212,7 @@ def make(
     size = {"width": options.width, "height": options.height}
     wanted = VideoRequest(**{**size, "router": router_preset(preset), **request})
     options.seeds, prompts = [wanted.seed], read_prompts(options, None)
-    with settled_threads(embedded=embedded), naming_source(options.models):
+    with resolved_threads(embedded=embedded), naming_source(options.models):
         batch = _batch(options, load_options(options, embedded=embedded), wanted, prompts)
         ((folder, report),) = make_videos(batch)
     return folder, report

@@ -5,5 +5,5 @@ from typing import Literal, get_args
 TaeKind = Literal["taew2_1", "lighttaew2_1"]
 TAE_KINDS: tuple[TaeKind, ...] = get_args(TaeKind)
 StatedKind = Literal["auto", "taew2_1", "lighttaew2_1"]
-"""What a user says of a file; `auto`: see its digest, then its name."""
+"""The kind of a file as a user states it; `auto`: by its digest, then its name."""
 DecoderName = Literal["wan", "lightvae", "tae"]

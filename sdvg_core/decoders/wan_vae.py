@@ -1,4 +1,4 @@
-"""The Wan 2.1 VAE as a codec whose decode state is a value.
+"""The Wan 2.1 VAE as a codec whose decode state is a value, and its files: their two ways to name its weights.
 
 The layers are diffusers' `AutoencoderKLWan`, called here one latent frame at a time. Its own `decode` clears the
 feature cache at start and end, so it cannot resume a stream.
@@ -7,30 +7,43 @@ feature cache at start and end, so it cannot resume a stream.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from ..checkpoints.weights import WeightFile, check_complete, check_finite_weights, open_weights
-from ..devices.execution import Backend, VaeLayers, compiled, own_copy, settled_layers
-from ..errors import BadInput
-from .wan_vae_files import (
-    ADVICE,
-    WAN_MEAN,
-    WAN_STD,
-    check_frames,
-    on_its_own,
-    read_sizes,
-    with_diffusers_names,
+from ..checkpoints.weights import (
+    WeightFile,
+    check_complete,
+    check_finite_weights,
+    count_layers,
+    open_weights,
+    shape_of,
 )
-from .wan_vae_planes import decode_frame as decode_planes
-from .wan_vae_planes import encode_frames as encode_planes
-from .wan_vae_planes import make_planar
+from ..devices.execution import Backend, VaeLayers, compiled, copy_function, resolved_layers
+from ..errors import BadInput
+from ..files.small_files import MEGABYTE, parse_json, read_small
+from .planes import decode_frame as decode_planes
+from .planes import encode_frames as encode_planes
+from .planes import make_planar
+
+ADVICE = "give wan_2.1_vae.safetensors or Wan2.1_VAE.pth"
+_shape = partial(shape_of, dims=5, what="Wan 2.1 VAE", advice=ADVICE)
+
+# Mean and standard deviation of each latent channel, as published with Wan 2.1.
+WAN_MEAN = (
+    *(-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508),
+    *(0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921),
+)
+WAN_STD = (
+    *(2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743),
+    *(3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160),
+)
 
 # One entry per causal convolution: the last two frames of its input. The layers replace entries and never write
 # into the tensors, so a shallow copy is a complete snapshot, and a rejected draft costs no copy of the state.
@@ -39,7 +52,7 @@ Step = Callable[[Any, Tensor, list[Any]], Tensor]
 
 
 class WanCodec:
-    """Turns Wan 2.1 latents into pixels and back; a `VideoCodec`.
+    """The Wan 2.1 VAE as a `VideoCodec`.
 
     Latents may have any dtype and device; the codec computes in the VAE's own, and returns float32 on the VAE's
     device.
@@ -60,8 +73,9 @@ class WanCodec:
         self.temporal_stride = temporal_stride
         self.spatial_stride = spatial_stride
         weight = next(vae.parameters())
-        self.device, self.dtype = weight.device, weight.dtype
-        planes = settled_layers(layers) == "planes"
+        self.device = weight.device
+        self.dtype = weight.dtype
+        planes = resolved_layers(layers) == "planes"
         if planes:
             make_planar(vae)
         self._vae: Any = vae
@@ -98,7 +112,8 @@ class WanCodec:
         The latents are the posterior's mean, normalised. Raises `BadInput` if the clip's size does not fit.
         """
         check_frames(frames, self.temporal_stride, self.spatial_stride)
-        cache, moments = _empty_cache(self._vae.encoder), []
+        cache = _empty_cache(self._vae.encoder)
+        moments = []
         # Piece by piece also onto the device: a long clip would take more room there than decoding does.
         for piece in frames.tensor_split([*range(1, frames.shape[1], self.temporal_stride)], dim=1):
             video = rearrange(piece.to(self.device, torch.float32), "b f c h w -> b c f h w")
@@ -120,11 +135,11 @@ def _encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
 
 
 def _compiled(decode_frame: Step, memory_format: torch.memory_format, compiler: Backend) -> Step:
-    fast = compiled(own_copy(decode_frame), compiler)
+    fast = compiled(copy_function(decode_frame), compiler)
 
     def decode_in_order(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
         video = fast(vae, z, cache)
-        cache[:] = [on_its_own(entry, memory_format) for entry in cache]
+        cache[:] = [unshared(entry, memory_format) for entry in cache]
         return video
 
     return decode_in_order
@@ -189,3 +204,173 @@ def empty_wan_vae(**sizes: Any) -> nn.Module:
     with torch.device("meta"):
         vae: nn.Module = AutoencoderKLWan(**sizes)
     return vae.train(False).requires_grad_(False)
+
+
+def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:
+    """Raise `BadInput` unless these are 1 + `temporal_stride` * k RGB frames `b f c h w` of a fitting size."""
+    if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % temporal_stride != 1:
+        shape = tuple(frames.shape)
+        raise BadInput(f"a clip of {shape} is not b f c h w with 1 + {temporal_stride} * k RGB frames; cut it")
+    if frames.shape[3] % spatial_stride or frames.shape[4] % spatial_stride:
+        size = f"{frames.shape[3]} x {frames.shape[4]}"
+        raise BadInput(f"frames of {size} are no multiples of {spatial_stride}; crop or resize them")
+
+
+def unshared(entry: Any, memory_format: torch.memory_format) -> Any:
+    """Return a state's entry in a fixed memory order, so that compiled code sees no new strides.
+
+    A compiler may turn a layer's copy into a view of the layer's whole input, which would then stay in memory.
+    """
+    if not torch.is_tensor(entry):
+        return entry
+    entry = entry.contiguous(memory_format=memory_format)
+    return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
+
+
+def with_diffusers_names(file: WeightFile) -> WeightFile:
+    """Return the file's tensors under diffusers' names. Raises `BadInput` if it is not a Wan 2.1 VAE."""
+    file = file.renamed(without_wrapper)
+    if any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in file):
+        file = file.renamed(original_to_diffusers(file))
+    # Other diffusers VAEs share these prefixes.
+    if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file):
+        raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
+    return file
+
+
+def _check_statistics(file: WeightFile) -> None:
+    """Raise `BadInput` if the VAE's own config, next to its file, states other latents than Wan 2.1's."""
+    try:
+        config = parse_json(read_small(file.path.parent / "config.json", MEGABYTE))
+    except (OSError, ValueError):
+        return  # it is not needed, and what lies there may be another model's
+    if not isinstance(config, dict) or config.get("_class_name") != "AutoencoderKLWan":
+        return
+    for name, ours in {"latents_mean": WAN_MEAN, "latents_std": WAN_STD}.items():
+        if config.get(name, [*ours]) != [*ours]:
+            raise BadInput(f"the config.json of {file.path.name} has {name} other than Wan 2.1's; {ADVICE}")
+
+
+def read_sizes(file: WeightFile) -> dict[str, Any]:
+    """Return the arguments of diffusers' `AutoencoderKLWan` for weights with its names.
+
+    Raises `BadInput` if a weight that tells a size is missing, or for other latents.
+    """
+    _check_statistics(file)
+    channels = _shape(file, "post_quant_conv.weight")[0]
+    if channels != len(WAN_MEAN):
+        count = f"{channels} latent channels, not {len(WAN_MEAN)} (Wan 2.2 5B has 48)"
+        raise BadInput(f"{file.path.name} has {count}; {ADVICE}")
+    base = _shape(file, "encoder.conv_in.weight")[0]
+    levels, temporal = _encoder_levels(file)
+    if not all(levels) or len({len(level) for level in levels}) > 1:
+        raise BadInput(f"the encoder in {file.path.name} lacks blocks; {ADVICE}")
+    multipliers = [level[-1] // base for level in levels]
+    if not all(multipliers):
+        raise BadInput(f"{file.path.name} narrows towards its middle, as no Wan 2.1 VAE does; {ADVICE}")
+    return {
+        "base_dim": base,
+        "decoder_base_dim": max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
+        "z_dim": channels,
+        "dim_mult": multipliers,
+        "num_res_blocks": len(levels[0]),
+        "temperal_downsample": temporal,
+        "scale_factor_temporal": 2 ** sum(temporal),
+        "scale_factor_spatial": 2 ** len(temporal),
+    }
+
+
+def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
+    """Return the widths of the residual blocks by resolution, and whether the step after each also halves time."""
+    layers = {name.rpartition(".")[0] for name in file}
+    levels: list[list[int]] = [[]]
+    temporal: list[bool] = []
+    for n in range(count_layers(file, "encoder.down_blocks")):
+        block = f"encoder.down_blocks.{n}"
+        if f"{block}.resample.1" in layers:
+            temporal.append(f"{block}.time_conv" in layers)
+            levels.append([])
+        else:
+            levels[-1].append(_shape(file, f"{block}.conv1.weight")[0])
+    return levels, temporal
+
+
+# Two ways to name the weights: the original release's (ComfyUI's too) and diffusers'. The original keeps the blocks
+# of each half in one flat list, while diffusers groups the decoder's by resolution. And the layers of a residual
+# block have numbers in the original and names in diffusers.
+
+T = TypeVar("T")
+
+# Loaders that wrap the VAE in another module save it under one of these prefixes.
+WRAPPERS = ("model.", "first_stage_model.", "vae.")
+
+# original -> diffusers, the same in both halves
+_ENDS = {
+    "conv1": "conv_in",
+    "middle.0": "mid_block.resnets.0",
+    "middle.1": "mid_block.attentions.0",
+    "middle.2": "mid_block.resnets.1",
+    "head.0": "norm_out",
+    "head.2": "conv_out",
+}
+# original -> diffusers, inside a residual block
+_RESIDUAL = {
+    "residual.0": "norm1",
+    "residual.2": "conv1",
+    "residual.3": "norm2",
+    "residual.6": "conv2",
+    "shortcut": "conv_shortcut",
+}
+
+
+def without_wrapper(name: str) -> str:
+    """Drop the prefix of the module that held the VAE when it was saved."""
+    return next((name[len(wrapper) :] for wrapper in WRAPPERS if name.startswith(wrapper)), name)
+
+
+def original_to_diffusers(names: Iterable[str]) -> Callable[[str], str]:
+    """Return the renaming from original to diffusers names for the VAE whose weights have these `names`."""
+    names = list(names)
+    stage = _first_resampler(names) + 1
+    units = _units(count_layers(names, "encoder.downsamples"), count_layers(names, "decoder.upsamples"), stage)
+    return lambda name: _rename(name, units, _RESIDUAL)
+
+
+def wan_vae_to_original(weights: Mapping[str, T]) -> dict[str, T]:
+    """Return weights with diffusers' names (`AutoencoderKLWan.state_dict()`) under the original release's names."""
+    stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
+    stages = count_layers(weights, "decoder.up_blocks")
+    units = _units(count_layers(weights, "encoder.down_blocks"), stages * stage - 1, stage)
+    back, residual = ({new: old for old, new in table.items()} for table in (units, _RESIDUAL))
+    return {_rename(name, back, residual): tensor for name, tensor in weights.items()}
+
+
+def _units(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
+    """Return original -> diffusers for every unit of the tree; a decoder `stage` ends with a resampler."""
+    units = {"conv1": "quant_conv", "conv2": "post_quant_conv"}
+    for half in ("encoder", "decoder"):
+        units |= {f"{half}.{old}": f"{half}.{new}" for old, new in _ENDS.items()}
+    for n in range(encoder_blocks):
+        units[f"encoder.downsamples.{n}"] = f"encoder.down_blocks.{n}"
+    for n in range(decoder_blocks):
+        level, place = divmod(n, stage)
+        block = "upsamplers.0" if place == stage - 1 else f"resnets.{place}"
+        units[f"decoder.upsamples.{n}"] = f"decoder.up_blocks.{level}.{block}"
+    return units
+
+
+def _rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
+    """Rename the unit a weight belongs to and the layer inside it; names outside the tree stay unchanged."""
+    parts = name.split(".")
+    for cut in range(1, len(parts)):
+        unit = units.get(".".join(parts[:cut]))
+        if unit is not None:
+            layer = ".".join(parts[cut:-1])
+            return ".".join(part for part in (unit, residual.get(layer, layer), parts[-1]) if part)
+    return name
+
+
+def _first_resampler(names: Iterable[str]) -> int:
+    """Return the number of the decoder's first resampler, after the residual blocks of one resolution."""
+    matches = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
+    return min((int(match.group(1)) for match in matches if match), default=0)

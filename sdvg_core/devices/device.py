@@ -23,9 +23,9 @@ from ..errors import BadInput, first_line
 from .execution import AUTO, DTYPE_NAMES
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
-"""What a model can be run in."""
+"""The dtypes that a model can run in, by name."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""What a container may use of the CPUs, in microseconds per period; `max` is all."""
+"""Microseconds of CPU per period that a container may use; `max` is all."""
 STATED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 REPORTED = ("torch", "transformers", "diffusers", "safetensors")
 # Attention kernels that a run may use; named if they are installed.
@@ -35,13 +35,6 @@ OPTIONAL = ("flash-attn", "sageattention")
 def dtype_name(dtype: torch.dtype) -> str:
     """Return the name of any dtype, as options, reports and refusals spell it."""
     return str(dtype).removeprefix("torch.")
-
-
-def parse_dtype(name: str) -> torch.dtype:
-    """Return one of `DTYPES` by its name. Raises `BadInput` for an unknown one."""
-    if name not in DTYPES:
-        raise BadInput(f"there is no dtype {name!r:.60}; choose {', '.join(DTYPES)}")
-    return DTYPES[name]
 
 
 def pick_device(name: str, *, embedded: bool = False) -> str:
@@ -67,8 +60,8 @@ def check_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        found = f"this machine has no device {name!r} ({first_line(error)[:120]})"
-        raise BadInput(f"{found}; use cpu, or cuda with an NVIDIA GPU and its build of torch") from error
+        fault = f"this machine has no device {name!r} ({first_line(error)[:120]})"
+        raise BadInput(f"{fault}; use cpu, or cuda with an NVIDIA GPU and its build of torch") from error
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object]:
@@ -94,8 +87,8 @@ def device_clock(*devices: torch.device) -> Callable[[], float]:
 
 
 @contextmanager
-def settled_threads(*, embedded: bool = False) -> Iterator[None]:
-    """Inside the block, let torch use as many CPU threads as there are CPUs for this process.
+def resolved_threads(*, embedded: bool = False) -> Iterator[None]:
+    """Within the `with` block, let torch use as many CPU threads as there are CPUs for this process.
 
     `embedded`: the models are the embedded set: one thread, as their tensors are too small to share. What a user
     states in OMP_NUM_THREADS or MKL_NUM_THREADS stays.
@@ -114,31 +107,32 @@ def cpu_quota() -> int:
 
     torch does not see the limit: with a thread for every CPU of a large host, threads wait for one another.
     """
-    everything = os.cpu_count() or 1
+    cpus = os.cpu_count() or 1
     try:
         quota, period = QUOTA.read_text(encoding="ascii").split()
-        return everything if quota == "max" else max(1, -(-int(quota) // int(period)))
+        return cpus if quota == "max" else max(1, -(-int(quota) // int(period)))
     except (OSError, ValueError):  # not Linux, or another version of control groups
-        return everything
+        return cpus
 
 
 def device_line(device: str, dtype: str | None, threads: int | None = None) -> str:
-    """Return what a run is made on, in a line: `device: cuda:0 (NVIDIA H100), bfloat16`.
+    """Describe the device of a run in a line: `device: cuda:0 (NVIDIA H100), bfloat16`.
 
     `dtype`: of the transformers, None for the files' own. `threads`: of a CPU, None for torch's.
     Raises `BadInput` if there is no such device.
     """
-    found, stored = check_device(device), dtype or "dtype as stored"
-    if found.type == "cuda":
-        return f"device: {found} ({torch.cuda.get_device_name(found)}), {stored}"
+    checked = check_device(device)
+    stored = dtype or "dtype as stored"
+    if checked.type == "cuda":
+        return f"device: {checked} ({torch.cuda.get_device_name(checked)}), {stored}"
     threads = threads or torch.get_num_threads()
-    return f"device: {found} ({processor()}), {stored}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"device: {checked} ({processor()}), {stored}, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def versions_on(device: str) -> dict[str, str]:
-    """Return the versions for a report, and the device in words."""
+    """Return the versions for a report, and the device's name."""
     packages = {name: package_version(name) or "not installed" for name in REPORTED}
-    packages |= {name: found for name in OPTIONAL if (found := package_version(name))}
+    packages |= {name: installed for name in OPTIONAL if (installed := package_version(name))}
     on = torch.device(device)
     name = torch.cuda.get_device_name(on) if on.type == "cuda" else processor()
     return {"sdvg": __version__, "python": platform.python_version(), **packages, "device": f"{device}: {name}"}

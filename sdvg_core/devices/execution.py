@@ -24,7 +24,7 @@ CompileMode = Literal["off", "default"]
 Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 """The transformers' attention kernel; `auto` is the best exact one."""
 KvDtype = Literal["auto", "float8_e4m3fn"]
-"""What keys and values are kept in; `auto` is the dtype of activations."""
+"""The dtype of the K/V cache; `auto` is that of activations."""
 WeightDtype = Literal["default", "fp8_e4m3fn"]
 """The dtype of linear weights; the default is as stored. The names are ComfyUI's."""
 VaeLayers = Literal["auto", "diffusers", "planes"]
@@ -65,36 +65,36 @@ class Execution:
         check_fields(self)
 
     @property
-    def settled(self) -> Execution:
+    def resolved(self) -> Execution:
         """This, with `auto` layers replaced by those the VAE gets. Layers are equal only to rounding."""
-        return replace(self, vae_layers=settled_layers(self.vae_layers))
+        return replace(self, vae_layers=resolved_layers(self.vae_layers))
 
     @property
     def kv_fp8(self) -> bool:
-        """Whether keys and values are kept in float8_e4m3fn."""
+        """True if keys and values are kept in float8_e4m3fn."""
         return self.kv_dtype != AUTO
 
 
-def settled_layers(asked: VaeLayers) -> VaeLayers:
+def resolved_layers(asked: VaeLayers) -> VaeLayers:
     """Return the requested layers; for `auto`, the fastest."""
     return "planes" if asked == AUTO else asked
 
 
-def compiled(work: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
-    """Return `work` compiled as a whole, once per shape; it is an error if a part cannot be compiled."""
+def compiled(fn: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
+    """Return `fn` compiled as a whole, once per shape; it is an error if a part cannot be compiled."""
     import torch
 
-    return torch.compile(work, dynamic=False, fullgraph=True, backend=backend)
+    return torch.compile(fn, dynamic=False, fullgraph=True, backend=backend)
 
 
-def own_copy(work: Callable[..., Result]) -> Callable[..., Result]:
+def copy_function(fn: Callable[..., Result]) -> Callable[..., Result]:
     """Return a copy of a function, to be compiled for one use.
 
     The compiler gives up on a function, with an error, after compiling it a few times, and counts all uses
     together.
     """
-    assert isinstance(work, FunctionType)
-    return FunctionType(work.__code__.replace(), work.__globals__, work.__name__, work.__defaults__)
+    assert isinstance(fn, FunctionType)
+    return FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__)
 
 
 def compiler_of(mode: CompileMode) -> Backend | None:
@@ -112,8 +112,8 @@ def check_compile(mode: CompileMode, device: torch.device) -> None:
         compiled(_trial)(torch.ones(8, device=device))
     except Exception as error:  # a compiler that cannot be started fails in its own ways
         missing = "triton" if device.type == "cuda" else "a C++ compiler"
-        found = f"compiling failed ({first_line(error)})"
-        raise BadInput(f"{found}; install {missing}, or use --compile off") from error
+        fault = f"compiling failed ({first_line(error)})"
+        raise BadInput(f"{fault}; install {missing}, or use --compile off") from error
 
 
 def _trial(x: torch.Tensor) -> torch.Tensor:

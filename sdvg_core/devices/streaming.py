@@ -18,39 +18,41 @@ ALIGNMENT = 512
 
 
 class LayerStream:
-    """Brings the weights of layers that are called in turn, by hooks on the layers.
+    """Prefetch the weights of layers that are called in turn, by hooks on the layers.
 
     Two layers have room on the device. On a GPU the weights lie in pinned memory, and a stream copies those of the
     next layer meanwhile; elsewhere they are copied when the layer is called. `bytes`: copied in every pass.
     """
 
     def __init__(self, layers: Sequence[nn.Module], device: torch.device) -> None:
-        self._device, self._gpu = device, device.type == "cuda"
+        self._device = device
+        self._gpu = device.type == "cuda"
         self._layers = [_LayerWeights(layer, pinned=self._gpu) for layer in layers]
         self.bytes = sum(layer.home.nbytes for layer in self._layers)
         largest = max(layer.home.nbytes for layer in self._layers)
         self._rooms = [torch.empty(largest, dtype=torch.uint8, device=device) for _ in layers[:2]]
-        self._there = [layer.tensors_in(self._room(number)) for number, layer in enumerate(self._layers)]
-        self._coming = 0
+        self._on_device = [layer.tensors_in(self._room(number)) for number, layer in enumerate(self._layers)]
+        self._prefetched = 0
         if self._gpu:
             self._stream = torch.cuda.Stream(device)
-            self._arrived, self._left = ([torch.cuda.Event() for _ in range(2)] for _ in range(2))
+            self._arrived = [torch.cuda.Event() for _ in range(2)]
+            self._left = [torch.cuda.Event() for _ in range(2)]
         for number, layer in enumerate(layers):
-            layer.register_forward_pre_hook(partial(self._bring, number))
+            layer.register_forward_pre_hook(partial(self._enter, number))
             layer.register_forward_hook(partial(self._leave, number), always_call=True)
 
     def _room(self, number: int) -> Tensor:
         return self._rooms[number % 2][: self._layers[number].home.nbytes]
 
-    def _bring(self, number: int, *_: object) -> None:
-        if number == 0 or self._coming != number:
+    def _enter(self, number: int, *_: object) -> None:
+        if number == 0 or self._prefetched != number:
             self._copy(number)
-        self._layers[number].show(self._there[number])
+        self._layers[number].show(self._on_device[number])
         if self._gpu:
             torch.cuda.current_stream(self._device).wait_event(self._arrived[number % 2])
-            self._coming = number + 1
-            if self._coming < len(self._layers):
-                self._copy(self._coming)
+            self._prefetched = number + 1
+            if self._prefetched < len(self._layers):
+                self._copy(self._prefetched)
 
     def _copy(self, number: int) -> None:
         if not self._gpu:
@@ -72,27 +74,30 @@ class _LayerWeights:
     """The tensors of a layer, one after the other in main memory: as bytes, `home`, and as they are, `kept`."""
 
     def __init__(self, layer: nn.Module, *, pinned: bool) -> None:
-        held: list[dict[str, Any]] = [own for part in layer.modules() for own in (part._parameters, part._buffers)]
-        self._names = [(own, name) for own in held for name, tensor in own.items() if tensor is not None]
-        self._like = [own[name] for own, name in self._names]
+        tables: list[dict[str, Any]] = [
+            table for module in layer.modules() for table in (module._parameters, module._buffers)
+        ]
+        self._slots = [(table, name) for table in tables for name, tensor in table.items() if tensor is not None]
+        self._like = [table[name] for table, name in self._slots]
         sizes = [-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in self._like]
         self._starts = [0, *accumulate(sizes)]
         self.home = torch.empty(self._starts[-1], dtype=torch.uint8, pin_memory=pinned)
         self.kept = self.tensors_in(self.home)
-        for tensor, there in zip(self._like, self.kept, strict=True):
-            there.copy_(tensor)
+        for tensor, copy in zip(self._like, self.kept, strict=True):
+            copy.copy_(tensor)
         self.show(self.kept)
         self._like = self.kept  # frees what was packed
 
     def tensors_in(self, room: Tensor) -> list[Tensor]:
         """Return the tensors as they lie in `room`."""
-        found = []
+        tensors = []
         for start, like in zip(self._starts, self._like, strict=False):
-            there = room[start : start + like.nbytes].view(like.dtype).view(like.shape)
-            found.append(nn.Parameter(there, requires_grad=False) if isinstance(like, nn.Parameter) else there)
-        return found
+            tensor = room[start : start + like.nbytes].view(like.dtype).view(like.shape)
+            is_parameter = isinstance(like, nn.Parameter)
+            tensors.append(nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor)
+        return tensors
 
     def show(self, tensors: Sequence[Tensor]) -> None:
-        """Let the layer's tensors be these."""
-        for (own, name), tensor in zip(self._names, tensors, strict=True):
-            own[name] = tensor
+        """Make these the layer's tensors."""
+        for (table, name), tensor in zip(self._slots, tensors, strict=True):
+            table[name] = tensor

@@ -44,66 +44,73 @@ def spread(
     to begin no other task, and to end those under way early (on Ray they are finished).
     Raises `BadInput` if a worker cannot load its models, or without Ray or its cluster.
     """
-    left, under_way = deque(tasks), dict[Future[Any], tuple[Any, Task]]()
-    (early, wish), died = multiprocessing.Pipe(duplex=False), BadInput(DIED)
+    left = deque(tasks)
+    under_way: dict[Future[Any], tuple[Any, Task]] = {}
+    stop_reader, stop_writer = multiprocessing.Pipe(duplex=False)
+    died = BadInput(DIED)
     most = min(most or len(left), len(left))
-    pool = _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, early)
+    pool = _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, stop_reader)
     with pool as (free, death):
         while under_way or (left and free and not stop()):
             while left and free and not stop():
-                worker, task = free.pop(0), left.popleft()
-                under_way[worker(task)] = worker, task
+                submit = free.pop(0)
+                task = left.popleft()
+                under_way[submit(task)] = (submit, task)
             if stop():
-                wish.close()
+                stop_writer.close()
             for future in wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED).done:
-                worker, task = under_way.pop(future)
+                submit, task = under_way.pop(future)
+                opened = True
                 try:
                     opened, result = future.result()
-                    free.append(worker)
+                    free.append(submit)
                 except death:
-                    opened, result = True, died
+                    result = died
                 if not opened:
                     raise result
                 yield task, result
         yield from ((task, died) for task in left if not free)
 
 
-class Seat:
-    """Holds a worker, opened for its first task. `mine`: of this process."""
+class Worker:
+    """A worker, whose models are loaded for its first task. `of_process`: the one of this process."""
 
-    mine: Seat
+    of_process: Worker
 
-    def __init__(self, open_worker: Callable[[], Callable[[Any, Stop], Any]], stop: Stop) -> None:
-        self._open, self._stop = open_worker, stop
-        self._worker: Callable[[Any, Stop], Any] | None = None
+    def __init__(self, load: Callable[[], Callable[[Any, Stop], Any]], stop: Stop) -> None:
+        self._load = load
+        self._stop = stop
+        self._work: Callable[[Any, Stop], Any] | None = None
 
     def do(self, task: Any) -> tuple[bool, Any]:
-        """Return whether the worker is open, and its result for a task, or the refusal: Ray would wrap an error."""
+        """Return whether the models are loaded, and a task's result or its refusal: Ray would wrap an error."""
         try:
-            self._worker = self._worker or self._open()
-            return True, self._worker(task, self._stop)
+            self._work = self._work or self._load()
+            return True, self._work(task, self._stop)
         except BadInput as refusal:
-            return self._worker is not None, refusal
+            return self._work is not None, refusal
 
-    def take(self, gone: Connection) -> None:
-        """Be this process's. A pipe's `poll` is true once the master closed its end, or was killed."""
-        Seat.mine = self
+    def start(self, master_reader: Connection) -> None:
+        """Become this process's worker. A pipe's `poll` is true once the master closed its end, or was killed."""
+        Worker.of_process = self
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
-        threading.Thread(target=lambda: gone.poll(None) and os._exit(1), daemon=True).start()
+        threading.Thread(target=lambda: master_reader.poll(None) and os._exit(1), daemon=True).start()
 
 
 def _do(task: Any) -> tuple[bool, Any]:
-    return Seat.mine.do(task)
+    return Worker.of_process.do(task)
 
 
 @contextmanager
-def _here(open_worker: Callable[[str], Any], devices: Sequence[str], early: Connection) -> Iterator[Pool]:
+def _here(open_worker: Callable[[str], Any], devices: Sequence[str], stop_reader: Connection) -> Iterator[Pool]:
     spawn = multiprocessing.get_context("spawn")  # a fork would copy the locks of threads that computed already
-    gone, master = multiprocessing.Pipe(duplex=False)
+    master_reader, master_writer = multiprocessing.Pipe(duplex=False)
     with ExitStack() as stack:
-        seats = [Seat(partial(open_worker, device), early.poll) for device in devices]
-        pools = [stack.enter_context(ProcessPoolExecutor(1, spawn, seat.take, (gone,))) for seat in seats]
-        stack.callback(master.close)
+        workers = [Worker(partial(open_worker, device), stop_reader.poll) for device in devices]
+        pools = [
+            stack.enter_context(ProcessPoolExecutor(1, spawn, worker.start, (master_reader,))) for worker in workers
+        ]
+        stack.callback(master_writer.close)
         yield [lambda task, to=pool: to.submit(_do, task) for pool in pools], BrokenProcessPool
         for pool in pools:
             pool.shutdown()  # before the pipe closes: workers that end at once leave semaphores behind
@@ -118,11 +125,12 @@ def _on_ray(address: str, open_worker: Callable[[str], Any], device: str, most: 
     except ImportError as error:
         raise BadInput("ray is not installed; pip install 'sdvg[ray]', or leave --ray out") from error
     except (ConnectionError, ValueError, RuntimeError) as error:
-        said = f"no Ray cluster answers at {address} ({first_line(error)[:120]})"
-        raise BadInput(f"{said}; call ray start --head, or give local") from error
+        fault = f"no Ray cluster answers at {address} ({first_line(error)[:120]})"
+        raise BadInput(f"{fault}; call ray start --head, or give local") from error
     with cluster:
         gpus = int(not device.startswith("cpu"))
         count = max(1, min(most, int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))))
-        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=1)(Seat)
-        seats = [actor.remote(partial(open_worker, device), bool) for _ in range(count)]
-        yield [lambda task, to=seat: to.do.remote(task).future() for seat in seats], ray.exceptions.RayActorError
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=1)(Worker)
+        workers = [actor.remote(partial(open_worker, device), bool) for _ in range(count)]
+        submits = [lambda task, to=worker: to.do.remote(task).future() for worker in workers]
+        yield submits, ray.exceptions.RayActorError

@@ -1,4 +1,4 @@
-"""Find what a video file holds, in one place: its stream, colours, scan and shape, and what of it is left out.
+"""Inspect a video file: its stream, colours, scan and shape, and what of it is left out.
 
 FFmpeg does the arithmetic. With these flags and 16 bits, each standard's RGB is right to a fiftieth of a level of
 255; PyAV's defaults lose a level at every reading. FFmpeg's `scale` filter was not taken: it ignores where chroma
@@ -33,8 +33,13 @@ OPENED = {
 EXACT = 0x4 | 0x2000 | 0x40000
 # Of ISO/IEC 23091-2. Matrix 0 is RGB; those left out are not linear, or unknown to swscale.
 MATRICES = (0, 1, 2, 4, 5, 6, 7, 9)
-UNSTATED, BT709, BT601, HD_ROWS = 2, 1, 5, 720
-LIMITED, FULL = 1, 2
+UNSTATED = 2
+BT709 = 1
+BT601 = 5
+HD_ROWS = 720
+"""Rows from which on a picture without a stated matrix is taken as BT.709."""
+LIMITED_RANGE = 1
+FULL_RANGE = 2
 CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
 WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
 
@@ -43,7 +48,7 @@ class Clip:
     """An open video. `start`: when its first frame is shown, in seconds; `sound_codec`: None without sound."""
 
     def __init__(self, file: Any, path: Path) -> None:
-        """Find its stream, which is no cover, marked as one or not. Raises `BadInput` without one, or for HDR."""
+        """Find the video stream; a cover, marked or not, is none. Raises `BadInput` without one, or for HDR."""
         streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
         if not streams:
             raise BadInput(f"{path.name} holds no video; give an mp4, webm or mov")
@@ -75,7 +80,8 @@ class Clip:
 
     def frames(self) -> Iterator[Any]:
         """Yield the frames, deinterlaced. Raises `BadInput` for one that is absurdly large or narrow."""
-        graph, shape = None, None
+        graph: Graph | None = None
+        shape: tuple[int, int, str] | None = None
         for frame in chain(self._file.decode(self.stream), [None]):
             if graph is not None and (frame is None or _shape(frame) != shape):
                 yield from _push(graph, None)
@@ -87,7 +93,8 @@ class Clip:
                 self.remark("without its alpha")
             if graph is None and frame.interlaced_frame:
                 self.remark("deinterlaced")
-                graph, shape = _deinterlacer(frame), _shape(frame)
+                graph = _deinterlacer(frame)
+                shape = _shape(frame)
             yield from [frame] if graph is None else _push(graph, frame)
 
     def picture(self, frame: Any) -> Image.Image:
@@ -146,16 +153,16 @@ def _black_and_white(frame: Any) -> tuple[int, int]:
     """Return the levels of black and white once FFmpeg has made a frame 16-bit RGB."""
     # FFmpeg takes grey for full range, and shifts: 1023 of 10 bits becomes 65472.
     grey = frame.format.name.startswith("gray")
-    if grey and frame.color_range == LIMITED:
+    if grey and frame.color_range == LIMITED_RANGE:
         return 16 << 8, 235 << 8
-    if grey or frame.format.is_rgb or frame.color_range == FULL:
+    if grey or frame.format.is_rgb or frame.color_range == FULL_RANGE:
         bits = max(frame.format.components[0].bits, 8)
         return 0, (2**bits - 1) << (16 - bits)
     return 0, 255 << 8
 
 
 def _is_mirrored(frame: Any) -> bool:
-    """Return whether the file says that a frame is shown mirrored, which `rotation` leaves out."""
+    """True if the file states that a frame is shown mirrored, which `rotation` leaves out."""
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:
         return False

@@ -65,7 +65,7 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 def count_frames(path: Path) -> int:
     """Return how many frames `read_footage` would. Raises `BadInput` as that does."""
     if (files := pictures_in(path)) is not None:
-        return sum(times for _, times in _held_pictures(files, path.name))
+        return sum(times for _, times in _newest_pictures(files, path.name))
     moments, _ = _taken(path, lambda clip, frame: None)
     return len(moments)
 
@@ -94,7 +94,7 @@ def _read_pictures(files: Sequence[Path], name: str, width: int, height: int) ->
     shown: list[Tensor] = []
     alpha = False
     count = 0
-    for picture, times in _held_pictures(files, name):
+    for picture, times in _newest_pictures(files, name):
         pixels, lost = picture.fitted(width, height)
         shown += [pixels] * times
         alpha = alpha or lost
@@ -103,9 +103,10 @@ def _read_pictures(files: Sequence[Path], name: str, width: int, height: int) ->
     return Footage(torch.stack(shown), note_on(name, taken, alpha, width, height))
 
 
-def _held_pictures(files: Sequence[Path], name: str) -> Iterator[tuple[Picture, int]]:
+def _newest_pictures(files: Sequence[Path], name: str) -> Iterator[tuple[Picture, int]]:
     """Yield each picture of some files, and at how many of the moments 0, 1/16, 2/16 ... s it is the newest."""
-    end, done = Fraction(0), 0
+    end = Fraction(0)
+    done = 0
     for picture in chain.from_iterable(map(pictures_of, files)):
         end += picture.seconds or Fraction(1, RATE)
         until = _moments(end)
@@ -127,7 +128,9 @@ def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False)
     """
     with reading(path), open_clip(path) as clip:
         try:
-            moments = [made for frame, times in _held(clip, counted) for made in [take(clip, frame)] * times]
+            moments: list[T] = []
+            for frame, times in _newest_frames(clip, counted):
+                moments += [take(clip, frame)] * times
         except _TimeGoesBack:
             return _taken(path, take, counted=True)
         return moments, clip
@@ -143,31 +146,33 @@ def _fitted(clip: Clip, frame: Any, size: tuple[int, int]) -> Tensor:
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
 
 
-def _held(clip: Clip, counted: bool) -> Iterator[tuple[Any, int]]:
+def _newest_frames(clip: Clip, counted: bool) -> Iterator[tuple[Any, int]]:
     """Yield each frame of a video that is the newest at one of the moments 0, 1/16, 2/16 ... s, and at how many."""
     step = 1 / Fraction(clip.stream.average_rate or RATE)
     if counted:
         clip.remark(f"counted as {float(1 / step):.4g} a second for want of good time stamps")
-    held, at, done = None, Fraction(0), 0
+    newest = None
+    at = Fraction(0)
+    done = 0
     for number, frame in enumerate(clip.frames()):
         if frame.pts is None and not counted:
             raise _TimeGoesBack
         time = number * step if counted else frame.pts * frame.time_base
-        if held is None:
+        if newest is None:
             clip.start = time
         if time < clip.start + at:
             raise _TimeGoesBack
         at = time - clip.start
         until = _moments(at)
         _check_length(max(until, 1), clip.path.name)
-        if held is not None and until > done:
-            yield held, until - done
+        if newest is not None and until > done:
+            yield newest, until - done
             done = until
-        held = frame
+        newest = frame
     until = _last_moment(at, step)
-    _check_length(until if held else 0, clip.path.name)
-    if held is not None and until > done:
-        yield held, until - done
+    _check_length(until if newest else 0, clip.path.name)
+    if newest is not None and until > done:
+        yield newest, until - done
 
 
 def _last_moment(at: Fraction, step: Fraction) -> int:
@@ -175,5 +180,5 @@ def _last_moment(at: Fraction, step: Fraction) -> int:
 
 
 def _moments(seconds: Fraction) -> int:
-    """Return how many of the moments 0, 1/16, 2/16 ... s are before that one. Many files round to milliseconds."""
+    """Return how many of the moments 0, 1/16, 2/16 ... s are before `seconds`. Many files round to milliseconds."""
     return max(math.ceil((seconds - ROUNDING) * RATE), 0)

@@ -47,10 +47,11 @@ T = TypeVar("T")
 
 
 class Staging:
-    """Hands out paths in a run's hidden folder `work`, and moves all files into `folder` at once."""
+    """The files of a run in its hidden folder `work`, until all are moved into `folder` at once."""
 
     def __init__(self, folder: Path, work: Path) -> None:
-        self.folder, self.work = folder, work
+        self.folder = folder
+        self.work = work
         self._names: list[str] = []
 
     def path(self, name: str) -> Path:
@@ -58,10 +59,11 @@ class Staging:
 
         Raises `BadInput` if there is a folder by that name, other than one of blocks.
         """
-        there = self.folder / name
-        ours = name == BLOCKS and there.is_dir() and all(BLOCK.fullmatch(path.name) for path in there.iterdir())
-        if there.is_dir() and not ours:
-            raise BadInput(f"{there} is a folder that is not ours; move it away")
+        final = self.folder / name
+        if final.is_dir():
+            ours = name == BLOCKS and all(BLOCK.fullmatch(path.name) for path in final.iterdir())
+            if not ours:
+                raise BadInput(f"{final} is a folder that is not ours; move it away")
         if name not in self._names:
             self._names.append(name)
         return self.work / name
@@ -93,12 +95,12 @@ class Staging:
         away = [(self.folder / name, earlier / name) for name in names if (self.folder / name).exists()]
         moves = [*away, *((self.work / name, self.folder / name) for name in self._names)]
         try:
-            for here, there in moves:
-                here.replace(there)
+            for source, target in moves:
+                source.replace(target)
         except BaseException:
-            for here, there in reversed(moves):
-                if there.exists() and not here.exists():
-                    there.replace(here)
+            for source, target in reversed(moves):
+                if target.exists() and not source.exists():
+                    target.replace(source)
             raise
         shutil.rmtree(earlier, ignore_errors=True)
 
@@ -107,7 +109,7 @@ class Staging:
 def staged_outputs(folder: Path, request: Mapping[str, Any] | None = None) -> Iterator[Staging]:
     """Stage files for `folder`, which is made if need be; they move there at the end of the `with` block.
 
-    `request`: of a video, for whose folder the caller has a `hold`; a stopped run's files of another request are
+    `request`: of a video, whose folder is locked by `lock_folder`; a stopped run's files of another request are
     removed. If any exception leaves the block, interrupts included, no trace of the files stays, nor of a folder
     that was made for them, unless a block was committed. Files of an earlier run stay unchanged.
     Raises `BadInput` if the folder cannot be written to, or if the disk is full.
@@ -144,23 +146,23 @@ def unfinished_blocks(folder: Path) -> list[Path]:
 
 
 def unfinished_request(folder: Path) -> dict[str, Any]:
-    """Return what `staged_outputs` was given for an unfinished video; an empty `request` if it is damaged."""
+    """Return the `request` of an unfinished video as `staged_outputs` got it; an empty one if it is damaged."""
     try:
-        found = parse_json(read_small(folder / UNFINISHED / REQUEST, LARGEST_REQUEST))
+        content = parse_json(read_small(folder / UNFINISHED / REQUEST, LARGEST_REQUEST))
     except (OSError, ValueError):
-        found = {}
-    return found if isinstance(found, dict) and isinstance(found.get("request"), dict) else {"request": {}}
+        content = {}
+    return content if isinstance(content, dict) and isinstance(content.get("request"), dict) else {"request": {}}
 
 
 def _is_ours(work: Path) -> bool:
-    """Whether a run of ours made this hidden folder. What only has such a name is left alone, a link above all."""
+    """True if a run of ours made this hidden folder, and not for a link or anything else by its name."""
     if not _is(stat.S_ISDIR, work) or (work / BLOCKS).is_symlink():
         return False
     return _is(stat.S_ISREG, work / REQUEST) or all(path.name == BLOCKS for path in work.iterdir())
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:
-    """Whether there is something of this kind by that name, and no link to it."""
+    """True if `path` is of this type and no symlink."""
     try:
         return kind(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -168,29 +170,29 @@ def _is(kind: Callable[[int], bool], path: Path) -> bool:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[None]:
-    """Inside the `with` block, keep every other call out of `folder`, which is made if need be.
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Within the `with` block, keep every other call out of `folder`, which is made if need be.
 
-    Raises `BadInput` if the folder cannot be written to, or if another call holds it.
+    Raises `BadInput` if the folder cannot be written to, or if another call has locked it.
     """
 
-    def take() -> FileLock | None:
+    def acquire() -> FileLock | None:
         lock = lock_of(folder / HELD)
         with lock_of(folder / SHORT_LOCK), suppress(Timeout):
             lock.acquire(blocking=False)
         return lock if lock.is_locked else None
 
-    made, held = _enter(folder, take)
-    if held is None:
+    made, lock = _enter(folder, acquire)
+    if lock is None:
         raise BadInput(f"another run is writing into {folder}; wait for it or name another folder")
     try:
         yield
     finally:
-        # The folder may be gone, or its disk full: a lock that nobody holds does no harm.
+        # The folder may be gone, or its disk full: an unused lock does no harm.
         with suppress(OSError), lock_of(folder / SHORT_LOCK):
             (folder / HELD).unlink(missing_ok=True)
-            held.release()
-        held.release()
+            lock.release()
+        lock.release()
         _remove_empty(made)
 
 
@@ -202,11 +204,11 @@ def check_writable(folder: Path) -> None:
 
 def check_disk_space(folder: Path, needed: int) -> None:
     """Raise `BadInput` unless the disk of `folder` has `needed` free bytes; the folder need not exist yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-    free = shutil.disk_usage(there).free
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
     if free < needed:
-        found = f"the run needs about {_size(needed)} in {folder}, but {_size(free)} are free"
-        raise BadInput(f"{found}; free some space or name another folder")
+        fault = f"the run needs about {_size(needed)} in {folder}, but {_size(free)} are free"
+        raise BadInput(f"{fault}; free some space or name another folder")
 
 
 def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
@@ -250,7 +252,7 @@ def _open_work(folder: Path, request: Mapping[str, Any] | None) -> Path:
 
 
 def _tidy(work: Path) -> None:
-    """Leave in a hidden folder committed blocks and files that could not be put back, with their request."""
+    """Delete staging leftovers, except committed blocks and a failed swap, with their request."""
     folders = (work / BLOCKS, work / EARLIER)
     kept = [REQUEST] if any(folder.is_dir() and any(folder.iterdir()) for folder in folders) else []
     for path in sorted(work.iterdir(), key=lambda path: path.name == REQUEST):  # last: it shows that this is ours
@@ -262,7 +264,7 @@ def _tidy(work: Path) -> None:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders up to the first with anything but a lock that nobody holds: another run may use it by now."""
+    """Remove folders up to the first with anything but an unused lock: another run may use it by now."""
     for folder in folders:
         try:
             if any(path.name != SHORT_LOCK for path in folder.iterdir()):

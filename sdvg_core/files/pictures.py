@@ -19,17 +19,20 @@ from torch import Tensor
 from ..errors import BadInput, first_line
 from .small_files import check_regular
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it says of a damaged file is no sentence of ours
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # its messages on damaged files are no sentences of ours
 
 # Pillow knows dozens more formats. One of them runs an interpreter, and others are barely maintained.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
-MOST_PIXELS, LONGEST_SIDE = 40_000_000, 100
+MOST_PIXELS = 40_000_000
+LONGEST_SIDE = 100
+"""The longer side of a picture, in shorter ones."""
 MOST_IN_ALL = 10_000_000_000
 """Pixels of an animation: a small file could hide hours of decoding."""
 UNREADABLE = (" as a picture", "use a PNG or JPEG")
-SHORTEST, USUAL = Fraction(10, 1000), Fraction(1, 10)
-"""Seconds: browsers show a frame of an animation that states no more than the first for the second."""
+SHORTEST = Fraction(10, 1000)
+USUAL = Fraction(1, 10)
+"""Seconds. Browsers show a frame that states `SHORTEST` or less for `USUAL`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +76,7 @@ def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, 
 
 
 def note_on(name: str, taken: str, alpha: bool, width: int, height: int) -> str:
-    """Return what was done to the pictures of a file or a folder, as a sentence. `alpha`: whether one was lost."""
+    """Return a note on the pictures of a file or a folder. `alpha`: whether one was lost."""
     return f"{name}: {taken}{', without alpha' if alpha else ''}, cropped to {width}x{height}."
 
 

@@ -1,6 +1,6 @@
-"""Put the sound of a clip into the video that is made of it, packet by packet and unchanged.
+"""Copy the sound of a clip into the video that is made of it, packet by packet and unchanged.
 
-It is put there once the video is whole: a sound that turns out to be damaged must not cost the video.
+It is copied once the video is whole: a sound that turns out to be damaged must not cost the video.
 """
 
 from __future__ import annotations

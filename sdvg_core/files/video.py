@@ -29,8 +29,9 @@ LIMITED_RANGE = 1
 AREA = 0x20 | 0x40000
 PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "MPEG", "interpolation": AREA}
 
-SLOWEST, FASTEST = 0.001, 1000.0
-"""Pixel frames per second; players and the file format itself end near there."""
+# Pixel frames per second; players and the file format itself end near there.
+SLOWEST = 0.001
+FASTEST = 1000.0
 LONGEST_SIDE = 16384
 """Pixels along the longest side of a picture that x264 takes."""
 
@@ -48,7 +49,7 @@ def check_video_size(width: int, height: int) -> None:
 
 
 class Mp4Writer:
-    """Writes H.264 video, yuv420p, CRF 18, BT.709.
+    """A writer of H.264 video: yuv420p, CRF 18, BT.709.
 
     The same frames give the same bytes on x86-64 (`x264_options`); elsewhere that was not tried. Use it in a `with`
     block. If an exception leaves the block, the file is closed but useless: write to a staged path
@@ -58,7 +59,7 @@ class Mp4Writer:
     def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
         """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` for an impossible rate.
 
-        `comment`: for the file's metadata, what a viewer must know.
+        `comment`: for the file's metadata.
         """
         check_rate(fps)
         self._comment = comment
@@ -94,15 +95,19 @@ class Mp4Writer:
         if self._comment:
             self._container.metadata["comment"] = self._comment
         self._stream = self._container.add_stream("libx264", rate=self._rate, options=x264_options())
-        self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
+        self._stream.width = width
+        self._stream.height = height
+        self._stream.pix_fmt = "yuv420p"
         codec = self._stream.codec_context
         codec.thread_count = THREADS
-        codec.color_primaries = codec.color_trc = codec.colorspace = BT709
+        codec.color_primaries = BT709
+        codec.color_trc = BT709
+        codec.colorspace = BT709
         codec.color_range = LIMITED_RANGE
 
 
 def x264_options() -> dict[str, str]:
-    """Return the encoder's options, without AVX-512 code: it reads memory that nobody wrote.
+    """Return the encoder's options, without AVX-512 code: it reads uninitialised memory.
 
     With it, x264's look-ahead (mbtree) decides otherwise every time, and pixels differ by up to 40 of 255. AVX2 and
     everything older agree bit for bit (benchmarks/LOG.md).

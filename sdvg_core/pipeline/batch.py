@@ -28,7 +28,7 @@ from ..files.outputs import (
     check_disk_space,
     check_unfinished,
     check_writable,
-    hold,
+    lock_folder,
     unfinished_blocks,
     unfinished_request,
 )
@@ -246,7 +246,7 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
     for begun, folder in [*((True, folder) for folder in there), *((False, folder) for folder in folders)]:
         with ExitStack() as held:
             try:
-                held.enter_context(hold(folder))
+                held.enter_context(lock_folder(folder))
                 found = _look_for(batch, videos, folder)
             except BadInput as error:
                 refused.append(error)

@@ -18,8 +18,8 @@ from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import FP8
 from ..checkpoints.state_dicts import UNSTATED, Choice, note_on
 from ..checkpoints.weights import open_weights
-from ..decoders.vae_files import VaeHeader, open_vae
-from ..devices.device import check_device, parse_dtype
+from ..decoders.open import VaeHeader, open_vae
+from ..devices.device import DTYPES, check_device
 from ..devices.execution import AUTO, check_compile
 from ..engine.plan import ModelSet
 from ..errors import BadInput
@@ -118,8 +118,8 @@ class Headers:
 def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
     device = check_device(options.device)
-    check_text_dtype(parse_dtype(options.text_dtype))
-    check_reward_dtype(parse_dtype(options.reward_dtype))
+    check_text_dtype(DTYPES[options.text_dtype])
+    check_reward_dtype(DTYPES[options.reward_dtype])
     check_compile(options.execution.compile, device)
     options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
     models = {
@@ -179,7 +179,7 @@ def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> di
 def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[str, WanHeader]:
     """Give each LoRA to the models that it fits, and a note to those that lack it or leave a part of it out."""
     changed = dict(models)
-    dtype = parse_dtype(options.dtype) if options.dtype else None
+    dtype = DTYPES[options.dtype] if options.dtype else None
     for text in options.loras:
         fitting: dict[str, Lora] = {}
         problems: list[OtherModel] = []
@@ -216,6 +216,6 @@ def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
 
 def attention_for(found: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
     """Return the kernel for a checkpoint. Raises `BadInput` if the requested one is not available."""
-    dtype = parse_dtype(options.dtype) if options.dtype else found.dtype
+    dtype = DTYPES[options.dtype] if options.dtype else found.dtype
     name = options.execution.attention
     return choose_attention(name, device=device, dtype=dtype, head_dim=found.config.head_dim)

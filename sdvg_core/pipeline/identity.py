@@ -52,7 +52,7 @@ def identify(
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
-    settings = asdict(load.settled())
+    settings = asdict(load.resolved())
     del settings["vram"]  # changes no bit
     execution = settings.pop("execution")
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in settings.pop("loras")}
@@ -101,7 +101,7 @@ def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, Wa
 
     `models`: by role, those the run has.
     """
-    execution = load.settled().execution
+    execution = load.resolved().execution
     here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
 
     def model(role: str) -> str:

@@ -17,7 +17,7 @@ from ..causal_wan.presets import notes_by_name, preset_by_name, size_preset
 from ..checkpoints.known_models import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_ENCODER, VAE, family_of, known_model
 from ..checkpoints.state_dicts import Choice, note_on
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
-from ..decoders.vae_files import open_vae
+from ..decoders.open import open_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 from ..scorers.blip import read_config, used_shapes

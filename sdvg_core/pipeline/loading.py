@@ -19,8 +19,8 @@ from ..causal_wan.generator import Wan, build_engine
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
-from ..decoders.vae_files import VaeHeader, load_vae
-from ..devices.device import check_device, dtype_name, parse_dtype
+from ..decoders.open import VaeHeader, load_vae
+from ..devices.device import DTYPES, check_device, dtype_name
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
 from ..engine.plan import ModelSet
@@ -123,7 +123,7 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
         files.text_encoder,
         tokenizer=files.tokenizer,
         device=options.side,
-        dtype=parse_dtype(options.text_dtype),
+        dtype=DTYPES[options.text_dtype],
         room=None if vram is None else vram * GB,
     )
     device = check_device(options.device)
@@ -150,7 +150,7 @@ def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> flo
 
 def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
     """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit."""
-    options, device = options.settled(), check_device(options.device)
+    options, device = options.resolved(), check_device(options.device)
     vram = free_vram(device, options.vram)
     if vram is None:
         return None
@@ -163,7 +163,7 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
     target, blocks = files.get("target"), resolved.request.blocks
     request = replace(
         cost_request(headers, resolved.width, resolved.height, blocks).along(resolved.plan),
-        dtype=max(dtypes, key=lambda name: parse_dtype(name).itemsize),
+        dtype=max(dtypes, key=lambda name: DTYPES[name].itemsize),
         execution=options.execution,
         side=options.side != device,
         where="on the command line",
@@ -187,7 +187,7 @@ def load_models(
 
     `resolved`: the video to plan the memory for; without one everything stays on its device.
     """
-    options = options.settled()
+    options = options.resolved()
     device = check_device(options.device)
     planned = plan_memory(headers, options, resolved) if resolved else None
     if device.type == "cuda":
@@ -225,12 +225,12 @@ def load_models(
 
 def load_decoder(path: Path, options: LoadOptions) -> VideoCodec:
     """Load a VAE or a TAEHV onto its device."""
-    execution = options.settled().execution
+    execution = options.resolved().execution
     return load_vae(
         path,
         tae_kind=options.tae_kind,
         device=options.side,
-        dtype=parse_dtype(options.vae_dtype),
+        dtype=DTYPES[options.vae_dtype],
         layers=execution.vae_layers,
         compiler=compiler_of(execution.compile),
     )
@@ -247,7 +247,7 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
         files.reward,
         vocabulary=files.vocabulary,
         device=options.side,
-        dtype=parse_dtype(options.reward_dtype),
+        dtype=DTYPES[options.reward_dtype],
         crop=options.crop,
     )
     check_finite_weights(scorer.model, files.reward.name)
@@ -270,7 +270,7 @@ def _load_wan(
         found.weights.path,
         preset=header.preset,
         device=device,
-        dtype=parse_dtype(options.dtype) if options.dtype else None,
+        dtype=DTYPES[options.dtype] if options.dtype else None,
         choice=header.choice,
         loras=header.loras,
         fp8=fp8,

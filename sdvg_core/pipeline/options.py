@@ -117,6 +117,6 @@ class LoadOptions:
         """The device of text encoder, VAE and scorer."""
         return check_device(self.device if self.side_device is None else self.side_device)
 
-    def settled(self) -> LoadOptions:
+    def resolved(self) -> LoadOptions:
         """Return the options with `auto` layers replaced by those the VAE gets."""
-        return replace(self, execution=self.execution.settled)
+        return replace(self, execution=self.execution.resolved)

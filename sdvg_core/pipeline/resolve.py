@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..causal_wan.config import common_patch
-from ..decoders.vae_files import VaeHeader
+from ..decoders.open import VaeHeader
 from ..engine.control import ControlClip
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from ..devices.workers import Stop, spread
 from ..engine.plan import ModelSet
 from ..errors import BadInput
-from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blocks
+from ..files.outputs import BLOCKS, REPORT, lock_folder, staged_outputs, unfinished_blocks
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from .batch import Batch, Video, folder_in, needed_files, plan_videos
@@ -161,7 +161,7 @@ class VideoMaker:
             reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
         asked = {"request": video.identity, "command": batch.command}
         with (
-            hold(video.folder) if batch.numbered else nullcontext(),
+            lock_folder(video.folder) if batch.numbered else nullcontext(),
             staged_outputs(video.folder, asked) as staging,
             showing as bar,
         ):

@@ -9,9 +9,9 @@ from typing import Literal
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, common_patch
 from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
-from ..decoders.vae_files import LIGHT_BASE
+from ..decoders.open import LIGHT_BASE
 from ..devices.device import DTYPES
-from ..devices.execution import AUTO, Execution, VaeLayers, settled_layers
+from ..devices.execution import AUTO, Execution, VaeLayers, resolved_layers
 from ..engine.framewise import check_sub_blocks
 from ..engine.plan import ModelSet, RunPlan, check_size, check_steps_left
 from ..engine.restyle import Strength, check_strengths
@@ -91,7 +91,7 @@ class PlanRequest:
     def vae_layers(self) -> VaeLayers:
         """The layers that are counted: ComfyUI's own are like those of diffusers."""
         asked = self.execution.vae_layers
-        return "diffusers" if asked == AUTO and self.where == "in ComfyUI" else settled_layers(asked)
+        return "diffusers" if asked == AUTO and self.where == "in ComfyUI" else resolved_layers(asked)
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -11,6 +11,6 @@ EXAMPLES = (
     "a big purple ball drifts down from the right over snow",
     "a big green diamond crawls left from the bottom right over sand",
 )
-"""What this pair is good at: one big thing alone. Small rings and two things are hard for it."""
+"""Prompts that suit this pair: one big thing alone. Small rings and two things are hard for it."""
 POCKET = Path("pocket")
 """Stands for the embedded models where a command takes a folder of models."""

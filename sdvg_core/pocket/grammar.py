@@ -42,7 +42,7 @@ def parse(prompt: str) -> Scene:
 
 
 def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
-    """Return the scene to show for any text, and if it is not the text's own, a sentence that says so.
+    """Return the scene to show for any text, with a warning if it is not the text's own.
 
     `strict`: refuse such a text instead, as `parse` does. Raises `BadInput` for anything but text.
     """
@@ -50,8 +50,8 @@ def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
     _, problem = _read(prompt)
     if strict or not problem:
         return parse(prompt), ""
-    found = nearest(prompt)
-    return found, f"The prompt {problem}; the nearest prompt is shown: {found.text}."
+    scene = nearest(prompt)
+    return scene, f"The prompt {problem}; the nearest prompt is shown: {scene.text}."
 
 
 def nearest(prompt: str) -> Scene:
@@ -61,17 +61,19 @@ def nearest(prompt: str) -> Scene:
         close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
         words += [word] if word in _WORDS else close
     link = next((i for i, word in enumerate(words) if word in RELATIONS), len(words))
-    mover, ground = _understood(words[:link]), _first(GROUNDS, words, "sand")
+    mover = _understood(words[:link])
+    ground = _first(GROUNDS, words, "sand")
     if not any(word in SHAPES for word in words[link:]):
         return _recoloured(Scene(mover, ground))
-    relation, other = RELATIONS[words[link]], _understood(words[link:])
+    relation = RELATIONS[words[link]]
+    other = _understood(words[link:])
     if relation != "beside":
         other = replace(other, pace="", direction="")
     return _recoloured(Scene(mover, ground, relation, other))
 
 
 def _read(prompt: str) -> tuple[Scene | None, str | None]:
-    """Return the scene of a prompt, and what is wrong with it."""
+    """Return the scene of a prompt, and its fault."""
     match = _PROMPT.fullmatch(" ".join(prompt.lower().split()))
     scene = _scene_of(match) if match else None
     return scene, clash(scene) if scene else OUTSIDE
@@ -79,15 +81,18 @@ def _read(prompt: str) -> tuple[Scene | None, str | None]:
 
 def _recoloured(scene: Scene) -> Scene:
     """Return the scene in the first colours that make everything visible; its own colours are tried first."""
-    mover, other = scene.mover, scene.other
-    movers = [replace(mover, colour=colour) for colour in (mover.colour, *COLOURS)]
-    others = [other and replace(other, colour=colour) for colour in (other.colour, *COLOURS)] if other else [None]
-    candidates = (replace(scene, mover=one, other=its) for one in movers for its in others)
+    movers = _in_all_colours(scene.mover)
+    others = _in_all_colours(scene.other) if scene.other else [None]
+    candidates = (replace(scene, mover=mover, other=other) for mover in movers for other in others)
     return next(candidate for candidate in candidates if clash(candidate) is None)
 
 
+def _in_all_colours(thing: Thing) -> list[Thing]:
+    return [replace(thing, colour=colour) for colour in (thing.colour, *COLOURS)]
+
+
 def _understood(words: Sequence[str]) -> Thing:
-    """Return the thing that some words describe; what they leave out is made up."""
+    """Return the thing that some words describe, with defaults for what they leave out."""
     where = next((i for i, word in enumerate(words) if word in ("from", "at")), len(words))
     return Thing(
         _first(RADII, words, "big"),

@@ -61,11 +61,11 @@ def pocket_options() -> LoadOptions:
 def manifest() -> dict[str, Any]:
     """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if they cannot be read."""
     try:
-        found: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         fault = f"manifest.json of the embedded models cannot be read ({why(error)})"
         raise BadInput(f"{fault}; install the package again") from error
-    return found
+    return content
 
 
 def _released(role: str, name: str) -> Path:

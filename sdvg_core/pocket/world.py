@@ -98,7 +98,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a prompt says: a thing that moves, perhaps another one, and the ground.
+    """The content of a prompt: a thing that moves, perhaps another one, and the ground.
 
     `relation`: how the first relates to the second, "in front of", "behind" or "beside"; empty if it is alone.
     `ground`, and some words of the mover, may be empty: left open.

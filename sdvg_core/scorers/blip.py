@@ -31,7 +31,9 @@ VISION_EPS = 1e-6
 TEXT_EPS = 1e-12
 
 # The parts of the network by their names in the checkpoint.
-VISION, TEXT, HEAD = "blip.visual_encoder.", "blip.text_encoder.", "mlp.layers."
+VISION = "blip.visual_encoder."
+TEXT = "blip.text_encoder."
+HEAD = "mlp.layers."
 # transformers' names in the vision tower -> the checkpoint's
 VISION_NAMES = {
     "embeddings.class_embedding": "cls_token",
@@ -45,7 +47,8 @@ VISION_NAMES = {
 }
 
 HEAD_SIZE = 64
-WHAT, ADVICE = "ImageReward", "fetch it again, or use the checkpoint as published"
+WHAT = "ImageReward"
+ADVICE = "fetch it again, or use the checkpoint as published"
 _shape = partial(shape_of, what=WHAT, advice=ADVICE)
 READABLE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -87,8 +90,11 @@ class ImageRewardConfig:
 
 def scorer_parameters(config: ImageRewardConfig) -> tuple[int, int]:
     """Return the numbers in both towers together, and in the head."""
-    v, v_mlp, patch = config.vision_width, config.vision_mlp, config.patch_size
-    t, t_mlp = config.text_width, config.text_mlp
+    v = config.vision_width
+    v_mlp = config.vision_mlp
+    patch = config.patch_size
+    t = config.text_width
+    t_mlp = config.text_mlp
     vision_layer = 4 * v * v + 2 * v * v_mlp + 9 * v + v_mlp
     text_layer = 6 * t * t + 2 * t * v + 2 * t * t_mlp + 15 * t + t_mlp
     vision = v * ((config.image_size // patch) ** 2 + 3 * patch**2 + 5) + config.vision_layers * vision_layer
@@ -258,7 +264,8 @@ def _require_every_layer(file: WeightFile, config: ImageRewardConfig) -> None:
     """Refuse a tower of the published width with other layers: it would load as a smaller model."""
     published = ImageRewardConfig()
     for tower, prefix in (("vision", f"{VISION}blocks."), ("text", f"{TEXT}encoder.layer.")):
-        layers, wanted = getattr(config, f"{tower}_layers"), getattr(published, f"{tower}_layers")
+        layers = getattr(config, f"{tower}_layers")
+        wanted = getattr(published, f"{tower}_layers")
         width = getattr(config, f"{tower}_width")
         if width == getattr(published, f"{tower}_width") and layers != wanted:
             raise BadInput(f"{file.path.name} has {layers} of {wanted} layers {prefix}*; fetch it again")

@@ -25,7 +25,7 @@ NOT_ITS_OWN = "is not ImageReward's own: recalibrate tau for it."
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageRewardScorer:
-    """Scores frames with ImageReward; implements `types.Scorer`.
+    """ImageReward as a `Scorer`.
 
     `file`: the name of the weight file. `model` may be moved between devices; scoring follows it.
     """
@@ -57,7 +57,7 @@ class ImageRewardScorer:
         return rewards.amin(dim=1).masked_fill(broken, torch.nan).cpu()
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
-        """Return what a reader of scores for this prompt must know; nothing if all of it is read."""
+        """Return a warning if the scorer does not read the whole prompt."""
         read = self.tokenizer.reads(prompt)
         if read == prompt:
             return ()
@@ -101,8 +101,8 @@ def load_image_reward(
     config = read_config(file)
     tokenizer = load_tokenizer(find_vocabulary(file.path, vocabulary))
     if tokenizer.size != config.vocabulary:
-        found = f"has {tokenizer.size - 2} tokens, and {file.path.name} needs {config.vocabulary - 2}"
-        raise BadInput(f"the vocabulary {found}; take {SOURCE}")
+        sizes = f"{tokenizer.size - 2} tokens, and {file.path.name} needs {config.vocabulary - 2}"
+        raise BadInput(f"the vocabulary has {sizes}; take {SOURCE}")
     return ImageRewardScorer(
         file=file.path.name,
         model=build_model(file, config, torch.device(device), dtype),

@@ -68,8 +68,7 @@ def resize(pixels: Tensor, height: int, width: int) -> Tensor:
 
 def _resize_height(pixels: Tensor, height: int) -> Tensor:
     # Integer sums are exact, so every device agrees with Pillow on every pixel.
-    rows, weights = _bicubic_taps(pixels.shape[-2], height)
-    rows, weights = rows.to(pixels.device), weights.to(pixels.device)
+    rows, weights = (taps.to(pixels.device) for taps in _bicubic_taps(pixels.shape[-2], height))
     pixels = pixels.contiguous()
     total = pixels.new_full((*pixels.shape[:-2], height, pixels.shape[-1]), ONE // 2)
     for row, weight in zip(rows, weights, strict=True):
@@ -93,7 +92,7 @@ def _bicubic_taps(source: int, target: int) -> tuple[Tensor, Tensor]:
 
 
 def _bicubic(x: Tensor) -> Tensor:
-    """Keys' cubic convolution kernel with a = -1/2."""
+    """Evaluate Keys' cubic convolution kernel with a = -1/2."""
     x = x.abs()
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2

@@ -84,9 +84,11 @@ def _text(vocabulary: Path) -> str:
         text = content.decode("utf-8")
     except (OSError, ValueError) as error:
         raise BadInput(f"{vocabulary.name} is not UTF-8 text ({why(error)}); fetch it again") from error
-    found = what_came_instead(content[:BEGINNING]) if text.strip() else "an empty file; download the file itself"
-    if found:
-        raise BadInput(f"{vocabulary.name} is {found}: {SOURCE}")
+    if not text.strip():
+        raise BadInput(f"{vocabulary.name} is an empty file; download the file itself: {SOURCE}")
+    substitute = what_came_instead(content[:BEGINNING])
+    if substitute:
+        raise BadInput(f"{vocabulary.name} is {substitute}: {SOURCE}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""What each block should show. A prompt belongs to a block, not to a run."""
+"""The prompts of a clip's blocks. A prompt belongs to a block, not to a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
 """A line about a block: its number from 1, perhaps a cut or a strength, and a prompt."""
 FIRST = re.compile(r"(?is)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
-"""What a video's first line in a file may begin with: how many of the video's first blocks the target makes."""
+"""The beginning of a video's first line in a file: how many of the video's first blocks the target makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PromptSchedule:
 
     @property
     def changes(self) -> bool:
-        """Whether anything changes within the clip."""
+        """True if the prompt or a strength changes within the clip."""
         return len(self.entries) > 1 or bool(self.strengths)
 
     @property
@@ -114,13 +114,14 @@ def read_prompt(text: str) -> PromptSchedule:
             parts.append((start, match[3] or "", [match[4]]))
             cuts += [start] if match[2] else []
     texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
-    for start, strength, said in texts[1:]:
+    for start, strength, prompt in texts[1:]:
         if strength:
             read_strength(strength)
-        if not said and (start in cuts or not strength):
+        if not prompt and (start in cuts or not strength):
             raise BadInput(f"the line of block {start + 1} says nothing; write for example '4: the storm begins'")
     strengths = tuple((start, strength) for start, strength, _ in texts if strength)
-    return PromptSchedule(tuple((start, said) for start, _, said in texts if said), strengths, tuple(cuts))
+    entries = tuple((start, prompt) for start, _, prompt in texts if prompt)
+    return PromptSchedule(entries, strengths, tuple(cuts))
 
 
 def check_prompt(text: str) -> None:

@@ -26,7 +26,8 @@ from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from
 ADVICE = "give umt5_xxl_fp16.safetensors (doctor lists others)"
 _shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=ADVICE)
 # Wan 2.1's encoder. A file of its width that lost its last layers would otherwise load as a smaller one.
-XXL_WIDTH, XXL_LAYERS = 4096, 24
+XXL_WIDTH = 4096
+XXL_LAYERS = 24
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
 TABLE = "shared.weight"  # token id -> vector
 TABLE_COPY = "encoder.embed_tokens.weight"
@@ -113,7 +114,7 @@ LAYERS = ("encoder.block.",)
 
 
 class TextEncoder:
-    """Turns prompts into text embeddings."""
+    """UMT5 and its tokenizer."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -151,18 +152,18 @@ def load_umt5(
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
     stored, model = open_umt5(path)
-    words = _find_words(stored, tokenizer, Path(path))
+    pieces = _tokenizer_of(stored, tokenizer, Path(path))
     rows = model.get_input_embeddings().num_embeddings
-    if not rows - SPARE_ROWS <= words.size <= rows:
-        size = f"has {words.size} entries, not the {rows} of {stored.path.name}"
+    if not rows - SPARE_ROWS <= pieces.size <= rows:
+        size = f"has {pieces.size} entries, not the {rows} of {stored.path.name}"
         raise BadInput(f"the tokenizer {size}; {TOKENIZER_ADVICE}")
     device = torch.device(device)
     needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in _wanted(model).values())
     streamed = room is not None and needed > room
-    _read_weights(model, with_hf_names(stored), device, dtype, aside=LAYERS if streamed else ())
+    _read_weights(model, with_hf_names(stored), device, dtype, in_memory=LAYERS if streamed else ())
     if streamed:
         LayerStream([*model.get_submodule(LAYERS[0][:-1]).children()], device)
-    return TextEncoder(model, words)
+    return TextEncoder(model, pieces)
 
 
 def check_text_dtype(dtype: torch.dtype) -> None:
@@ -189,15 +190,15 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Any]:
     return stored, model.train(False).requires_grad_(False)
 
 
-def _find_words(stored: WeightFile, given: str | Path | None, path: Path) -> Tokenizer:
+def _tokenizer_of(stored: WeightFile, given: str | Path | None, path: Path) -> Tokenizer:
     if given is not None:
         return load_tokenizer(given)
     if SPIECE in stored:
         return tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
-    found = find_tokenizer(path)
-    if found is None:
+    file = find_tokenizer(path)
+    if file is None:
         raise BadInput(f"there is no tokenizer in or next to {path}; {TOKENIZER_ADVICE}")
-    return load_tokenizer(found)
+    return load_tokenizer(file)
 
 
 def _wanted(model: nn.Module) -> dict[str, Tensor]:
@@ -207,14 +208,15 @@ def _wanted(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _read_weights(
-    model: nn.Module, file: WeightFile, there: torch.device, dtype: torch.dtype, aside: tuple[str, ...]
+    model: nn.Module, file: WeightFile, target: torch.device, dtype: torch.dtype, in_memory: tuple[str, ...]
 ) -> None:
-    """Read the weights onto a device, and those whose names begin as one of `aside` into main memory."""
+    """Read the weights onto the device `target`, those whose names begin as one of `in_memory` into main memory."""
     # One tensor at a time, so nothing but the finished weights stays in memory.
-    weights, wanted = {}, _wanted(model)
+    wanted = _wanted(model)
+    weights = {}
     scales = find_quantisation(file, wanted).scales
     for name in wanted:
-        device = torch.device("cpu") if name.startswith(aside) else there
+        device = torch.device("cpu") if name.startswith(in_memory) else target
         scale = file[scales[name]].to(device) if name in scales else None
         weights[name] = dequantized(file[name].to(device), scale, dtype)
     weights[TABLE_COPY] = weights[TABLE]

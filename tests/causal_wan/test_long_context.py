@@ -10,7 +10,7 @@ import torch
 from tiny import PROMPT, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise, random_tree
 
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.cache import Place
+from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.context import BlockContext
 from sdvg_core.causal_wan.generator import context_policy
 from sdvg_core.causal_wan.presets import get_preset
@@ -40,7 +40,7 @@ class Plain:
     def place(self, span):
         seen = self.seen_by(span)
         where = self.places_of(seen, span)
-        return Place(where[-span.frames], tuple(range(span.start, span.stop)), tuple(seen), tuple(where))
+        return CacheSlots(where[-span.frames], tuple(range(span.start, span.stop)), tuple(seen), tuple(where))
 
 
 def video(context_or_options, frames=3, prompts=None, ops=None):
@@ -196,8 +196,8 @@ def test_recompute_that_keeps_the_first_frame_passes_it_before_the_newest_ones(c
         def prepare(self, model, history, span, condition, size):
             cache = model.new_cache(6, size)
             window = torch.cat((latents[0][:, :, :1], latents[-1][:, :, 1:]), dim=2)
-            model.write_context(window, condition, cache, Place(0, (0, 1, 2), 3))
-            return BlockContext(cache, Place(45 if cut else 3, (3, 4, 5), 6), 1, 0)
+            model.write_context(window, condition, cache, CacheSlots(0, (0, 1, 2), 3))
+            return BlockContext(cache, CacheSlots(45 if cut else 3, (3, 4, 5), 6), 1, 0)
 
     plain = make_generator(1, codec, "recompute", frames=3)
     plain._context = Known()

@@ -11,7 +11,7 @@ from reuse_folders import contents, stopped
 
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import hold
+from sdvg_core.files.outputs import lock_folder
 from sdvg_core.pipeline import batch, videos
 from sdvg_core.pipeline.batch import _command
 from sdvg_core.pocket import comparison
@@ -169,7 +169,7 @@ def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
 
 def test_a_folder_that_another_run_holds_is_not_taken(base, tmp_path, capsys):
     out = tmp_path / "out"
-    with hold(out):
+    with lock_folder(out):
         assert generate(base, out, *BALL) == 0
         assert f"another run is writing into {out}, so this goes into {out}-2" in capsys.readouterr().err
         for word in ("--resume", "--overwrite"):
@@ -182,7 +182,7 @@ def test_a_run_holds_its_folder_from_before_the_models_are_loaded(base, tmp_path
     honest, seen = videos.load_models, []
 
     def load(*arguments: object) -> object:
-        with pytest.raises(BadInput, match="another run is writing"), hold(tmp_path / "out"):
+        with pytest.raises(BadInput, match="another run is writing"), lock_folder(tmp_path / "out"):
             pass
         seen.append("held")
         return honest(*arguments)

@@ -34,7 +34,7 @@ from sdvg_pack.nodes.host.memory import (
 from sdvg_pack.nodes.host.model import ComfyOps
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue
-from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
+from sdvg_pack.sdvg_core.causal_wan.cache import CacheSlots, KVCache
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.devices.execution import Execution
@@ -359,7 +359,7 @@ def pass_peak(tree: WanModel, cache: KVCache, size: tuple[int, int]) -> int:
         rope = ops.rope(tree, 0, token_grid(tree, x.shape[2:]), META)
         there = [*tree.parameters(), x, rope, *tree_leaves(text), *tree_leaves(cache._layers)]
         with Peak(there) as peak:
-            denoise_pass(tree, x, 500.0, Pass(text, cache, Place(0, (0, 1, 2), 3), rope, ops))
+            denoise_pass(tree, x, 500.0, Pass(text, cache, CacheSlots(0, (0, 1, 2), 3), rope, ops))
     return peak.bytes
 
 

@@ -12,10 +12,9 @@ from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
 from vae_parts import random_frames, random_latents
 
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
-from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
-from sdvg_core.decoders.taehv_files import PUBLISHED as PUBLISHED_FILES
-from sdvg_core.decoders.taehv_files import find_taehv, kind_of, open_taehv
-from sdvg_core.decoders.vae_files import load_vae, open_vae
+from sdvg_core.decoders.open import load_vae, open_vae
+from sdvg_core.decoders.taehv import PUBLISHED as PUBLISHED_FILES
+from sdvg_core.decoders.taehv import TaehvCodec, find_taehv, kind_of, load_taehv, open_taehv
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 

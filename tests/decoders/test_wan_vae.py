@@ -24,8 +24,8 @@ from vae_parts import (
     tensors,
 )
 
+from sdvg_core.decoders.planes import PlanarNorm
 from sdvg_core.decoders.wan_vae import load_wan_vae
-from sdvg_core.decoders.wan_vae_planes import PlanarNorm
 from sdvg_core.devices.execution import VaeLayers
 
 # --- decode

@@ -9,9 +9,8 @@ import torch
 from safetensors.torch import save_file
 from vae_parts import decode_whole, make_vae, random_latents, random_vae
 
-from sdvg_core.decoders.vae_files import LIGHT_BASE, open_vae
-from sdvg_core.decoders.wan_vae import load_wan_vae
-from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
+from sdvg_core.decoders.open import LIGHT_BASE, open_vae
+from sdvg_core.decoders.wan_vae import load_wan_vae, wan_vae_to_original
 from sdvg_core.errors import BadInput
 
 # --- layouts

@@ -7,8 +7,7 @@ import copy
 import torch
 from diffusers import AutoencoderKLWan
 
-from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
+from sdvg_core.decoders.wan_vae import WAN_MEAN, WAN_STD, WanCodec
 
 MEAN = torch.tensor(WAN_MEAN).view(1, -1, 1, 1, 1)
 STD = torch.tensor(WAN_STD).view(1, -1, 1, 1, 1)

@@ -10,8 +10,7 @@ from cli_runs import generate, options, report
 from random_set import write_random_set
 
 from sdvg_core.devices import device
-from sdvg_core.devices.device import cpu_quota, device_clock, parse_dtype, pick_device, settled_threads
-from sdvg_core.errors import BadInput
+from sdvg_core.devices.device import cpu_quota, device_clock, pick_device, resolved_threads
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 
@@ -45,11 +44,11 @@ def test_the_embedded_models_get_one_thread_and_others_what_the_container_allows
     monkeypatch.setattr(device.os, "cpu_count", lambda: 64)
     (tmp_path / "cpu.max").write_text("250000 100000\n")
     for embedded in (True, False):
-        with settled_threads(embedded=embedded):
+        with resolved_threads(embedded=embedded):
             pass
     assert set_to == [1, 8, 3, 8]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    with settled_threads(embedded=True):
+    with resolved_threads(embedded=True):
         assert set_to == [1, 8, 3, 8]
 
 
@@ -100,9 +99,3 @@ def test_on_a_cpu_there_is_nothing_to_wait_for(waited_for):
     assert device_clock(CPU, CPU) is time.perf_counter
     device_clock(CPU)()
     assert waited_for == []
-
-
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "half", ""])
-def test_what_no_model_runs_in_is_refused_with_what_there_is(name):
-    with pytest.raises(BadInput, match=f"there is no dtype '{name}'; choose float32, float16, bfloat16"):
-        parse_dtype(name)

@@ -18,7 +18,7 @@ from faulty import REQUEST, make_loaded, make_video, names
 
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import LATENTS, check_writable, hold, staged_outputs
+from sdvg_core.files.outputs import LATENTS, check_writable, lock_folder, staged_outputs
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.request import VideoRequest
 
@@ -77,8 +77,8 @@ def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path):
 
 HOLDER = """
 import sys, pathlib
-from sdvg_core.files.outputs import hold
-with hold(pathlib.Path(sys.argv[1])):
+from sdvg_core.files.outputs import lock_folder
+with lock_folder(pathlib.Path(sys.argv[1])):
     print("held", flush=True) or input()
 """
 
@@ -87,10 +87,10 @@ def test_what_a_process_holds_is_refused_to_another_until_it_dies(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "out")]
     with Popen(command, stdin=PIPE, stdout=PIPE, cwd=Path(__file__).parents[2]) as other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(BadInput, match="another run is writing into"), hold(tmp_path / "out"):
+        with pytest.raises(BadInput, match="another run is writing into"), lock_folder(tmp_path / "out"):
             pass
         other.kill()
-    with hold(tmp_path / "out"):
+    with lock_folder(tmp_path / "out"):
         pass
 
 
@@ -99,7 +99,7 @@ def test_of_runs_that_take_one_folder_at_once_one_has_it(tmp_path):
 
     def has_it(stack: ExitStack) -> bool:
         with suppress(BadInput):
-            stack.enter_context(hold(tmp_path / "out"))
+            stack.enter_context(lock_folder(tmp_path / "out"))
             return True
         return False
 

@@ -13,8 +13,8 @@ import sentencepiece
 import torch
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
-from sdvg_core.decoders.taehv_net import Taehv
-from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
+from sdvg_core.decoders.taehv import Taehv
+from sdvg_core.decoders.wan_vae import wan_vae_to_original
 from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
 
 from .files import Entry, Files, changed_entries, changed_file, entries_of, safetensors

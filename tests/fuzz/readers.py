@@ -13,7 +13,7 @@ from typing import Any
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
-from sdvg_core.decoders.vae_files import load_vae
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import check_directions, read_takes

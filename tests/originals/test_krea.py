@@ -22,7 +22,7 @@ from witness import (
     tree_of,
 )
 
-from sdvg_core.causal_wan.cache import Place
+from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.context import AnchorEncoder, BlockContext, Recompute
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.engine import timeline
@@ -166,8 +166,8 @@ class AbsolutePositions(Recompute):
 
     def prepare(self, model, history, span, *rest):
         made = super().prepare(model, history, span, *rest)
-        place = Place(span.start, made.place.slots, made.place.visible)
-        return BlockContext(made.cache, place, made.passes, made.encodes)
+        slots = CacheSlots(span.start, made.slots.written, made.slots.visible)
+        return BlockContext(made.cache, slots, made.passes, made.encodes)
 
 
 FAULTS = {

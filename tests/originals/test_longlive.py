@@ -74,7 +74,8 @@ class RenewedInBlocks(Incremental):
         made = super().prepare(model, history, span, condition, size)
         if history.blocks and history.blocks[-1].condition is not condition:
             for block in history.blocks[-3:]:
-                model.write_context(block.latents, condition, made.cache, self._place(block.span, ScenePosition()))
+                slots = self._pass_slots(block.span, ScenePosition())
+                model.write_context(block.latents, condition, made.cache, slots)
         return made
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from witness import AGREES, BLOCKS, SPANS, ask_family, difference, generator_over, tree_of, video_of
 
-from sdvg_core.causal_wan.cache import Place
+from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.decoders.wan_vae import load_wan_vae
 
@@ -39,9 +39,9 @@ def test_nine_blocks_have_the_latents_of_the_original(theirs, name, measured):
 class RelativePositions(Incremental):
     """Counts positions from the window's first frame."""
 
-    def _place(self, span, scene) -> Place:
-        place = super()._place(span, scene)
-        return Place(min(span.start, self.window - span.frames), place.slots, place.visible)
+    def _pass_slots(self, span, scene) -> CacheSlots:
+        slots = super()._pass_slots(span, scene)
+        return CacheSlots(min(span.start, self.window - span.frames), slots.written, slots.visible)
 
 
 class NoCleanPass(Incremental):

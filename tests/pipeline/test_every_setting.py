@@ -86,7 +86,7 @@ def elsewhere(monkeypatch) -> None:
     monkeypatch.setattr("sdvg_core.pipeline.identity.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.pipeline.headers.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.pipeline.headers.check_compile", lambda *_: None)
-    monkeypatch.setattr(LoadOptions, "settled", lambda load: load)
+    monkeypatch.setattr(LoadOptions, "resolved", lambda load: load)
 
 
 def test_every_setting_is_told_of_below():

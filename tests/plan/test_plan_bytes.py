@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, Place
+from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache
 from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED
 from sdvg_core.causal_wan.context import Model
 from sdvg_core.causal_wan.forward import ControlBranch, Pass, denoise_pass, project_text, token_grid
@@ -94,7 +94,7 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, 
     )
     positions = [tuple((slot + 6) % frames for slot in range(frames))] if turned else []
     slots = (0, 1, 2) if turned else (frames - 3, frames - 2, frames - 1)
-    here = model.pass_at(Place(frames - 3, slots, frames, *positions), cache, None, x)
+    here = model.pass_at(CacheSlots(frames - 3, slots, frames, *positions), cache, None, x)
     with Peak([*tree.parameters(), x, *tree_leaves(here.rope), *tree_leaves(text), *cache._buffers()]) as peak:
         denoise_pass(tree, x, 500.0, here)
     read, plain = frames if kind is Fp8KVCache else 0, sizes.pass_bytes(PUBLISHED[size], 3, 1560, 2)
@@ -120,7 +120,7 @@ def test_a_pass_with_a_control_needs_what_is_planned_for_a_while(size):
     weights = [*tree.parameters(), *module.parameters(), x, control.context, *rope]
     with Peak([*weights, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
         branch = ControlBranch(module, config.num_layers, text[config.num_layers :], [control], ops)
-        denoise_pass(tree, x, 500.0, Pass(text, cache, Place(3, (3, 4, 5), 6), rope, ops, control=branch))
+        denoise_pass(tree, x, 500.0, Pass(text, cache, CacheSlots(3, (3, 4, 5), 6), rope, ops, control=branch))
     more = sizes.control_working_bytes(config, 3, 1560, 2)
     planned = sizes.pass_bytes(config, 3, 1560, 2) + more
     assert planned - more < peak.bytes

@@ -8,9 +8,8 @@ from live_bytes import Peak
 from test_plan_bytes import META
 from torch.utils.flop_counter import FlopCounterMode
 
-from sdvg_core.decoders.taehv import TaehvCodec
-from sdvg_core.decoders.taehv_net import Taehv
-from sdvg_core.decoders.vae_files import LIGHT_BASE
+from sdvg_core.decoders.open import LIGHT_BASE
+from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.plan import sizes
 from sdvg_core.plan.request import PlanRequest

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from research.world import held_out_prompts, render
 from sdvg_core.cli import main
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
-from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse

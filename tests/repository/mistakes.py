@@ -120,8 +120,8 @@ MISTAKES = [
     Mistake(
         "a window is passed under the condition of the blocks in it",
         "causal_wan/context.py",
-        "model.write_context(clean[:, :, first:last], condition, cache, place)",
-        "model.write_context(clean[:, :, first:last], history.blocks[-1].condition, cache, place)",
+        "model.write_context(clean[:, :, first:last], condition, cache, slots)",
+        "model.write_context(clean[:, :, first:last], history.blocks[-1].condition, cache, slots)",
         "engine/test_counts.py::test_a_recomputed_window_is_passed_under_the_condition_of_the_block_to_be_made",
     ),
     Mistake(
@@ -281,8 +281,8 @@ MISTAKES = [
     Mistake(
         "a growing cache is passed under the condition of the block to be made",
         "causal_wan/incremental.py",
-        "model.write_context(block.latents, block.condition, cache, place)",
-        "model.write_context(block.latents, condition, cache, place)",
+        "model.write_context(block.latents, block.condition, cache, slots)",
+        "model.write_context(block.latents, condition, cache, slots)",
         "engine/test_counts.py::test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each",
     ),
 ]

@@ -30,9 +30,10 @@ class PlanarConv(nn.Conv3d):
         super().__init__(conv.in_channels, conv.out_channels, conv.kernel_size, device="meta")
         # In this order the 2-D weights are a view, with channels last.
         ordered = conv.weight.data.permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
-        self.weight, self.bias = nn.Parameter(ordered, requires_grad=conv.weight.requires_grad), conv.bias
+        self.weight = nn.Parameter(ordered, requires_grad=conv.weight.requires_grad)
+        self.bias = conv.bias
         left, _, above, _, self.before, _ = conv._padding
-        self._sides = above, left
+        self._sides = (above, left)
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
         """Convolve `b c t h w` after the frames `before` it; zeros replace missing frames."""
@@ -81,7 +82,7 @@ def as_clip(frames: Tensor, batch: int) -> Tensor:
 
 
 class PlanarNorm(nn.Module):
-    """Scales every pixel's channels to one length; replaces one of diffusers' norms."""
+    """A norm that scales every pixel's channels to one length; replaces one of diffusers'."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -102,7 +103,7 @@ def _rms_norm(x: Tensor, gamma: Tensor) -> Tensor:
 
 
 class PlanarUpsample(nn.Module):
-    """Doubles a frame's sides. Copying pixels is exact in any dtype, so there is no detour through float32."""
+    """Double a frame's sides. Copying pixels is exact in any dtype, so there is no detour through float32."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `b c h w` as `b c 2h 2w`, channels last."""
@@ -134,9 +135,9 @@ def make_planar(vae: nn.Module) -> None:
 
 
 class LayerMemory:
-    """Gives each layer with memory what it remembers, and replaces that; `cache` has an entry per layer, in order.
+    """The memory of a half, layer by layer. `cache`: an entry for each layer with memory, in order.
 
-    `first`: whether nothing came before.
+    `first`: True at a clip's start.
     """
 
     def __init__(self, cache: list[Any]) -> None:
@@ -145,24 +146,25 @@ class LayerMemory:
         self._at = -1
 
     def recall(self) -> Tensor | None:
-        """Turn to the next layer and return what it remembers; None if nothing came before."""
+        """Turn to the next layer and return its memory; None at a clip's start."""
         self._at += 1
         before: Tensor | None = self._cache[self._at]
         return before
 
     def remember(self, kept: Tensor) -> None:
-        """Let the layer remember this instead."""
+        """Replace the layer's memory."""
         self._cache[self._at] = kept
 
     def stack(self, conv: PlanarConv, x: Tensor) -> Tensor:
-        """Return `b c t h w` as planes for a convolution, which remembers the last frames."""
+        """Return `b c t h w` as planes for a convolution, and remember the last frames."""
         before = self.recall()
         self.remember(_last(conv.before, x, before))
         return conv.stack(x, conv.fill(x, before))
 
     def activate(self, norm: nn.Module, conv: PlanarConv, x: Tensor) -> Tensor:
         """Normalise, activate and convolve."""
-        x, batch = F.silu(norm(x), inplace=True), len(x)
+        batch = len(x)
+        x = F.silu(norm(x), inplace=True)
         planes = self.stack(conv, x)
         del x  # so that only the planes are in memory while they are convolved
         return conv.convolve(planes, batch)
@@ -179,7 +181,8 @@ def _last(count: int, x: Tensor, before: Tensor | None) -> Tensor:
 
 def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
     """Decode one latent frame, and put the next state into the list."""
-    decoder, memory = vae.decoder, LayerMemory(cache)
+    decoder = vae.decoder
+    memory = LayerMemory(cache)
     x = decoder.conv_in.convolve(memory.stack(decoder.conv_in, vae.post_quant_conv(z)), len(z))
     x = _middle(decoder.mid_block, x, memory)
     for stage in decoder.up_blocks:
@@ -192,7 +195,8 @@ def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
 
 def encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
     """Encode a clip's first frame or the next `temporal_stride`, and put the next state into the list."""
-    encoder, memory = vae.encoder, LayerMemory(cache)
+    encoder = vae.encoder
+    memory = LayerMemory(cache)
     x = encoder.conv_in.convolve(memory.stack(encoder.conv_in, video), len(video))
     for layer in encoder.down_blocks:
         x = _residual(layer, x, memory) if hasattr(layer, "conv1") else _downsample(layer, x, memory)
@@ -200,7 +204,7 @@ def encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
 
 
 def _residual(block: Any, x: Tensor, memory: LayerMemory) -> Tensor:
-    # Nested, so that nobody holds on to the first half when the second is made.
+    # Nested, so that the first half is freed before the second is made.
     inner = memory.activate(block.norm2, block.conv2, memory.activate(block.norm1, block.conv1, x))
     inner += block.conv_shortcut(x)
     return inner

@@ -1,4 +1,4 @@
-"""Open a file of either autoencoder: a Wan 2.1 VAE of any width, or a TAEHV. Tensors' names tell which."""
+"""Open a file of either autoencoder, by its tensors' names: a Wan 2.1 VAE of any width, or a TAEHV."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from ..checkpoints.weights import open_weights
 from ..devices.execution import AUTO, Backend, VaeLayers
 from ..engine.protocols import VideoCodec
 from . import StatedKind, TaeKind
-from .taehv import load_taehv
-from .taehv_files import is_taehv, open_taehv
-from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE
+from .taehv import SPATIAL_STRIDE, TEMPORAL_STRIDE, is_taehv, load_taehv, open_taehv
 from .wan_vae import load_wan_vae, open_wan_vae
 
 LIGHT_BASE = 24
@@ -23,7 +21,7 @@ LIGHT_BASE = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaeHeader:
-    """What the header of an autoencoder's file tells.
+    """The header of an autoencoder's file.
 
     `decoder_base`: the width that the Wan VAE's decoder is a multiple of, None for a TAEHV. `encodes`: whether it
     has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE.
@@ -45,14 +43,14 @@ class VaeHeader:
 
     @property
     def is_tae(self) -> bool:
-        """Whether it is a TAEHV."""
+        """True for a TAEHV."""
         return self.tae_kind is not None
 
 
 def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
-    """Return what the header of a Wan 2.1 VAE or a TAEHV tells; no weight is loaded.
+    """Read the header of a Wan 2.1 VAE or a TAEHV; no weight is loaded.
 
-    `tae_kind`: the kind of a TAEHV, as the user states it; it says nothing of a Wan VAE.
+    `tae_kind`: the kind of a TAEHV, as the user states it; ignored for a Wan VAE.
     Raises `BadInput` if `load_vae` could not load the file.
     """
     if not _holds_taehv(path):
