@@ -15,8 +15,8 @@ import torch
 
 from research.metrics import judge
 from research.world import held_out_prompts, render
-from sdvg_core.decoders.taehv import load_taehv
 from sdvg_core.decoders.open import load_vae
+from sdvg_core.decoders.taehv import load_taehv
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, trained_set
 
