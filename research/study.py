@@ -31,8 +31,8 @@ from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_writable, staged_outputs
+from sdvg_core.pipeline.fingerprints import named
 from sdvg_core.pipeline.headers import check_encoder, check_models
-from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pipeline.resolve import cost_request
 from sdvg_core.plan.request import PlanRequest

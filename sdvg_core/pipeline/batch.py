@@ -36,8 +36,9 @@ from ..plan.budget import afford
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
+from .fingerprints import identify_parts
 from .headers import Headers, check_models
-from .identity import Identity, differences, digest_of, identify, identify_parts
+from .identity import Identity, differences, digest_of, identify
 from .latents import load_latents
 from .loading import encode_prompts
 from .options import LoadOptions

@@ -32,8 +32,8 @@ from ..plan.text import gigabytes, memory_notes, savings
 from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
+from .fingerprints import identify_parts
 from .headers import Headers, WanHeader, attention_for
-from .identity import identify_parts
 from .options import LoadOptions
 from .resolve import ResolvedRequest, cost_request
 

@@ -8,8 +8,9 @@ from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.devices.execution import Execution
+from sdvg_core.pipeline.fingerprints import identify_parts
 from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.identity import identify, identify_parts
+from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
@@ -80,10 +81,11 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("identity", "headers", "options"):
+    for module in ("identity", "fingerprints", "headers", "options"):
         monkeypatch.setattr(f"sdvg_core.pipeline.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr("sdvg_core.pipeline.options.check_device_name", lambda name: None)
-    monkeypatch.setattr("sdvg_core.pipeline.identity.arithmetic_on", lambda device: {"on": str(device)})
+    for module in ("identity", "fingerprints"):
+        monkeypatch.setattr(f"sdvg_core.pipeline.{module}.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.pipeline.headers.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.pipeline.headers.check_compile", lambda *_: None)
     monkeypatch.setattr(LoadOptions, "resolved", lambda load: load)

@@ -13,8 +13,8 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.checkpoints.state_dicts import Weights
 from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
+from sdvg_core.pipeline.fingerprints import identify_parts
 from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.identity import identify_parts
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 
 ONE = ["--size", "16x16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
