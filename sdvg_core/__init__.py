@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .checkpoints.model_files import ModelFiles as ModelFiles
-    from .cli.generate import make as make
     from .devices.execution import Execution as Execution
     from .engine.protocols import BlockGenerator as BlockGenerator
     from .engine.protocols import Router as Router
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from .engine.router import router_preset as router_preset
     from .engine.types import Generated as Generated
     from .errors import BadInput as BadInput
+    from .pipeline.api import make as make
     from .pipeline.options import LoadOptions as LoadOptions
     from .pipeline.options import ModelOptions as ModelOptions
     from .pipeline.request import VideoRequest as VideoRequest
@@ -36,12 +36,12 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "checkpoints.model_files": ("ModelFiles",),
-    "cli.generate": ("make",),
     "devices.execution": ("Execution",),
     "engine.protocols": ("BlockGenerator", "Router", "Scorer", "VideoCodec"),
     "engine.router": ("RouterConfig", "router_preset"),
     "engine.types": ("Generated",),
     "errors": ("BadInput",),
+    "pipeline.api": ("make",),
     "pipeline.options": ("LoadOptions", "ModelOptions"),
     "pipeline.request": ("VideoRequest",),
     "pipeline.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),

@@ -14,7 +14,7 @@ from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced
 from ..devices.execution import AUTO
 from ..errors import BadInput
-from .shared import file_path, show_folder
+from .shared import file_path
 
 PACKAGES = (
     *("torch", "transformers", "safetensors", "einops", "numpy", "Pillow", "av", "tqdm", "tokenizers"),
@@ -40,9 +40,9 @@ def run(options: argparse.Namespace) -> int:
 def examine(models: Path) -> dict[str, Any]:
     """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
     from ..devices.device import package_version
-    from .options import found_models
+    from ..pipeline.files import files_in
 
-    paths = found_models(models)
+    paths = files_in(models)
     return {
         "sdvg": __version__,
         "python": platform.python_version(),
@@ -102,6 +102,8 @@ def _attention() -> dict[str, Any]:
 
 def describe(findings: dict[str, Any]) -> list[str]:
     """Return the findings as lines of text."""
+    from ..pipeline.files import show_folder
+
     lines = [f"sdvg {findings['sdvg']}, Python {findings['python']}", "", "Packages"]
     lines += [f"  {name:14} {found or 'MISSING'}" for name, found in findings["packages"].items()]
     lines += ["", "Devices"]

@@ -10,14 +10,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..engine.restyle import WORDS
-from ..engine.router import DEFAULT_PRESET, router_preset
 from ..errors import BadInput
 from ..pocket import POCKET
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
@@ -121,9 +120,9 @@ def run(options: argparse.Namespace) -> int:
     """Make the requested videos."""
     from ..devices.device import resolved_threads
     from ..files.outputs import REPORT
+    from ..pipeline.files import naming_source
     from ..report.run_report import read_report
     from .again import router_again, words_again
-    from .options import naming_source
 
     if options.report and options.report.is_dir():
         options.report /= REPORT
@@ -180,60 +179,20 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     return exit_code(stopping, whole=whole)
 
 
-def make(
-    prompt: str,
-    *,
-    models: Path | str = POCKET,
-    preset: str = DEFAULT_PRESET,
-    out: Path | str = "out",
-    **request: Any,
-) -> tuple[Path, RunReport]:
-    """Make a video as `generate` does, with its files, dtypes and prompts; return its folder and its report.
-
-    `models`: a folder of them, or `pocket`. `preset`: fast, balanced, careful, or paper, the gate. `request`: other
-    fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own. Where `out` has a video, the
-    next free name is taken.
-    Raises `BadInput` for any unusable input, before a weight is read.
-    """
-    from ..devices.device import resolved_threads
-    from ..pipeline.request import VideoRequest
-    from ..pipeline.videos import make_videos
-    from ..text.prompts import check_prompt
-    from .options import load_options, naming_source
-
-    embedded, parser = Path(models) == POCKET, argparse.ArgumentParser()
-    add_arguments(parser)
-    options = parser.parse_args(EMBEDDED if embedded else [])
-    check_prompt(prompt)
-    options.prompt = prompt
-    options.models = Path(models)
-    options.output = Path(out)
-    options.words = options.stated = ()
-    size = {"width": options.width, "height": options.height}
-    wanted = VideoRequest(**{**size, "router": router_preset(preset), **request})
-    options.seeds, prompts = [wanted.seed], read_prompts(options, None)
-    with resolved_threads(embedded=embedded), naming_source(options.models):
-        batch = _batch(options, load_options(options, embedded=embedded), wanted, prompts)
-        ((folder, report),) = make_videos(batch)
-    return folder, report
-
-
 def _batch(
     options: argparse.Namespace, load: LoadOptions, request: VideoRequest, prompts: tuple[PromptSchedule, ...]
 ) -> Batch:
     from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
-    from ..pipeline.request import strength_of
+    from ..pipeline.request import with_strengths
     from .options import model_files
 
     check_writable(options.output)  # before a model is looked for
-    strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
-    request = replace(request, strength=strength)
     same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private")
     return Batch(
         files=model_files(options, request),
         load=load,
-        request=request,
+        request=with_strengths(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
         numbered=bool(options.prompt_file) and not prompts[0].changes,
@@ -272,7 +231,7 @@ def exit_code(stopping: StopRequest, *, whole: bool) -> int:
 
 def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
     """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
-    from ..pocket.grammar import understand
+    from ..pipeline.api import understood
     from ..text.prompts import read_prompt, read_prompt_list
     from .again import prompts_again
 
@@ -284,13 +243,7 @@ def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[
         prompts = (prompts_again(again),)
     else:
         options.parser.error("there is no prompt; add --prompt TEXT, --prompt-file FILE or --from report.json")
-    if options.models != POCKET:
-        return prompts
-    shown = {text: understand(text) for prompt in prompts for text in prompt.texts}
-    sys.stderr.write("".join(f"sdvg: {told}\n" for _, told in shown.values() if told))
-    return tuple(
-        replace(one, entries=tuple((at, shown[text][0].text) for at, text in one.entries)) for one in prompts
-    )
+    return understood(prompts) if options.models == POCKET else prompts
 
 
 def with_the_real_pair(report: RunReport) -> str:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models, misplaced
+from ..checkpoints.model_files import KNOWN_FILES, ModelFiles
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.router import POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
 from ..engine.types import MOST_BLOCKS
-from ..errors import BadInput, MissingModel
+from ..errors import BadInput
 from ..files.footage import count_frames
+from ..pipeline.files import choose_files
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import BLOCKS, VideoRequest, blocks_in
-from ..pocket import POCKET
-from ..pocket.trained_set import trained_set
-from .shared import SETTINGS, YES_NO, show_folder
+from .shared import SETTINGS, YES_NO
 
 FLAGS = {"tau": "--gate"}
 """How options are spelled whose field has another name."""
@@ -137,61 +133,11 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
     return ModelOptions(**own)
 
 
-def _listed(names: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def found_models(folder: Path, known: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:
-    """Return the path of every role in a folder of models; for `POCKET`, the embedded ones."""
-    if folder != POCKET:
-        return find_models(folder, known)
-    embedded = trained_set()
-    return {one.role: getattr(embedded, one.role) for one in known}
-
-
-EVERY_RUN = ("vae", "text_encoder")
-
-
 def model_files(options: argparse.Namespace, request: VideoRequest | None = None) -> ModelFiles:
-    """Return the files of a run. `request`: the video; None if every model is needed.
-
-    Raises `BadInput` that names what every run needs, and where to get it; `naming_source` names the rest.
-    """
-    found = found_models(options.models)
-    paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
-    needed = EVERY_RUN if request else (*EVERY_RUN, "drafter", "target", "reward")
-    missing = {known.role: known for known in KNOWN_FILES if known.role in needed and not paths[known.role]}
-    if request and not (paths["drafter"] or paths["target"]):
-        missing["a drafter or target"] = KNOWN_FILES[0]
-    if missing:
-        fault, rest = f"the run needs {_listed([*missing])}", ", see doctor for the rest" * (len(missing) > 1)
-        raise BadInput(_get(fault, next(iter(missing.values())), options.models, rest))
-    for role, path in paths.items():
-        if path is not None and not path.exists():
-            raise BadInput(f"there is no {role} at {path}; check the path")
-    files = {role: path for role, path in paths.items() if path is not None}
-    there = find_models(options.models, CONTROL_FILES).values()
-    controlled = request is not None and request.control is not None
-    if options.control_modules and not controlled:
-        raise BadInput("--control-modules has no effect without --control; add a clip, or leave them out")
-    modules = tuple(options.control_modules or filter(None, there)) if controlled else ()
-    return ModelFiles(**files, tokenizer=options.tokenizer, controls=modules)
-
-
-@contextmanager
-def naming_source(models: Path) -> Iterator[None]:
-    """Add to a missing model's error where to get it. `models`: the folder where it was expected."""
-    try:
-        yield
-    except MissingModel as error:
-        role = "reward" if error.role == "scorer" else error.role
-        known = next(known for known in KNOWN_FILES if known.role == role)
-        raise BadInput(_get(error.fault, known, models, f", {error.way_out}")) from error
-
-
-def _get(fault: str, known: KnownFile, models: Path, way_out: str = "") -> str:
-    get = misplaced(models, known) or f"get {known.names[0]} from {known.source}"
-    return f"{fault}, but none was given or found in {show_folder(models)}; {get}{way_out}, or try --models pocket"
+    """Return the files of a run. `request`: the video; None if every model is needed."""
+    named = {known.role: getattr(options, known.role) for known in KNOWN_FILES}
+    modules = tuple(options.control_modules)
+    return choose_files(options.models, request, named, tokenizer=options.tokenizer, control_modules=modules)
 
 
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:

@@ -108,11 +108,6 @@ class Dtypes(argparse.Action):
             setattr(options, f"{part}_dtype" if part else "dtype", dtype)
 
 
-def show_folder(folder: Path) -> str:
-    """Return a folder's name, with a remark if it does not exist."""
-    return f"{folder}" if folder == POCKET or folder.is_dir() else f"{folder} (no such folder)"
-
-
 def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")

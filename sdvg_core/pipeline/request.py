@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..engine.control import check_control_strength
@@ -17,6 +17,7 @@ from ..errors import BadInput
 from ..files.video import check_rate
 from ..plan.budget import check_budget
 from ..settings import check_fields
+from ..text.prompts import PromptSchedule
 
 # The paper's size in pixels and its length.
 WIDTH = 832
@@ -97,6 +98,12 @@ def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: b
         start = strengths[0][0] + 1
         raise BadInput(f"the prompt has a strength from block {start} on, but no clip is restyled; add a clip")
     return ",".join((usual, *(f"{start + 1}:{strength}" for start, strength in strengths)))
+
+
+def with_strengths(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
+    """Return the request with the strengths that the lines of its prompt state."""
+    strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
+    return replace(request, strength=strength)
 
 
 def blocks_in(frames: int) -> int:

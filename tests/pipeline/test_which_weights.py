@@ -18,7 +18,7 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 
 ONE = ["--size", "16x16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
-DRAFTED = ["--policy", "always-draft", "--forced-blocks", "0"]
+DRAFTED = ["--policy", "first", "--forced-blocks", "0"]
 TAKEN = {"ema": "generator_ema", "raw": "generator"}
 NOTE = "tiny_self_forcing.pt holds two sets of weights, generator_ema and generator, and nothing states which one"
 
