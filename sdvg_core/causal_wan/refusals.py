@@ -13,7 +13,7 @@ GIVE_T2V = "give a causal Wan 2.1 text-to-video model (Self-Forcing, Krea Realti
 
 def foreign(what: str, kind: str) -> BadInput:
     """Return the error for a file or MODEL, `what`, of another kind."""
-    return BadInput(f"{what} is no Wan 2.1 text-to-video transformer (found: {kind}); {GIVE_T2V}")
+    return BadInput(f"{what} is no Wan 2.1 transformer (found: {kind}); {GIVE_T2V}")
 
 
 def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
