@@ -10,7 +10,7 @@ from cli_runs import SMALL, generate, refused, report
 from cli_runs import options as files_of
 from PIL import Image
 from safetensors.torch import save_file
-from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.decoders.taehv import Taehv
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.files.video import write_mp4
