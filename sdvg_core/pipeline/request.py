@@ -37,7 +37,7 @@ from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
 from ..files.sound import CODECS, Sound
 from ..files.video import check_rate, check_video_size
-from ..plan.budget import check_budget, spend
+from ..plan.budget import BudgetedRun, check_budget, route_for_budget
 from ..plan.request import PUBLISHED_BASE, PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE
 from ..report.summary import count
@@ -240,7 +240,7 @@ def resolve_request(
         found = "the VAE's file has no encoder for a start or a control"
         raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
     clip_frames = 0 if picture else max(given_frames - still, 0)
-    router, bought = _within_budget(request, headers, width, height, clip_frames, from_pixels)
+    router, bought = _within_budget(request, headers, clip_frames, from_pixels)
     half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
         steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
@@ -392,22 +392,28 @@ def _of_models(headers: Headers) -> tuple[str, ...]:
 
 
 def _within_budget(
-    request: VideoRequest, headers: Headers, width: int, height: int, given_frames: int, from_pixels: int
+    request: VideoRequest, headers: Headers, given_frames: int, from_pixels: int
 ) -> tuple[RouterConfig, tuple[str, ...]]:
     """Return the request's router, or what its budget buys, and a sentence that says so."""
     if request.budget is None:
         return request.router, ()
     if len(headers.models) < 2:
         raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
-    cost = cost_request(headers, width, height, request.blocks)
-    cost = replace(cost, given_blocks=given_frames // cost.block_frames)
-    routed = replace(request.router, route_start=from_pixels // cost.block_frames)
-    router, note = spend(request.budget, routed, cost)
+    block_frames = headers.shape("target").preset.block_frames
+    run = budgeted_run(headers, request.blocks, given_frames // block_frames)
+    routed = replace(request.router, route_start=from_pixels // block_frames)
+    router, note = route_for_budget(request.budget, routed, run)
     return router, (note,)
 
 
-def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
-    """Return what to predict a run's costs with; a missing model counts as the other one."""
+def budgeted_run(headers: Headers, blocks: int, given_blocks: int) -> BudgetedRun:
+    """Return the run that a budget is for. `given_blocks`: of the clip that it continues."""
+    presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
+    return BudgetedRun(presets=presets, blocks=blocks, given_blocks=given_blocks)
+
+
+def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
+    """Return the run whose memory is planned; a missing model counts as the other one."""
     drafter, target = headers.shape("drafter"), headers.shape("target")
     return PlanRequest(
         width=width,

@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from research import study
 from research.__main__ import main
 from research.calibrate import compare_judge
-from research.statistics import pass_weights
 
 PROMPTS = tuple(f"prompt {n}" for n in range(20))
 
@@ -53,10 +51,3 @@ def test_the_command_compares_a_judge_on_the_embedded_set(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["tau"] == -1.2
     assert main([*arguments, "--tau", "-1", "0"]) == 2
     assert "one --tau" in capsys.readouterr().err
-
-
-def test_with_the_embedded_judge_a_study_pays_for_its_decodes_and_for_the_videos_own():
-    """Catches: the judge's decodes at the price of the full VAE's, and the delivery of the video for nothing."""
-    options = study.make_parser().parse_args(["--output", "unused", "--judge-vae", "pocket"])
-    paid = pass_weights(study.costs_of(study._job(options)))
-    assert paid["deliveries"] == pytest.approx(paid["decodes"] * 5.5 / 0.25)
