@@ -95,42 +95,38 @@ def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int]
     routes = [(first, 0), *((blocks, half) for blocks in range(first + 1, run.blocks + 1))]
     if run.blocks > first:
         routes += [(run.blocks, steps) for steps in reversed(range(half))]
-    prices = {steps: _prices(run, steps) for steps in range(half + 1)}
+    prices = {steps: _block_prices(run, steps, whole) for steps in range(half + 1)}
     costs = {(blocks, steps): _video_cost(run, prices[steps], blocks, whole) for blocks, steps in routes}
     return {route: cost / costs[run.blocks, 0] for route, cost in costs.items()}
 
 
 def _video_cost(run: BudgetedRun, prices: Mapping[str, float], by_target: int, whole: int) -> float:
-    """Return the cost of a video, in target blocks, whose first `by_target` blocks are the target's.
-
-    `prices`: of blocks by kind. `whole`: how many of the run's first blocks are never handed over.
-    """
+    """Return the cost of a video, in target blocks, whose first `by_target` blocks are the target's."""
     opening = 1 if by_target and not run.given_blocks else 0
     later_whole = max(min(by_target, whole) - opening, 0)
-    return math.fsum(
-        (
-            opening * prices["whole opening" if whole else "opening"],
-            later_whole * prices["whole"],
-            (by_target - opening - later_whole) * prices["handed over"],
-            (run.blocks - by_target) * prices["drafted"],
-        )
-    )
+    counts = {
+        "opening": opening,
+        "whole": later_whole,
+        "handed over": by_target - opening - later_whole,
+        "drafted": run.blocks - by_target,
+    }
+    return math.fsum(count * prices[kind] for kind, count in counts.items())
 
 
-def _prices(run: BudgetedRun, handover: int) -> dict[str, float]:
-    """Return the cost of a block of each kind, in target blocks; `opening` is the clip's first, handed over."""
+def _block_prices(run: BudgetedRun, handover: int, whole: int) -> dict[str, float]:
+    """Return the cost of a block of each kind, in target blocks; `opening` is the clip's first one."""
     drafter, target = (run.presets[role] for role in ("drafter", "target"))
-    steps, opening_steps = len(target.steps), len(target.first_steps)
+    steps = len(target.steps)
+    begun = 0 if whole else handover
     return {
-        "whole opening": _block_cost(run, target=opening_steps, opening=True),
-        "opening": _block_cost(run, drafter=handover, target=opening_steps - handover, opening=True),
-        "whole": _block_cost(run, target=steps),
-        "handed over": _block_cost(run, drafter=handover, target=steps - handover),
-        "drafted": _block_cost(run, drafter=len(drafter.steps)),
+        "opening": _block_cost(run, begun, len(target.first_steps) - begun, opening=True),
+        "whole": _block_cost(run, 0, steps),
+        "handed over": _block_cost(run, handover, steps - handover),
+        "drafted": _block_cost(run, len(drafter.steps), 0),
     }
 
 
-def _block_cost(run: BudgetedRun, *, drafter: int = 0, target: int = 0, opening: bool = False) -> float:
+def _block_cost(run: BudgetedRun, drafter: int, target: int, *, opening: bool = False) -> float:
     """Return the cost of a block with so many denoising steps of either model, decoded once, in target blocks.
 
     `opening`: it is the clip's first one, without context. A drafter with smaller blocks leaves only the last of
