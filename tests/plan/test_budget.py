@@ -1,6 +1,7 @@
 """What a share of target-only's cost buys, and the weights of passes against the videos that were measured."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from tiny import make_engine, make_framewise, run
@@ -17,6 +18,7 @@ FULL = BudgetedRun(presets=PRESETS, blocks=9)
 TARGET_ONLY = RouterConfig(policy="always-target")
 
 
+@cache
 def cost(router: RouterConfig, *, given: int = 0, start: int = 0) -> float:
     """Count the passes of nine new blocks that an engine of tiny models makes, and weigh them."""
     engine = make_engine(schedule="four-step")
