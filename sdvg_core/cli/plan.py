@@ -88,8 +88,9 @@ def run(options: argparse.Namespace) -> int:
     sizes = {role: preset.block_frames for role, (_, preset) in request.models.items()}
     route = plan_blocks(ROUTER_PRESETS[options.preset], blocks=request.blocks, block_frames=sizes)
     request = replace(request, needed=route.models_needed)
-    there = torch.cuda.is_available()
-    amounts = options.vram or ((torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,) if there else USUAL)
+    amounts = options.vram or USUAL
+    if torch.cuda.is_available() and not options.vram:
+        amounts = (torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,)
     plans = [plan(amount, request, card=True) for amount in amounts]
     if options.json:
         print("\n".join(json.dumps(found.as_dict(), allow_nan=False) for found in plans))

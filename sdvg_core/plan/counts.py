@@ -38,7 +38,9 @@ planes in float16, the scorer in float32, torch 2.11. With one draft of eight re
 """
 # Operations of the published VAE and of TAEHV, per pixel of a frame, to decode one latent frame after the first,
 # and of ImageReward per pixel frame. Counted on their layers, a multiplication and an addition as two.
-WAN_OPERATIONS, TAE_OPERATIONS, SCORE_OPERATIONS = 33.93e6, 1.36e6, 138e9
+WAN_OPERATIONS = 33.93e6
+TAE_OPERATIONS = 1.36e6
+SCORE_OPERATIONS = 138e9
 
 
 def pass_weights(presets: Mapping[str, Preset]) -> dict[str, float]:
@@ -56,9 +58,10 @@ def operations(request: PlanRequest) -> dict[str, float]:
     decode = TAE_OPERATIONS if name == "tae" else WAN_OPERATIONS * (base / PUBLISHED_BASE) ** 2
     counted = {"decodes": frames * decode * request.pixels, "scores": 4 * frames * SCORE_OPERATIONS}
     for role, (config, preset) in request.models.items():
-        tokens, control = frame_tokens(config, request), request.control.get(role, 0)
+        tokens = frame_tokens(config, request)
         once = pass_operations(config, preset.block_frames, kv_frames(preset), tokens)
-        counted[f"{role}_denoising"] = once + control_operations(config, control, preset.block_frames, tokens)
+        once += control_operations(config, request.control.get(role, 0), preset.block_frames, tokens)
+        counted[f"{role}_denoising"] = once
         counted[f"{role}_context"] = context_operations(config, preset, tokens)
     return counted
 

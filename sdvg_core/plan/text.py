@@ -128,7 +128,7 @@ def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
 
 
 def layout(plan: Plan) -> str:
-    """Return the target's dtype, if there is one, and what lies where, in words."""
+    """Return the target's dtype, if there is one, and what a pass copies over."""
     dtype = "fp8" if plan.fp8 else plan.request.dtype
     copied = " and ".join(
         f"{100 * size / plan.sizes.weights[role]:.0f} % of the {role}'s weights ({gigabytes(size)})"
