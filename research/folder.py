@@ -21,10 +21,10 @@ from sdvg_core.devices.workers import spread
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import staged_outputs
 from sdvg_core.files.small_files import parse_json
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.counts import WEIGHTS
 
 from .protocol import Configuration
-from .statistics import Record, pass_weights
+from .statistics import Record
 from .videos import GAINS, ROWS, PromptSeedJob, StudyModels, pack, rows_of
 
 STUDY, LOCK, APPEND = "study.json", ".study.lock", ".append.lock"
@@ -46,7 +46,7 @@ class Plan:
     configurations: tuple[Configuration, ...]
     blocks: int
     gains: bool = True
-    weights: Mapping[str, float] = field(default_factory=lambda: pass_weights(PlanRequest()))
+    weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     classes: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -14,17 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import pearsonr, spearmanr
 
-from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.sizes import frame_tokens
-from sdvg_core.plan.work import (
-    SCORE_OPERATIONS,
-    block_operations,
-    context_operations,
-    context_passes,
-    decode_seconds,
-    encode_seconds,
-)
-
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
 
 Array = npt.NDArray[np.float64]
@@ -123,34 +112,7 @@ def metric(name: str) -> NumberOf:
 
 def cost_with(weights: Mapping[str, float]) -> NumberOf:
     """Return a function that gives the cost of a row, in target blocks: every pass by its weight."""
-    return lambda row: sum(weights[name] * count for name, count in row["passes"].items())
-
-
-def pass_weights(request: PlanRequest) -> Mapping[str, float]:
-    """Return the cost of each kind of pass in whole target blocks: denoised, with context, decoded.
-
-    The names are those a report counts passes by (`RunReport.passes`); `scores` is one pixel frame's.
-    """
-    rates = request.rates
-    costs = {
-        "decodes": decode_seconds(request, request.vae),
-        "encodes": encode_seconds(request),
-        "scores": SCORE_OPERATIONS / rates.scorer,
-    }
-    for role, (config, preset) in request.models.items():
-        tokens = frame_tokens(config, request)
-        context = context_operations(config, preset, tokens)
-        once = block_operations(config, preset, 1, tokens, control=request.control.get(role, 0)) - context
-        costs[f"{role}_denoising"] = once / rates.transformer
-        costs[f"{role}_context"] = context / context_passes(preset) / rates.transformer
-    preset = request.target_preset
-    block = (
-        request.steps_of("target") * costs["target_denoising"]
-        + context_passes(preset) * costs["target_context"]
-        + (costs["encodes"] if preset.policy == "recompute" else 0.0)
-        + costs["decodes"]
-    )
-    return {name: value / block for name, value in costs.items()}
+    return lambda row: sum(weight * row["passes"][name] for name, weight in weights.items())
 
 
 # --- rows, compared

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -34,8 +34,7 @@ from sdvg_core.files.outputs import check_writable, staged_outputs
 from sdvg_core.pipeline.fingerprints import named
 from sdvg_core.pipeline.headers import check_encoder, check_models
 from sdvg_core.pipeline.loading import encode_prompts
-from sdvg_core.pipeline.resolve import cost_request
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.counts import pass_weights
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
@@ -48,7 +47,7 @@ from .markdown import markdown, with_interval
 from .metrics import parse_external
 from .plots import write_plots
 from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
-from .statistics import as_json, make_table, pass_weights, too_few
+from .statistics import as_json, make_table, too_few
 from .summary import page_text, summarise_study, table_of_rows
 from .videos import StudyOptions, load_study_models
 from .world import held_out_prompts
@@ -83,7 +82,7 @@ def study(words: Sequence[str] | None) -> int:
         configurations=configurations,
         blocks=job.blocks,
         gains=not (options.no_gains or options.calibrate),
-        weights=pass_weights(costs_of(job)),
+        weights=weights_of(job),
         classes={prompt: of for prompt, of in classes.items() if of},
     )
     show: Show = _show_calibration if options.calibrate else _show
@@ -215,17 +214,15 @@ def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
     return {m[2].strip() if m else line: m[1].strip() if m else None for line, m in matches}
 
 
-def costs_of(job: StudyOptions) -> PlanRequest:
-    """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
+def weights_of(job: StudyOptions) -> Mapping[str, float]:
+    """Return the cost of each kind of pass, in target blocks. Raises `BadInput` unless there are two models."""
     headers = check_models(job.files, job.load)
     check_encoder(headers)
     patch = common_patch(model.config for model in headers.models.values())
     check_size(job.width, job.height, headers.vae.spatial_stride * patch)
-    if job.pocket:
-        return PlanRequest()
     if len(headers.models) < 2:
         raise BadInput("a study needs two models, but one is missing; give a drafter and a target")
-    return cost_request(headers, job.width, job.height, job.blocks)
+    return pass_weights({role: model.preset for role, model in headers.models.items()})
 
 
 def common_settings(job: StudyOptions) -> dict[str, Any]:

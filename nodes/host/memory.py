@@ -16,7 +16,7 @@ from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.resolve import cost_request
+from ...sdvg_core.pipeline.resolve import memory_request
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.sizes import FRAGMENTS, GB, Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
@@ -46,7 +46,7 @@ def plan_request(job: Job) -> PlanRequest:
     # The core knows one dtype for both models; if they differ, take the wider.
     dtype = max(map(compute_dtype, job.models.values()), key=lambda d: d.itemsize)
     request = replace(
-        cost_request(job.headers, job.request.width, job.request.height, job.request.blocks),
+        memory_request(job.headers, job.request.width, job.request.height, job.request.blocks),
         dtype=dtype_name(dtype),
         vae_dtype=dtype_name(job.vae.vae_dtype),
         execution=job.execution,

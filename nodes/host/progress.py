@@ -15,10 +15,6 @@ from server import PromptServer
 from torch import Tensor
 
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.plan.choose import route_seconds
-from ...sdvg_core.plan.rates import H100
-from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.pocket.trained_set import NAMES
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.report.summary import block_line, outcome_of, speedup_known
 from .live import RUNS, LiveRun
@@ -169,14 +165,9 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
 
 def end_of(report: RunReport, of: int) -> dict[str, Any]:
     """Return what the strip says at the end of a run that was to have `of` blocks."""
-    blocks, settings = len(report.blocks), report.settings
+    blocks = len(report.blocks)
     ended = {"blocks": blocks, "of": of, "stopped": blocks < of, "seconds": report.seconds.total}
-    if any(settings[role] and settings[role]["file"] not in NAMES.values() for role in ("drafter", "target")):
-        return {**ended, "speed_up": speedup_known(report)}
-    # For the embedded set: the seconds predicted for the published pair, by this route and by target-only. None for
-    # target-only, and for a restyled clip, whose skipped steps are not predicted.
-    mixed = report.tally.accepted + report.tally.scored > 0 and not settings.get("restyle")
-    return {**ended, "published": route_seconds(report.blocks, PlanRequest(rates=H100)) if mixed else None}
+    return {**ended, "speed_up": speedup_known(report)}
 
 
 def whose(live: LiveRun) -> dict[str, Any]:

@@ -273,7 +273,6 @@ function tally(log) {
 function ending({ info, events, of, done, failed }) {
   return [
     done?.speed_up && words().faster(decimal(done.speed_up)),
-    done?.published && words().published(...done.published.map(decimal)),
     done?.stopped && words().stopped(events.length, of),
     failed && words().ended(events.length, of),
     info.note, // of models that are swapped

@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     from ..pocket.world import SIZE
     from ..report.summary import count, route_in_words
     from ..text.prompts import one_prompt
-    from .generate import exit_code, with_the_real_pair
+    from .generate import exit_code
     from .options import video_request
 
     scene, told = understand(options.prompt)
@@ -103,7 +103,6 @@ def _run(options: argparse.Namespace) -> int:
         seconds = report.seconds.total
         whole = alone.seconds.total
         say(f"Measured: {seconds:.2f} s instead of {whole:.2f} s, {whole / seconds:.2f}x as fast as target-only.")
-    say(with_the_real_pair(report))
     say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
     if alone or compared:
         say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")

@@ -168,9 +168,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
     reports = make_videos(batch, stopping=stopping, say=say)
     for folder, report in reports:
-        predicted = embedded and not request.restyle  # skipped steps are not predicted
-        pair = f"\n{with_the_real_pair(report)}" if predicted else ""
-        print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}{pair}\nWritten to {folder}")
+        print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
         if again and len(reports) == 1 and folder.resolve() != options.report.parent.resolve():
             say(compared(again, options.report.parent, report, folder))
     whole = len(reports) == len(prompts) * len(batch.seeds) and all(
@@ -244,17 +242,3 @@ def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[
     else:
         options.parser.error("there is no prompt; add --prompt TEXT, --prompt-file FILE or --from report.json")
     return understood(prompts) if options.models == POCKET else prompts
-
-
-def with_the_real_pair(report: RunReport) -> str:
-    """Return what the route of a run of the miniature would take with the real models."""
-    from ..plan.choose import route_seconds
-    from ..plan.rates import H100
-    from ..plan.request import PlanRequest
-
-    routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
-    instead = f" instead of {alone:.0f} s, {alone / routed:.2f}x as fast as target-only" if routed != alone else ""
-    return (
-        f"Predicted for the real pair on an H100, 832x480, by the same route: {routed:.0f} s{instead} "
-        "(published rates, not measured); the miniature's own seconds say little of it."
-    )

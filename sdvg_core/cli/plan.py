@@ -1,8 +1,7 @@
-"""Say how the real pair fits in a GPU's memory, and how long a block would take.
+"""Say how the real pair fits in a GPU's memory, and what is copied over in every pass.
 
-Bytes are computed from the models' sizes, seconds from published rates; nothing is loaded. Without --vram, plans
-for this machine's GPU, or prints a table of the usual sizes if it has none. It speaks of ComfyUI; with
---command-line, of generate.
+Bytes are computed from the models' sizes; nothing is loaded. Without --vram, plans for this machine's GPU, or
+prints a table of the usual sizes if it has none. It speaks of ComfyUI; with --command-line, of generate.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from typing import get_args
 
 from ..decoders import DecoderName
 from ..devices.execution import Execution, KvDtype
-from ..engine.restyle import read_strength
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
-from ..errors import BadInput
-from ..plan.rates import A6000, H100, Rates
 from .shared import SIZES, add_size
 
 WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
-"""Whether the target's linear weights are fp8; None for the faster."""
+"""Whether the target's linear weights are fp8; None for what copies less."""
 USUAL = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
 
 
@@ -39,15 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video.add_argument(
         "--preset",
         choices=tuple(ROUTER_PRESETS),
+        default=DEFAULT_PRESET,
         help=f"who makes which block, as in generate (default {DEFAULT_PRESET})",
     )
-    video.add_argument("--budget", type=float, metavar="SHARE", help="as in generate")
-    video.add_argument("--strength", help="of a clip to restyle, as in generate")
     models = parser.add_argument_group("models")
     models.add_argument(
         "--weight-dtype",
         choices=tuple(WEIGHT_DTYPES),
-        help="of the target (default: in ComfyUI auto, the faster of both on such a card; else default, as stored)",
+        help="of the target (default: in ComfyUI auto, fp8 where it copies less; else default, as stored)",
     )
     models.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default="auto", help="of keys and values (default bfloat16)"
@@ -70,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
     from ..causal_wan.config import CONTROL_BLOCKS
     from ..engine.plan import plan_blocks
     from ..pipeline.options import LoadOptions
-    from ..plan.budget import spend
     from ..plan.choose import plan
     from ..plan.request import PlanRequest
     from ..plan.sizes import SOLD_UNIT
@@ -80,12 +74,9 @@ def run(options: argparse.Namespace) -> int:
         width=options.width,
         height=options.height,
         blocks=options.blocks,
-        router=ROUTER_PRESETS[options.preset or DEFAULT_PRESET],
         execution=Execution(kv_dtype=options.kv_dtype),
         side=options.side_device,
         vae=options.vae,
-        rates=_guess_rates(),
-        strength=read_strength(options.strength) if options.strength else None,
         control={"drafter": CONTROL_BLOCKS["1.3B"], "target": CONTROL_BLOCKS["14B"]} if options.control else {},
     )
     if options.command_line:
@@ -94,32 +85,18 @@ def run(options: argparse.Namespace) -> int:
         request = replace(request, vae_dtype=usual.vae_dtype, reward_dtype=usual.reward_dtype)
     if options.weight_dtype:
         request = replace(request, fp8=WEIGHT_DTYPES[options.weight_dtype])
-    if options.budget is not None:
-        if options.preset:
-            raise BadInput("--budget allows no --preset; leave one of them out")
-        router, note = spend(options.budget, request.router, request)
-        request = replace(request, router=router)
-        if not options.json:
-            print(note)
     sizes = {role: preset.block_frames for role, (_, preset) in request.models.items()}
-    request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=sizes))
-    there = torch.cuda.is_available()
-    amounts = options.vram or ((torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,) if there else USUAL)
+    route = plan_blocks(ROUTER_PRESETS[options.preset], blocks=request.blocks, block_frames=sizes)
+    request = replace(request, needed=route.models_needed)
+    amounts = options.vram or USUAL
+    if torch.cuda.is_available() and not options.vram:
+        amounts = (torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,)
     plans = [plan(amount, request, card=True) for amount in amounts]
     if options.json:
         print("\n".join(json.dumps(found.as_dict(), allow_nan=False) for found in plans))
     elif len(plans) > 1:
         print(f"{request.where[0].upper()}{request.where[1:]}:", plan_table(plans), sep="\n")
-        print(f"Seconds per block, and per video of {request.blocks}; rates of the {request.rates.source}.")
-        print("Predicted, not measured; plan --vram GB says more.")
+        print("plan --vram GB says more.")
     else:
         print(plan_text(plans[0]))
     return 0
-
-
-def _guess_rates() -> Rates:
-    """Return the published rates of the device most like this machine's."""
-    import torch
-
-    name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
-    return H100 if any(part in name for part in ("H100", "H200", "GH200", "B200")) else A6000

@@ -32,7 +32,7 @@ from ..files.outputs import (
     unfinished_blocks,
     unfinished_request,
 )
-from ..plan.budget import afford
+from ..plan.budget import mean_route_for_budget
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
@@ -43,7 +43,7 @@ from .latents import load_latents
 from .loading import encode_prompts
 from .options import LoadOptions
 from .request import VideoRequest
-from .resolve import ResolvedRequest, cost_request, predict_bytes, resolve_files
+from .resolve import ResolvedRequest, budgeted_run, predict_bytes, resolve_files
 
 OF_PARTS = {
     "drafter": ("drafter", "drafter_settings", "drafter_context"),
@@ -210,8 +210,8 @@ def route_prompts(
     share = None
     budget_note = ""
     if request.budget is not None:
-        cost = replace(cost_request(headers, resolved.width, resolved.height, request.blocks), given_blocks=index)
-        share, handover = afford(request.budget, router, cost, stated)
+        run = budgeted_run(headers, request.blocks, index)
+        share, handover = mean_route_for_budget(request.budget, router, run, stated)
         budget_note = f"of a budget of {request.budget:g} over {len(stated)} prompts, "
     routes: list[tuple[VideoRequest, str]] = []
     for count in stated:

@@ -35,7 +35,7 @@ from ..text.umt5 import load_umt5
 from .fingerprints import identify_parts
 from .headers import Headers, WanHeader, attention_for
 from .options import LoadOptions
-from .resolve import ResolvedRequest, cost_request
+from .resolve import ResolvedRequest, memory_request
 
 EVERYTHING = ModelSet()
 ROUNDED = "fp8_e4m3fn, as asked"
@@ -160,9 +160,10 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
         return None
     files = {role: model.found for role, model in headers.models.items() if model.found}
     dtypes = [options.dtype or dtype_name(file.dtype) for file in files.values()]
-    target, blocks = files.get("target"), resolved.request.blocks
+    target = files.get("target")
     request = replace(
-        cost_request(headers, resolved.width, resolved.height, blocks).along(resolved.plan),
+        memory_request(headers, resolved.width, resolved.height, resolved.request.blocks),
+        needed=resolved.plan.models_needed,
         dtype=max(dtypes, key=lambda name: DTYPES[name].itemsize),
         execution=options.execution,
         side=options.side != device,

@@ -21,7 +21,7 @@ from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
 from ..files.sound import CODECS, Sound
 from ..files.video import check_video_size
-from ..plan.budget import spend
+from ..plan.budget import BudgetedRun, route_for_budget
 from ..plan.request import PUBLISHED_BASE, PlanRequest
 from ..report.assemble import FAST_NOTE
 from ..report.summary import count
@@ -109,7 +109,7 @@ def resolve_request(
         start = start(width, height)
     start.check(vae.latent_channels, height // vae.spatial_stride, width // vae.spatial_stride)
     lead = start.lead(max(model.preset.block_frames for model in headers.models.values()), stride)
-    router, router_notes = _router(request, headers, width, height, lead)
+    router, router_notes = _router(request, headers, lead)
     plan = plan_blocks(
         router,
         blocks=request.blocks,
@@ -161,21 +161,18 @@ def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> 
     return width, height
 
 
-def _router(
-    request: VideoRequest, headers: Headers, width: int, height: int, lead: Lead
-) -> tuple[RouterConfig, tuple[str, ...]]:
+def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[RouterConfig, tuple[str, ...]]:
     """Return the request's router, or what its budget buys, and a sentence on each change."""
     router = request.router
     notes: tuple[str, ...] = ()
     if request.budget is not None:
         if len(headers.models) < 2:
             raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
-        cost = cost_request(headers, width, height, request.blocks)
-        of_clip = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
-        cost = replace(cost, given_blocks=of_clip // cost.block_frames)
-        router, note = spend(
-            request.budget, replace(router, route_start=lead.from_pixels // cost.block_frames), cost
-        )
+        block_frames = headers.shape("target").preset.block_frames
+        clip_frames = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
+        run = budgeted_run(headers, request.blocks, clip_frames // block_frames)
+        router = replace(router, route_start=lead.from_pixels // block_frames)
+        router, note = route_for_budget(request.budget, router, run)
         notes = (note,)
     half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
@@ -253,8 +250,14 @@ def _model_notes(headers: Headers) -> tuple[str, ...]:
     return (*notes, *fast, *headers.swapped_note)
 
 
-def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
-    """Return what to predict a run's costs with; a missing model counts as the other one."""
+def budgeted_run(headers: Headers, blocks: int, given_blocks: int) -> BudgetedRun:
+    """Return the run that a budget is for. `given_blocks`: of the clip that it continues."""
+    presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
+    return BudgetedRun(presets=presets, blocks=blocks, given_blocks=given_blocks)
+
+
+def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
+    """Return the run whose memory is planned; a missing model counts as the other one."""
     drafter, target = headers.shape("drafter"), headers.shape("target")
     return PlanRequest(
         width=width,

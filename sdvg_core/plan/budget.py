@@ -1,67 +1,78 @@
-"""How many blocks the target may make for a share of what target-only costs.
-
-Costs are predicted with the rates of one device for all machines, so that a budget asks for the same video
-everywhere.
-"""
+"""How many blocks the target may make for a share of what target-only costs, by the weights in `counts`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..causal_wan.presets import Preset
 from ..engine.plan import most_handover
 from ..engine.router import RouterConfig
 from ..errors import BadInput
-from .choose import BlockSeconds, block_seconds
-from .rates import A6000
-from .request import PlanRequest
+from .counts import context_passes, pass_weights
 
 
-def spend(budget: float, router: RouterConfig, request: PlanRequest) -> tuple[RouterConfig, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetedRun:
+    """The run that a budget is for: `presets` of both models by role, its new blocks, and those it continues."""
+
+    presets: Mapping[str, Preset]
+    blocks: int
+    given_blocks: int = 0
+
+    @property
+    def most_handover(self) -> int:
+        """Half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
+        drafter, target = (self.presets[role] for role in ("drafter", "target"))
+        return most_handover(*([step.timestep for step in preset.steps] for preset in (drafter, target)))
+
+
+def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> tuple[RouterConfig, str]:
     """Return the router that uses most of a budget for first blocks by the target, and a note that says so.
 
-    `budget`: a share of target-only's predicted seconds. `router`: keeps its other settings, and its route begins
-    where they say. `request`: the run.
-    The last route within the budget is chosen, from the cheapest to target-only: one more block by the target
+    `budget`: a share of target-only's cost. `router`: keeps its other settings, and its route begins where they
+    say. The last route within the budget is chosen, from the cheapest to target-only: one more block by the target
     each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
     A budget below the cheapest route takes that one, and the note says so.
     """
     check_budget(budget)
-    counted = router.place(request.given_blocks)
-    shares = _shares(request, router)
-    least = min(shares, key=lambda route: shares[route])
-    blocks, steps = [least, *(route for route, share in shares.items() if share <= budget)][-1]
-    bought = replace(router, policy="first", forced_blocks=counted + blocks, handover=steps)
+    shares = route_shares(run, router)
+    cheapest = min(shares, key=lambda route: shares[route])
+    blocks, steps = [cheapest, *(route for route, share in shares.items() if share <= budget)][-1]
+    first_blocks = router.place(run.given_blocks) + blocks
+    chosen = replace(router, policy="first", forced_blocks=first_blocks, handover=steps)
     what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
     handed = f", with {steps} steps of a block handed over" if steps else ""
     share = shares[blocks, steps]
     below = " It is below the cheapest route, which was taken." if share > budget else ""
-    return bought, (
-        f"A budget of {budget:g} of target-only's cost: of {request.blocks} blocks the target makes {what}{handed}."
-        f" Predicted: {share:.2f}.{below}"
+    return chosen, (
+        f"A budget of {budget:g} of target-only's cost: of {run.blocks} blocks the target makes {what}{handed}."
+        f" That is {share:.2f}.{below}"
     )
 
 
-def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Sequence[int]) -> tuple[float, int]:
+def mean_route_for_budget(
+    budget: float, router: RouterConfig, run: BudgetedRun, stated: Sequence[int]
+) -> tuple[float, int]:
     """Return how many blocks the target may make of a video, on average, and how many steps are handed over.
 
-    `budget`: as in `spend`, on average over all videos. `stated`: for each of them, how many blocks the target
-    makes, if its prompt states it; 0 for those that share what is left. Raises `BadInput` if that is too little.
+    `budget`: as above, on average over all videos. `stated`: for each of them, how many blocks the target makes, if
+    its prompt states it; 0 for those that share what is left. Raises `BadInput` if that is too little.
     """
-    shares = _shares(request, router)
+    shares = route_shares(run, router)
     cost: dict[int, float] = {}
     for (blocks, _), share in shares.items():
         cost.setdefault(blocks, share)  # the first route of so many blocks hands over most
-    left = (budget * len(stated) - sum(cost[m] for m in stated if m)) / max(stated.count(0), 1)
+    left = (budget * len(stated) - sum(cost[blocks] for blocks in stated if blocks)) / max(stated.count(0), 1)
     if any(stated) and left < min(cost.values()):
         raise BadInput("the first blocks that prompts state take more than the budget; raise it, or state fewer")
     mean = float(np.interp(left, [*cost.values()], [*cost]))
     # If the target makes all blocks, what is left buys steps of its own.
-    every = [steps for (of, steps), share in shares.items() if of == mean == request.blocks and share <= left]
-    return mean, min(every, default=handover_of(request))
+    affordable = [steps for (blocks, steps), share in shares.items() if blocks == run.blocks and share <= left]
+    return mean, min(affordable, default=run.most_handover) if mean == run.blocks else run.most_handover
 
 
 def check_budget(budget: float) -> None:
@@ -71,40 +82,66 @@ def check_budget(budget: float) -> None:
         raise BadInput(f"the budget is {budget:g}, not a share of target-only's cost up to 1; {cure}")
 
 
-def handover_of(request: PlanRequest) -> int:
-    """Return half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
-    return most_handover(*([step.timestep for step in preset.steps] for _, preset in request.models.values()))
-
-
-def _shares(request: PlanRequest, router: RouterConfig) -> dict[tuple[int, int], float]:
+def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int], float]:
     """Return the costs of all routes, from the cheapest to target-only, as shares of that.
 
     A route is how many blocks the target makes, and how many steps of one are handed over.
     """
-    # Neither a machine's speed nor its memory may change the video: one device's rates, and nothing is copied.
-    request = replace(request, rates=A6000, side=False)
-    half = handover_of(request)
-    routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
-    costs = {steps: block_seconds(replace(request, router=of)) for steps, of in routers.items()}
+    half = run.most_handover
+    counted = router.place(run.given_blocks)
     # The route's first block is the target's, and never handed over.
-    counted = router.place(request.given_blocks)
     first = 0 if counted else 1
-    rising = [(blocks, half) for blocks in range(first + 1, request.blocks + 1)]
-    every = [(request.blocks, steps) for steps in reversed(range(half))] if request.blocks > first else []
     whole = max(router.whole_blocks - counted, 0)
-    seconds = {
-        (m, k): _video(costs[k], costs[0], request, m, min(m, whole)) for m, k in ((first, 0), *rising, *every)
+    routes = [(first, 0), *((blocks, half) for blocks in range(first + 1, run.blocks + 1))]
+    if run.blocks > first:
+        routes += [(run.blocks, steps) for steps in reversed(range(half))]
+    prices = {steps: _block_prices(run, steps, whole) for steps in range(half + 1)}
+    costs = {(blocks, steps): _video_cost(run, prices[steps], blocks, whole) for blocks, steps in routes}
+    return {route: cost / costs[run.blocks, 0] for route, cost in costs.items()}
+
+
+def _video_cost(run: BudgetedRun, prices: Mapping[str, float], by_target: int, whole: int) -> float:
+    """Return the cost of a video, in target blocks, whose first `by_target` blocks are the target's."""
+    opening = 1 if by_target and not run.given_blocks else 0
+    later_whole = max(min(by_target, whole) - opening, 0)
+    counts = {
+        "opening": opening,
+        "whole": later_whole,
+        "handed over": by_target - opening - later_whole,
+        "drafted": run.blocks - by_target,
     }
-    return {route: spent / seconds[request.blocks, 0] for route, spent in seconds.items()}
+    return math.fsum(count * prices[kind] for kind, count in counts.items())
 
 
-def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_target: int, whole: int) -> float:
-    """Return the seconds of a video whose first `by_target` blocks are the target's.
+def _block_prices(run: BudgetedRun, handover: int, whole: int) -> dict[str, float]:
+    """Return the cost of a block of each kind, in target blocks; `opening` is the clip's first one."""
+    drafter, target = (run.presets[role] for role in ("drafter", "target"))
+    steps = len(target.steps)
+    begun = 0 if whole else handover
+    return {
+        "opening": _block_cost(run, begun, len(target.first_steps) - begun, opening=True),
+        "whole": _block_cost(run, 0, steps),
+        "handed over": _block_cost(run, handover, steps - handover),
+        "drafted": _block_cost(run, len(drafter.steps), 0),
+    }
 
-    `plain`: of blocks without a handover, such as the first `whole` ones.
+
+def _block_cost(run: BudgetedRun, drafter: int, target: int, *, opening: bool = False) -> float:
+    """Return the cost of a block with so many denoising steps of either model, decoded once, in target blocks.
+
+    `opening`: it is the clip's first one, without context. A drafter with smaller blocks leaves only the last of
+    them unfinished.
     """
-    first = 1 if by_target and not request.given_blocks else 0
-    whole = max(whole - first, 0)
-    handed = (by_target - first - whole) * seconds.by_target
-    later = handed + whole * plain.by_target + (request.blocks - by_target) * seconds.unscored
-    return first * seconds.first + later
+    weights = pass_weights(run.presets)
+    cost = weights["decodes"]
+    anchors = 0
+    for role, steps in (("drafter", drafter), ("target", target)):
+        if not steps:
+            continue
+        preset = run.presets[role]
+        earlier = run.presets["target"].block_frames // preset.block_frames - 1
+        cost += (earlier * len(preset.steps) + steps) * weights[f"{role}_denoising"]
+        if not opening:
+            cost += (earlier + 1) * context_passes(preset) * weights[f"{role}_context"]
+            anchors = max(anchors, preset.anchor_horizon)
+    return cost + (weights["encodes"] if anchors else 0.0)

@@ -6,10 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from .choose import Plan, least_bytes
-from .rates import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from .request import PlanRequest
 from .sizes import CONTEXT, FRAGMENTS, GB, SIDE, image_bytes, most
-from .work import clip_seconds
 
 NAMES = {
     "target": "target weights",
@@ -52,8 +50,6 @@ def plan_text(plan: Plan) -> str:
         )
     if request.where == "in ComfyUI":
         lines.append(image_note(request.width, request.height, request.block_frames * request.blocks))
-    if plan.fits:
-        lines += _seconds_lines(plan)
     return "\n".join(lines)
 
 
@@ -129,47 +125,24 @@ def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
 
 
 def layout(plan: Plan) -> str:
-    """Return the target's dtype, if there is one, and what lies where, in words."""
+    """Return the target's dtype, if there is one, and what a pass copies over."""
     dtype = "fp8" if plan.fp8 else plan.request.dtype
-    shares = {role: 100 * size / plan.sizes.weights[role] for role, size in plan.copied.items()}
-    copied = " and ".join(f"{share:.0f} % of the {role}'s weights" for role, share in shares.items())
+    copied = " and ".join(
+        f"{100 * size / plan.sizes.weights[role]:.0f} % of the {role}'s weights ({gigabytes(size)})"
+        for role, size in plan.copied.items()
+    )
     placed = f"{copied} are copied over in every pass" if copied else "everything stays on the device"
     return f"target in {dtype}, {placed}" if "target" in plan.request.parts else placed
 
 
-def _seconds_lines(plan: Plan) -> list[str]:
-    seconds, request = plan.seconds, plan.request
-    copying = (
-        f", {seconds.copying:.1f} s of it copying at {PCIE_GB_PER_SECOND:g} GB/s at most" if seconds.copying else ""
-    )
-    if request.router.needs_scorer:
-        kinds = f"accepted {seconds.accepted:.1f}, rejected {seconds.rejected:.1f}{copying}"
-        route = f"{100 * PAPER_REJECTED:.0f} % rejected"
-    else:
-        kinds = f"drafted {seconds.unscored:.1f}, by the target {seconds.by_target:.1f}{copying}"
-        route = f"policy {request.router.policy}"
-    clip = f", {clip_seconds(request):.1f} s of it encoding the clip" if request.strength else ""
-    return [
-        f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}; {seconds.video:.0f} s a "
-        f"video{clip}, {route}.",
-        f"Rates of the {request.rates.source}. Predicted, not measured.",
-    ]
-
-
 def plan_table(plans: Sequence[Plan]) -> str:
     """Return one line per plan."""
-    scored = plans[0].request.router.needs_scorer
-    kept, made = ("accepted", "rejected") if scored else ("drafted", "by target")
-    lines = [f"{'GB':>4} {'peak':>6} {kept:>9} {made:>9} {'copying':>8} {'first':>6} {'video':>6}  layout"]
+    lines = [f"{'GB':>4} {'peak':>6}  layout"]
     for plan in plans:
-        if not plan.fits:
-            lines.append(f"{plan.vram:4g} {'-':>6} does not fit: {gigabytes(plan.missing)} are missing")
-            continue
-        found = plan.seconds
-        kinds = (found.accepted, found.rejected) if scored else (found.unscored, found.by_target)
-        numbers = (*kinds, found.copying, found.first)
-        cells = "".join(f" {value:{width}.1f}" for value, width in zip(numbers, (9, 9, 8, 6), strict=True))
-        lines.append(f"{plan.vram:4g} {plan.peak / GB:6.1f}{cells} {found.video:6.0f}  {layout(plan)}")
+        if plan.fits:
+            lines.append(f"{plan.vram:4g} {plan.peak / GB:6.1f}  {layout(plan)}")
+        else:
+            lines.append(f"{plan.vram:4g} {'-':>6}  does not fit: {gigabytes(plan.missing)} are missing")
     return "\n".join(lines)
 
 

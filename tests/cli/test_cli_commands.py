@@ -106,7 +106,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     device, first, *_, last = said.out.splitlines()
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
-    assert "Predicted for the real pair on an H100" in said.out
+    assert "redicted" not in said.out
     measured = [
         float(seconds) for seconds in re.findall(r"Measured: ([\d.]+) s instead of ([\d.]+) s, ", said.out)[0]
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,10 @@ def clip(tmp_path_factory) -> Path:
 
 
 def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
-    """With what the demo gives them, and what the real pair would take; from Python `make` does the same."""
+    """With what the demo gives them; from Python `make` does the same."""
     assert main([*POCKET, "--prompt", "a whale sings", "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert "the nearest prompt is shown: a big" in said.err
-    assert re.search(r"Predicted for the real pair on an H100.* instead of \d+ s", said.out)
     assert said.out.count("as fast as target-only") <= 1
     settings = report(tmp_path / "out")["settings"]
     assert (settings["width"], settings["height"], settings["device"]) == (64, 64, "cpu")

@@ -38,7 +38,7 @@ from sdvg_pack.sdvg_core.causal_wan.cache import CacheSlots, KVCache
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.devices.execution import Execution
-from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
 from sdvg_pack.sdvg_core.plan import sizes
@@ -212,7 +212,7 @@ def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(
     }
     patchers = {role: ModelPatcher(module, META, META) for role, module in modules.items()}
     asked = real_request([patchers["drafter"], patchers["target"]], execution=Execution(kv_dtype=kv_dtype))
-    request = replace(asked, fp8=True, router=ROUTER_PRESETS[router])
+    request = replace(asked, fp8=True)
     [needs] = needs_of(request, dict.fromkeys(patchers, META), fp8=True).values()
     before = ModelPatcher(torch.nn.Linear(50_000, 50_000, dtype=torch.bfloat16, device=META), META, META)
     put_in(card, [*patchers.values(), before])
@@ -255,7 +255,7 @@ def test_a_run_that_no_copying_would_fit_is_refused_with_what_would_help(
     monkeypatch.setattr(management, "get_free_memory", lambda *_, **__: card - CONTEXT)
     monkeypatch.setattr(management, "soft_empty_cache", lambda *_: None)
     asked = real_request(real_pair, execution=Execution(kv_dtype=kv_dtype))
-    request = replace(asked, fp8=True, router=ROUTER_PRESETS[router])
+    request = replace(asked, fp8=True)
     scorer = {"scorer": ModelPatcher(blip._empty_model(CONFIG), GPU, CPU)} if router == "paper" else {}
     models = {"target": empty_model(WAN_14B, torch.float8_e4m3fn), "drafter": real_pair[0], **scorer}
     run = Memory(request=request, models=models, needs=needs_of(request, dict.fromkeys(ROLES, GPU), fp8=True))
@@ -326,7 +326,6 @@ def test_dynamic_vram_keeps_what_most_blocks_use_and_the_plan_says_what_is_known
     patchers = {role: ModelPatcherDynamic(module, META, META) for role, module in modules.items()}
     put_in(24 * GB, list(patchers.values()))
     request = replace(real_request([patchers["drafter"], patchers["target"]]), fp8=True)
-    request = replace(request, router=ROUTER_PRESETS["balanced"])
     run = Memory(request=request, models=patchers, needs=needs_of(request, dict.fromkeys(patchers, META), fp8=True))
     sizes_there = {role: weights_of(patcher) for role, patcher in patchers.items()}
     assert sizes_there["target"] == pytest.approx(14.29 * GB, rel=2e-3)

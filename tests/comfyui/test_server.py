@@ -245,11 +245,11 @@ def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_l
     assert "google-bert/bert-base-uncased" in error
 
 
-def test_target_only_needs_no_reward_file_to_be_there_and_predicts_no_seconds(server: Server) -> None:
-    """What the strip predicts for the published pair, test_strip.py reads on it."""
+def test_target_only_needs_no_reward_file_to_be_there_and_is_compared_with_nothing(server: Server) -> None:
+    """What the strip says of another route, test_strip.py reads on it."""
     changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-target"}
     done = server.make(pocket(blocks=1, **changes))
-    assert done.outputs[SAMPLER]["sdvg_run"][0]["published"] is None
+    assert done.outputs[SAMPLER]["sdvg_run"][0]["speed_up"] is None
 
 
 def test_what_another_extension_of_the_page_adds_is_left_out(server: Server) -> None:

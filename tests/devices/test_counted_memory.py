@@ -24,21 +24,26 @@ from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
 from sdvg_core.devices.streaming import LayerStream, _LayerWeights
-from sdvg_core.engine.plan import plan_blocks
+from sdvg_core.engine.plan import ModelSet
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.plan.choose import Plan, plan
 from sdvg_core.plan.request import PlanRequest
 
 BLOCKS, LAYERS = 3, 6
-SIZES = {"drafter": 3, "target": 3}
 USUAL = replace(
     REQUEST,
     drafter=replace(REQUEST.drafter, num_layers=LAYERS),
     target=replace(REQUEST.target, num_layers=LAYERS),
     where="on the command line",
     fp8=False,
-    router=RouterConfig(forced_blocks=2, tau=1e9),
 )
+ROUTERS = {
+    ModelSet(): RouterConfig(policy="scripted", script="ttr"),
+    ModelSet(scorer=False): ROUTER_PRESETS["balanced"],
+    ModelSet(drafter=False, scorer=False): RouterConfig(policy="always-target"),
+    ModelSet(target=False, scorer=False): RouterConfig(policy="first", forced_blocks=0),
+}
+"""Routes by the models that they need."""
 IN_COMFYUI = replace(USUAL, where="in ComfyUI")
 INCREMENTAL = {
     f"{role}_preset": replace(getattr(REQUEST, f"{role}_preset"), policy="incremental", window=9)
@@ -97,7 +102,7 @@ def peaks_of(planned: Plan, blocks: int = BLOCKS) -> Mapping[str, int]:
         )
         run = plan_run(
             metered(engine, card, peaks),
-            request.router,
+            ROUTERS[request.needed],
             lambda _: models.condition,
             blocks=blocks,
             seed=0,
@@ -129,10 +134,9 @@ def check(planned: Plan) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "gate": {},
-    "balanced": {"router": ROUTER_PRESETS["balanced"]},
-    "always target": {"router": RouterConfig(policy="always-target")},
-    "always draft": {"router": RouterConfig(policy="first", forced_blocks=0)},
-    "judge": {"judge": "tae", "where": "in ComfyUI"},  # with layers as released
+    "balanced": {"needed": ModelSet(scorer=False)},
+    "always target": {"needed": ModelSet(drafter=False, scorer=False)},
+    "always draft": {"needed": ModelSet(target=False, scorer=False)},
     "TAEHV": {"vae": "tae", "where": "in ComfyUI"},
     "incremental": INCREMENTAL,
     "framewise drafter": INCREMENTAL | FRAMEWISE,
@@ -150,7 +154,6 @@ STREAMED += [("target in fp8", "drafter"), ("incremental", "target"), ("TAEHV", 
 def test_every_step_takes_what_is_planned(name, streamed, shapes):  # noqa: F811
     """`streamed`: the transformer of which a card copies some layers, and all of any before it."""
     request = replace(USUAL, **CASES[name])
-    request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=SIZES))
     planned = lacking(request, 1.5, streamed) if streamed else plan(10_000, request)
     expected = {None: [], "target": ["target"], "drafter": ["target", "drafter"]}
     assert list(planned.streamed) == expected[streamed]

@@ -39,7 +39,8 @@ from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
-from sdvg_core.plan import sizes, work
+from sdvg_core.plan import sizes
+from sdvg_core.plan.counts import operations
 from sdvg_core.plan.request import PlanRequest
 
 FINE = replace(CONFIG, patch_size=(1, 1, 1))
@@ -149,9 +150,9 @@ def test_tokens_are_counted_by_model_in_memory_and_operations():
     states = [sizes.state_bytes(request) for request in (plain, small)]
     assert states[1]["target keys and values"] == 4 * states[0]["target keys and values"]
     assert states[1]["drafter keys and values"] == states[0]["drafter keys and values"]
-    seconds = [work.step_seconds(request, fp8=False) for request in (plain, small)]
-    assert seconds[1]["drafter"] == seconds[0]["drafter"]
-    assert 4 < seconds[1]["target"] / seconds[0]["target"] < 16
+    counted = [operations(request) for request in (plain, small)]
+    assert counted[1]["drafter_denoising"] == counted[0]["drafter_denoising"]
+    assert 4 < counted[1]["target_denoising"] / counted[0]["target_denoising"] < 16
     working = [sizes.working_bytes(request, fp8=False) for request in (plain, small)]
     assert working[1]["target"] == pytest.approx(4 * working[0]["target"], rel=1e-6)
     assert working[1]["draft"] == working[0]["draft"]

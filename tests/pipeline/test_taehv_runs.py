@@ -10,9 +10,9 @@ from cli_runs import SMALL, generate, refused, report
 from cli_runs import options as files_of
 from PIL import Image
 from safetensors.torch import save_file
-from sdvg_core.decoders.taehv import Taehv
 
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pipeline.latents import save_latents
 

@@ -21,7 +21,7 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.control import Control
-from sdvg_core.plan import sizes, work
+from sdvg_core.plan import counts, sizes
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 
@@ -131,17 +131,16 @@ def test_a_pass_with_a_control_needs_what_is_planned_for_a_while(size):
 def test_a_control_costs_the_weights_and_operations_that_were_counted(role, size, operations):
     """Of the published modules. Catches: a module that a plan forgets, or that context passes would run."""
     request = PlanRequest(control={"drafter": CONTROL_BLOCKS["1.3B"], "target": CONTROL_BLOCKS["14B"]})
-    config, preset = request.models[role]
+    config, _ = request.models[role]
     module = {"1.3B": 0.735e9, "14B": 3.049e9}[size] * 2
     assert sizes.weight_bytes(request, fp8=False)[f"{role} control"] == pytest.approx(module, rel=1e-3)
-    four = [
-        work.block_operations(config, preset, 4, 1560, control=blocks, first=first)
-        for first in (False, True)
-        for blocks in (0, CONTROL_BLOCKS[size])
-    ]
-    assert [four[1] - four[0], four[3] - four[2]] == pytest.approx([4 * operations * 1e12] * 2, rel=1e-2)
-    one = work.pass_operations(config, 3, 6, 1560)
-    assert operations * 1e12 / one == pytest.approx({"1.3B": 0.42, "14B": 0.19}[size], abs=0.005)
+    plain, controlled = counts.operations(PlanRequest()), counts.operations(request)
+    more = {name: controlled[name] - plain[name] for name in plain}
+    assert more.pop(f"{role}_denoising") == pytest.approx(operations * 1e12, rel=1e-2)
+    assert more[f"{role}_context"] == 0
+    assert operations * 1e12 / plain[f"{role}_denoising"] == pytest.approx(
+        {"1.3B": 0.42, "14B": 0.19}[size], abs=0.005
+    )
     texts = (sizes.state_bytes(of)[f"{role} text keys and values"] for of in (request, PlanRequest()))
     assert next(texts) / next(texts) == pytest.approx(1 + CONTROL_BLOCKS[size] / config.num_layers)
 
@@ -184,24 +183,12 @@ def test_the_real_vae_needs_the_memory_that_is_planned():
 @pytest.mark.heavy
 @pytest.mark.parametrize("layers", sizes.DECODE)
 @torch.inference_mode()
-def test_the_real_vae_does_the_work_that_is_planned(layers):
+def test_the_real_vae_does_the_work_that_is_counted(layers):
     """On `meta`, as the attention kernel of a CPU is not counted."""
     with META:
-        codec, z, frame = (
-            real_codec("float16", layers),
-            torch.empty(1, 16, 3, 60, 104),
-            torch.empty(1, 1, 3, 480, 832),
-        )
-    first, later, encode = (FlopCounterMode(display=False) for _ in range(3))
-    with first:
-        _, state = codec.decode(z)
-    with later:
+        codec = real_codec("float16", layers)
+        z = torch.empty(1, 16, 3, 60, 104)
+    _, state = codec.decode(z)
+    with FlopCounterMode(display=False) as flops:
         codec.decode(z, state)
-    with encode:
-        codec.encode(frame)
-    planned = (
-        work.decode_operations(FULL, first=True),
-        work.decode_operations(FULL),
-        work.ENCODE_OPERATIONS * FULL.pixels,
-    )
-    assert [one.get_total_flops() for one in (first, later, encode)] == pytest.approx(list(planned), rel=0.01)
+    assert flops.get_total_flops() == pytest.approx(counts.operations(FULL)["decodes"], rel=0.01)

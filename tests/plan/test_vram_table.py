@@ -19,7 +19,7 @@ CHOICES = {"kv_dtype": ("--kv-dtype", "float8_e4m3fn"), "TAEHV": ("--vae", "tae"
 CARDS = [8, 12, 16, 24, 32, 48, 80]
 
 Row = tuple[str, list[int], str, str]
-"""The target's weights, the percentages that are copied over, and what *balanced* and the gate take, or lack."""
+"""The target's weights, the percentages that are copied over, and what *balanced* and the gate copy, or lack."""
 
 
 @pytest.fixture
@@ -37,11 +37,13 @@ def planned(capsys) -> Callable[[int, str], Row]:
         copied = [
             round(100 * size / first["weight_bytes"][role]) for role, size in first["copied_bytes_per_pass"].items()
         ]
-        found = [
-            f"{plan['seconds']['video']:.0f} s" if plan["fits"] else f"{plan['missing_bytes'] / 1e9:.1f} GB short"
+        amounts = [
+            f"{sum(plan['copied_bytes_per_pass'].values()) / 1e9:.1f} GB"
+            if plan["fits"]
+            else f"{plan['missing_bytes'] / 1e9:.1f} GB short"
             for plan in plans
         ]
-        return "fp8" if "float8" in first["target_weights"] else "bfloat16", copied, *found
+        return "fp8" if "float8" in first["target_weights"] else "bfloat16", copied, *amounts
 
     return row
 
@@ -89,5 +91,4 @@ def test_the_notes_of_workflows_say_what_the_planner_says(planned):
         nodes = json.loads(path.read_text(encoding="utf-8"))["nodes"]
         notes = [node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote"]
         [table] = [note for note in notes if ROW.search(note)]
-        assert "never measured" in table, path.name
         check(table, planned)

@@ -11,7 +11,8 @@ import torch
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.plan.work import block_operations
+from sdvg_core.plan.counts import context_operations, pass_operations
+from sdvg_core.plan.sizes import kv_frames
 from sdvg_core.pocket.trained_set import trained_set
 from training import train_fine
 from training.causal import SCHEDULE, Prompted, TrainingOps, build
@@ -139,7 +140,9 @@ def test_the_kept_candidate_is_the_one_of_its_page_and_costs_as_a_target_does():
     operations = {}
     for role, tree in trees.items():
         tokens = 64 // (tree.patch_size[1] * tree.patch_size[2])
-        operations[role] = block_operations(sizes_of(tree), presets[role], len(SCHEDULE), tokens)
+        sizes, preset = sizes_of(tree), presets[role]
+        once = pass_operations(sizes, preset.block_frames, kv_frames(preset), tokens)
+        operations[role] = len(SCHEDULE) * once + context_operations(sizes, preset, tokens)
     assert operations["target"] / operations["drafter"] == pytest.approx(8.87, abs=0.01)
 
 

@@ -1,15 +1,10 @@
-"""Two videos side by side, and what a route that was taken would cost the real pair."""
-
-from dataclasses import replace
+"""Two videos next to each other."""
 
 import pytest
 import torch
 from sample_reports import report, route
 
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.plan.choose import block_seconds, plan, route_seconds
-from sdvg_core.plan.rates import H100
-from sdvg_core.plan.request import PlanRequest
 from sdvg_core.pocket.comparison import ABOVE, MARGIN, SIDE, Side, side_by_side
 
 ROUTED = report(route(RouterConfig(), [[0.0], [1.0, 0.5], [-2.0]]))
@@ -35,22 +30,3 @@ def test_every_pixel_of_both_videos_is_shown_as_a_sharp_square(pictures):
             shown = picture[0, :, ABOVE : ABOVE + 16 * factor, left : left + SIDE]
             squares = shown.unflatten(2, (32, factor)).unflatten(1, (16, factor))
             assert torch.equal(squares, frame[:, :, None, :, None].expand_as(squares))
-
-
-def test_a_route_is_predicted_to_take_what_the_plan_says_of_its_blocks():
-    request = PlanRequest(rates=H100, blocks=3)
-    seconds = block_seconds(request)
-    routed, alone = route_seconds(ROUTED.blocks, request)
-    assert routed == pytest.approx(seconds.first + seconds.accepted + seconds.rejected)
-    assert alone == pytest.approx(seconds.first + 2 * seconds.by_target)
-    planned = plan(1000, replace(request, router=RouterConfig(policy="always-target")))
-    assert alone == pytest.approx(planned.seconds.video)
-
-
-def test_a_draft_that_nobody_scores_and_steps_handed_over_are_predicted_as_such():
-    request = PlanRequest(rates=H100)
-    balanced = RouterConfig(policy="first", forced_blocks=2, handover=2)
-    made = report(route(balanced, [[0.0]] * 9))
-    blocks = [made.blocks[0], replace(made.blocks[1], handover=2), *made.blocks[2:]]
-    planned = plan(1000, replace(request, router=balanced))
-    assert route_seconds(blocks, request)[0] == pytest.approx(planned.seconds.video)

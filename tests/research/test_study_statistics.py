@@ -15,12 +15,11 @@ from research.statistics import (
     curve_of,
     make_table,
     metric,
-    pass_weights,
 )
 from research.study import read_classes
 from research.summary import by_class, gate_correlations
 from sdvg_core.errors import BadInput
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.counts import WEIGHTS
 
 QUALITY = metric("quality")
 
@@ -78,7 +77,7 @@ def test_at_equal_cost_a_gate_pays_for_the_drafts_and_scores_it_throws_away(tabl
     """As good as the first m at as many target calls, it is worse at the same cost. Catches: passes not counted."""
     curve = curve_of("first", CONFIGURATIONS)
     assert set(curve) == {"target-only", "anchor-only", "draft-only", *(f"first@{m}" for m in range(2, 9))}
-    cost = cost_with(pass_weights(PlanRequest()))
+    cost = cost_with(WEIGHTS)
     paired = against_curve(table, "reward-min@0", curve, target_calls, QUALITY)
     assert paired.low < 0 < paired.high
     assert against_curve(table, "reward-min@0", curve, cost, QUALITY).high < -0.5
