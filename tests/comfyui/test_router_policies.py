@@ -134,7 +134,7 @@ ROUTES = {
     "reward": r"t\?{4}",
     "always-target": "ttttt",
 }
-"""Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score; a budget by its prices."""
+"""Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score."""
 
 
 def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_with(
