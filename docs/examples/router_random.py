@@ -1,4 +1,4 @@
-"""A router of your own: a coin decides who makes a block, and no draft is scored. A gate must do better than that."""
+"""A router of your own: a coin decides who makes a block, and no draft is scored. A gate must beat that."""
 
 from random import Random
 
