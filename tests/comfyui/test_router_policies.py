@@ -132,7 +132,7 @@ ROUTES = {
     "reward": r"t\?{4}",
     "always-target": "ttttt",
 }
-"""Of five blocks, by policy: `h` the target after the drafter's first steps, `?` by the score."""
+"""Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score."""
 
 
 def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_with(

@@ -77,7 +77,7 @@ def test_the_bail_out_of_these_runs_does_depend_on_what_was_before():
     assert [d.reason for d in made(Asked(**KINDS_OF_RUN["bail-out"])).decisions][-4:] == [Reason.BAILED_OUT] * 4
 
 
-# --- forty pairs of runs, and many more in the exhaustive tier
+# --- pairs of runs, and many more in the exhaustive tier
 
 LONGEST = 12  # the clip's blocks and the run's
 

@@ -148,8 +148,8 @@ MISTAKES = [
     Mistake(
         "a score exactly at tau is rejected",
         "engine/router.py",
-        "accepted = score >= _float32(threshold)",
-        "accepted = score > _float32(threshold)",
+        "accepted = score >= _float32(config.tau)",
+        "accepted = score > _float32(config.tau)",
         "engine/test_router.py::test_a_score_exactly_at_tau_is_kept",
     ),
     Mistake(
@@ -160,10 +160,10 @@ MISTAKES = [
         "engine/test_counts.py::test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own",
     ),
     Mistake(
-        "a block that a script gives to the target is drafted and scored first",
+        "a block that a router without scores gives to the target is drafted and scored first",
         "engine/router.py",
-        ".get(config.script[index : index + 1])",
-        '.get("" if config.script[index : index + 1] == "t" else config.script[index : index + 1])',
+        "return None if config.part.needs_scorer else _by_part(config, place)",
+        "return None",
         "engine/test_counts.py::test_certain_letters_draft_and_score_nothing_in_vain",
     ),
     Mistake(
@@ -225,8 +225,8 @@ MISTAKES = [
     Mistake(
         "a direction keeps a draft whose score is no number",
         "engine/router.py",
-        "if not all(map(math.isfinite, (*frame_scores, reference or 0.0))):",
-        'if config.direction(index) != "a" and not all(map(math.isfinite, (*frame_scores, reference or 0.0))):',
+        "if not all(map(math.isfinite, frame_scores)):",
+        'if config.direction(index) != "a" and not all(map(math.isfinite, frame_scores)):',
         DIRECTIONS + "test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_number",
     ),
     Mistake(
@@ -249,13 +249,6 @@ MISTAKES = [
         "stop = handover if decision and not decision.accepted else None",
         "stop = None if handover else 0 if decision and not decision.accepted else None",
         HANDOVER + "test_a_handover_of_k_saves_k_target_passes_a_block_and_costs_k_of_the_drafter",
-    ),
-    Mistake(
-        "the relative gate compares with the last frame under the prompt before",
-        "engine/speculate.py",
-        " and newest.gate_text == condition.gate_text:",
-        ":",
-        HANDOVER + "test_after_a_change_of_prompt_the_last_frame_is_scored_under_the_new_one",
     ),
     Mistake(
         "a window passed again under a new prompt is taken for the old prompt's",
