@@ -61,7 +61,6 @@ CASES = {
         {"drafter_context": "own"},
     ),
     "keys and values in fp8": (["--kv-dtype", FP8], {}, {"kv_dtype": FP8}),
-    "the target alone": (["--policy", "always-target"], {"policy": "always-target"}, {}),
 }
 CASES |= {
     "the first two blocks, half of the second handed over": (
@@ -70,11 +69,6 @@ CASES |= {
         {},
     ),
     "what a budget buys": (["--budget", "0.95"], {"policy": "budget", "budget": 0.95}, {}),
-    "the drafter alone": (
-        ["--policy", "first", "--forced-blocks", "0"],
-        {"policy": "first", "target_blocks": 0, "handover_steps": 0},
-        {},
-    ),
     "a drafter that makes one latent frame at a time, in four steps first and then in two": (
         ["--drafter-settings", "preset=causal-forcing-2step"],
         {},
@@ -92,7 +86,7 @@ def words_of(files: ModelFiles, options: list[str]) -> list[str]:
     presets = ["--drafter-settings", f"preset={DRAFTER}", "--target-settings", f"preset={TARGET}"]
     text = ["--text-encoder", str(files.text_encoder), "--dtype", "text=float32", "--prompt", PROMPT]
     size = ["--size", "64x64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
-    size += [] if {"--preset", "--budget", "--policy"} & set(options) else ["--tau", str(TAU)]
+    size += [] if {"--preset", "--budget"} & set(options) else ["--tau", str(TAU)]
     return ["generate", *named, *presets, *text, *size, *options]
 
 
@@ -211,7 +205,7 @@ def test_nodes_command_line_and_streamer_make_decide_and_say_the_same(
 
 def decisions(report: dict[str, Any]) -> list[dict[str, Any]]:
     """What a report says of each block's decision."""
-    names = ("author", "reason", "score", "threshold", "reference", "frame_scores")
+    names = ("author", "reason", "score", "threshold", "frame_scores")
     return [{name: block[name] for name in names} for block in report["blocks"]]
 
 
