@@ -69,6 +69,27 @@ def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(
     assert lines[-1] == f"sdvg: ended by {name}; no half-written file is left\n"
 
 
+@pytest.mark.parametrize("words", [["doctor"], ["--help"]])
+def test_without_docstrings_and_asserts_every_command_says_the_same(words):
+    """`python -OO` drops both."""
+    said = []
+    for level in ([], ["-OO"]):
+        command = [sys.executable, *level, "-m", "sdvg_core", *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        said.append((done.returncode, done.stdout, done.stderr))
+    assert said[0] == said[1]
+    assert said[0][0] == 0
+
+
+@pytest.mark.heavy
+def test_without_docstrings_and_asserts_a_video_is_the_same(tmp_path):
+    for level in ("", "-OO"):
+        command = [one for one in (COMMAND[0], level, *COMMAND[1:], "--blocks", "2") if one]
+        subprocess.run([*command, "--output", str(tmp_path / f"out{level}")], env=ENVIRONMENT, check=True)
+    latents = {(tmp_path / f"out{level}" / "latents.safetensors").read_bytes() for level in ("", "-OO")}
+    assert len(latents) == 1
+
+
 @pytest.mark.heavy
 def test_workers_leave_nothing_behind_in_the_system(tmp_path):
     """Catches `leaked semaphore objects` at the end of a list, one for every worker."""
