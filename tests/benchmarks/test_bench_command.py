@@ -8,7 +8,6 @@ import pytest
 from bench_parts import SHORT
 
 from benchmarks.__main__ import main
-from benchmarks.measure import Bench
 from benchmarks.variants import default_routes
 
 pytestmark = pytest.mark.heavy
@@ -46,29 +45,3 @@ def test_predicted_weights_are_those_that_lie_there(printed):
     assert set(weights) == {"target", "drafter", "vae", "scorer"}
     assert all(found["deviation"] == 0 for found in weights.values())
     assert set(printed["memory"]["peak"]) == {"draft", "decode", "score", "target"}
-
-
-def test_half_precision_and_fp8_make_finite_numbers(capsys):
-    more = ["--routes", "r=1", "--executions", "ours", "--dtype", "bfloat16", "--fp8", "--json"]
-    assert main([*SHORT, *more]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["conditions"]["target_weights"] == "float8_e4m3fn"
-    assert all(entry["deviation"] == 0 for entry in found["memory"]["weights"].values())
-
-
-def test_an_interrupt_prints_what_there_is(capsys, monkeypatch):
-    honest, measured = Bench.measure, []
-
-    def measure(self, asked):
-        if measured:
-            raise KeyboardInterrupt
-        measured.append(asked)
-        return honest(self, asked)
-
-    monkeypatch.setattr(Bench, "measure", measure)
-    assert main([*SHORT, "--routes", "target-only", "r=1", "--executions", "ours", "--json"]) == 130
-    captured = capsys.readouterr()
-    found = json.loads(captured.out)
-    assert found["interrupted"]
-    assert [entry["route"] for entry in found["cases"]] == ["target-only"]
-    assert "interrupted" in captured.err

@@ -1,7 +1,6 @@
 """The routes that are timed, by name, and what the benchmark cannot do here, said before anything is made."""
 
 import pytest
-import torch
 from bench_parts import NINE, SHORT
 
 from benchmarks.__main__ import main
@@ -38,15 +37,6 @@ def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     assert not both.as_published
     assert both.schedule == OURS.schedule
     assert [parse_variant(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
-
-
-def test_without_cuda_the_full_scale_says_what_still_works(capsys, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main([]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--scale tiny" in line
-    assert main(["--device", "cpu"]) == 2
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize(

@@ -77,15 +77,6 @@ def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path,
     assert [line.endswith(", re-used") for line in lines] == [True, True, True, False]
 
 
-def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
-    (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
-    more = ["--blocks", "1", "--json"]
-    assert generate(base, tmp_path / "out", *more, "--prompt-file", str(tmp_path / "prompts.txt")) == 0
-    assert [names(tmp_path / "out" / number) for number in ("0001", "0002")] == [OUTPUTS, OUTPUTS]
-    lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["blocks"][0]["prompt"] for line in lines] == ["a ball", "a cube"]
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "more",

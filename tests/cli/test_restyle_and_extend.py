@@ -155,17 +155,6 @@ def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(clip, tmp_pa
     assert "strength from block 2 on, but no clip" in refused(capsys, without)
 
 
-def test_light_keeps_more_of_the_clip_than_strong(clip, tmp_path):
-    """By the distance of the latents to the clip's own. Catches: words in the wrong order."""
-    found = []
-    for strength in ("light", "0.4", "strong"):
-        out = tmp_path / strength
-        words = ["--restyle", str(clip / "video.mp4"), "--strength", strength, "--blocks", "1"]
-        assert main([*BASE, "a small green ring rises over grass", *words, "--output", str(out)]) == 0
-        found.append((latents(out) - latents(clip)[:, :, :3]).square().mean().item())
-    assert max(found[:2]) < found[2]
-
-
 def test_what_fills_no_block_is_held_or_left_out_and_told(tmp_path, capsys):
     assert [blocks_in(frames) for frames in (80, 81, 82, 5)] == [7, 7, 7, 1]
     write_mp4(tmp_path / "clip.mp4", torch.rand(1, 3, 64, 64).expand(5, -1, -1, -1), fps=16)
@@ -186,13 +175,3 @@ def test_what_cannot_be_restyled_is_refused_before_anything_is_loaded(words, say
     assert says in refused(capsys, asked)
     assert "--strength needs --restyle" in refused(capsys, [*BASE, PROMPT, "--strength", "light"])
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_pictures_is_a_clip(clip, tmp_path):
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for number, frame in enumerate(read_footage(clip / "video.mp4", 64, 64).pixels[:21]):
-        Image.fromarray(frame.permute(1, 2, 0).numpy()).save(folder / f"{number:04d}.png")
-    words = ["--continue-from", str(folder), "--blocks", "1", "--output", str(tmp_path / "out")]
-    assert main([*BASE, PROMPT, *words]) == 0
-    assert pixel_frames(tmp_path / "out") == 33

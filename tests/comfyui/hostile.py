@@ -11,27 +11,16 @@ from typing import Any
 
 Prompt = dict[str, Any]
 POCKET, ROUTER, SAMPLER, REPORT, LOADER, SCHEDULE = "1", "2", "3", "6", "7", "8"
+VALUES = (
+    *(None, True, False, -1, 0, 1, 17, 2**31, -(2**63), 2**64, -(10**30), 10**400),
+    *(0.5, -0.0, 1e308, 5e-324, float("nan"), float("inf"), -float("inf"), json.loads("[" * 300 + "]" * 300)),
+)
 ANOTHER, SHOWN, WIRE = "another pocket", "shown", "wire"
 # Into inputs that it does not look at, which these may be, ComfyUI 0.27 lets wires from nodes that are not
 # there, and its worker then ends, whichever the node. So no such wire is made here.
 DYNAMIC = ("policy", "preset")
 
-# Runs in the server: notes the files that it opens, has a node whose output fits every socket, and a router that
-# follows a plan, so that a page's route is known.
-WATCH = """
-import os
-import sys
-
-NOTES = open({notes!r}, "a", buffering=1, encoding="utf-8", errors="backslashreplace")
-
-
-def note(event, arguments):
-    if event == "open" and isinstance(arguments[0], (str, bytes)):
-        NOTES.write(os.path.abspath(os.fsdecode(arguments[0])) + "\\n")
-
-
-sys.addaudithook(note)
-"""
+# A node whose output fits every socket, and a router that follows a plan, so that the route of a page is known.
 ANYTHING = """
 import json
 
@@ -77,12 +66,11 @@ NODE_CLASS_MAPPINGS = {"Anything": Anything, "PlannedRouter": PlannedRouter}
 """
 
 
-def furnish(folder: Path, notes: Path) -> None:
-    """Put both into the custom nodes of a server that is not started yet."""
+def furnish(folder: Path) -> None:
+    """Put that node into the custom nodes of a server that is not started yet."""
     place = folder / "custom_nodes" / "anything"
     place.mkdir(parents=True)
     (place / "__init__.py").write_text(ANYTHING, encoding="ascii")
-    (place / "prestartup_script.py").write_text(WATCH.format(notes=str(notes)), encoding="utf-8")
 
 
 def usual(workflow: Prompt, drafter: str) -> dict[str, Prompt]:
@@ -148,27 +136,10 @@ def workflow(random: Random, outside: str) -> Any:
 
 def value(random: Random, outside: str, depth: int = 0) -> Any:
     """Return a value that JSON can carry and hardly a node wants; none of them makes a long video."""
-    kinds: tuple[Callable[[], Any], ...] = (
-        lambda: None,
-        lambda: random.random() < 0.5,
-        lambda: random.choice((-1, 0, 1, 17, 2**31, -(2**63), 2**64, -(10**30), 10**400)),
-        lambda: random.choice((0.5, -0.0, 1e308, 5e-324, float("nan"), float("inf"), -float("inf"))),
-        lambda: text(random, outside),
-        lambda: text(random, outside),
-        lambda: [value(random, outside, depth + 1) for _ in range(random.randrange(4))] if depth < 4 else [],
-        lambda: {text(random, outside)[:30]: value(random, outside, depth + 1)} if depth < 4 else {},
-        lambda: {"__value__": value(random, outside, depth + 1)} if depth < 4 else {},
-        lambda: nested(random.choice((50, 300))),
-    )
-    return random.choice(kinds)()
-
-
-def nested(depth: int) -> Any:
-    """Return lists within lists."""
-    found: Any = []
-    for _ in range(depth):
-        found = [found, 1]
-    return found
+    if depth < 4 and random.random() < 0.3:
+        inner = value(random, outside, depth + 1)
+        return random.choice(([inner, inner], [], {text(random, outside)[:30]: inner}, {"__value__": inner}))
+    return text(random, outside) if random.random() < 0.3 else random.choice(VALUES)
 
 
 def text(random: Random, outside: str) -> str:

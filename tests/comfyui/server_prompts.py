@@ -29,9 +29,9 @@ WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
 def tiny_server(folder: Path) -> Iterator[Server]:
     """Start a server with the tiny set in its model folders, two models of the real text width, a picture, a clip.
 
-    It notes every file that it opens in `opened`, and has a node whose output fits every socket (hostile.py).
+    It has a node whose output fits every socket (hostile.py).
     """
-    hostile.furnish(folder, folder / "opened")
+    hostile.furnish(folder)
     write_models(folder / "models")
     for name in ("wide_a", "wide_b"):
         weights = {key: torch.zeros(shape) for key, shape in wan_shapes(WIDE).items()}

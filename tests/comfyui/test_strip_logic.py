@@ -218,51 +218,7 @@ def test_a_prompt_from_a_block_on_is_written_as_the_server_reads_it(modules: Pat
         assert dict(read_prompt(written).entries).get(number - 1, "") == said
 
 
-def test_a_block_is_next_or_known_or_lost(modules: Path) -> None:
-    source = """([run, number]) =>
-    new js.RunLog({ run: "a", of: 5 }, [{ run: "a", number: 1 }, { run: "a", number: 2 }]).place({ run, number })"""
-    events = [["a", 3], ["a", 2], ["a", 4], ["b", 3], ["b", 1]]
-    assert call(modules, source, events) == ["next", "known", "lost", "lost", "lost"]
-
-
-def test_of_several_runs_in_one_output_the_last_is_shown(modules: Path) -> None:
-    """A list on an input makes the sampler run once for each of its values, and ComfyUI joins what they output."""
-    source = """(output) => {
-      const log = js.RunLog.fromOutput(output, { run: "b", of: 2 });
-      return [log.run, log.of, log.events.map(({ run, number }) => `${run}${number}`)];
-    }"""
-    events = [{"run": run, "number": number, "of": 2} for run in "ab" for number in (1, 2)]
-    assert call(modules, source, [events]) == [["b", 2, ["b1", "b2"]]]
-
-
-ACCOUNTS = [
-    ("a going 2", "a going 3", True),
-    ("a going 3", "a going 2", False),
-    ("a going 3", "a done 3", True),
-    ("a done 3", "a going 3", False),
-    ("a done 3", "b going 0", True),
-    ("a done 3", "b done 3", False),
-]
-
-
-def test_which_of_two_accounts_of_a_node_is_shown(modules: Path) -> None:
-    """An older account of one run never replaces a newer one, nor another finished run what is shown."""
-    source = """(pair) => {
-      const logs = pair.map((text) => text.split(" ")).map(([run, state, count]) =>
-        new js.RunLog({ run }, Array.from({ length: Number(count) }), state === "done" ? {} : null));
-      return logs[0].yieldsTo(logs[1]);
-    }"""
-    told = call(modules, source, [[shown, new] for shown, new, _ in ACCOUNTS])
-    assert told == [yields for *_, yields in ACCOUNTS]
-
-
 PAGE = (HERE / "browser" / "player.js").read_text(encoding="utf-8")
-
-
-def test_a_film_is_on_the_screen_if_the_newest_word_of_it_says_so(modules: Path) -> None:
-    """The browser may say several things at once. Catches: a film that stands still after a step is undone."""
-    told = "const seen = [[false, true], [true, false], [true]].map((all) => (see(...all), player.visible));"
-    assert run_node(modules, f"{PAGE}{told}\nconsole.log(JSON.stringify(seen));") == [True, False, True]
 
 
 def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_again(modules: Path) -> None:

@@ -11,19 +11,13 @@ import folder_paths
 import pytest
 import torch
 from host_clip import clip, native_clip, onto_device, over
-from host_run import Parts, load_parts, make_job, video_of
 from host_tiny import CONFIG, STATED, load_model, random_weights
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
-from sdvg_pack.nodes.host.model import attach_origin, check_control
 from sdvg_pack.nodes.loaders import TargetLoader
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.errors import BadInput
-from test_host_control import load_vace
 from test_host_model import standalone
-from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
 
@@ -70,33 +64,3 @@ def test_our_forward_over_it_equals_comfyuis_causal_forward(tmp_path: Path) -> N
     causal = load_model(tmp_path, weights, causal=True, patch_size=[1, 1, 1], out_dim=16)
     assert torch.equal(ours, native_clip(causal, tokens=6 * 8))
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
-
-
-@pytest.fixture
-def parts(tmp_path: Path) -> Parts:
-    parts = load_parts(tmp_path)
-    fine = load_model(tmp_path, random_weights(4, FINE), patch_size=[1, 1, 1], out_dim=16)
-    return replace(parts, target=attach_origin(fine, preset=get_preset("krea-14b")))
-
-
-def latents(parts: Parts, script: str, **changes: Any) -> Tensor:
-    return video_of(make_job(parts, script=script, **changes))[1]
-
-
-def test_a_pair_of_both_makes_exactly_the_blocks_of_its_models(parts: Parts) -> None:
-    """A draft rejected is the target's block, whatever the drafter's tokens; a size needs the larger patch."""
-    assert torch.equal(latents(parts, "rrr"), latents(parts, "ttt"))
-    drafted = latents(parts, "raa")
-    assert torch.equal(drafted, latents(parts, "tdd"))
-    assert torch.equal(drafted[:, :, :3], latents(parts, "t"))
-    with pytest.raises(BadInput, match="height 40 is no multiple of 16"):
-        video_of(make_job(parts, script="td", size=(32, 40)))
-    alone = replace(parts, drafter=None)
-    assert latents(alone, "tt", size=(40, 40)).shape[3:] == (5, 5)
-
-
-def test_a_control_for_tokens_of_another_size_is_refused(parts: Parts, tmp_path: Path) -> None:
-    coarse = load_vace(tmp_path, 3, CONFIG, 1)
-    check_control(parts.drafter, coarse, "drafter")
-    with pytest.raises(BadInput, match=r"control has tokens of .1, 2, 2., and the target of .1, 1, 1.; "):
-        check_control(parts.target, coarse, "target")

@@ -118,7 +118,7 @@ def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_seen(shapes):
     assert (there + torch.tensor(1.0)).device == GPU  # a number alone may come from the host, there as here
 
 
-heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
+heavy = pytest.mark.heavy
 
 
 @heavy
@@ -126,13 +126,6 @@ heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
     "name, route, beside",
     [
         ("diffusers", "anchor-only", OTHER_GPU),
-        pytest.param("compiled+planes", "r=1", OTHER_GPU, marks=exhaustive),
-        pytest.param("diffusers", "anchor-only", GPU, marks=exhaustive),
-        pytest.param("ours", "r=1", OTHER_GPU, marks=exhaustive),
-        pytest.param("planes", "draft-only", GPU, marks=exhaustive),
-        pytest.param("compiled", "target-only", GPU, marks=exhaustive),
-        pytest.param("as-published", "r=1", GPU, marks=exhaustive),
-        pytest.param("as-published", "r=1", OTHER_GPU, marks=exhaustive),
     ],
     ids=str,
 )
@@ -147,8 +140,6 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
     "name, policy",
     [
         ("diffusers", "incremental"),
-        pytest.param("compiled", "incremental", marks=exhaustive),
-        pytest.param("ours", "recompute", marks=exhaustive),
     ],
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
@@ -161,7 +152,7 @@ def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
 
 
 @heavy
-@pytest.mark.parametrize("policy", [pytest.param("recompute", marks=exhaustive), "incremental"])
+@pytest.mark.parametrize("policy", ["incremental"])
 def test_a_device_without_float64_is_given_none(policy, shapes, monkeypatch):
     """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))

@@ -20,7 +20,6 @@ from tiny import (
     CONFIG,
     CONTEXTS,
     POLICIES,
-    latents_of,
     latents_shown,
     make_engine,
     make_framewise,
@@ -28,7 +27,6 @@ from tiny import (
     planned,
     random_module,
     random_tree,
-    run,
     scripted,
 )
 
@@ -37,14 +35,12 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.plan import sizes
 from sdvg_core.plan.counts import operations
 from sdvg_core.plan.request import PlanRequest
 
 FINE = replace(CONFIG, patch_size=(1, 1, 1))
-FOUR = {"schedule": "four-step"}
 
 
 def fine_target(engine: Engine, policy: str, **options: object) -> Engine:
@@ -65,27 +61,6 @@ def framewise(policy: str) -> Engine:
 def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, context, make, route):
     """Catches: a cache, a rotary table or a grid of one model used for the other."""
     check_pattern(route, partial(make, policy), context)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_rejecting_all_is_target_only_and_accepting_all_draft_only_but_for_block_0(policy):
-    target_only = latents_of(run(pair(policy), RouterConfig(policy="always-target")))
-    assert torch.equal(latents_of(run(pair(policy), scripted("r" * 9))), target_only)
-    own = latents_of(run(pair(policy), scripted("r" + "a" * 8), drafter_context="own"))
-    drafts = latents_of(run(make_engine(policy), RouterConfig(policy="first", forced_blocks=0)))
-    assert torch.equal(own[:, :, 3:], drafts[:, :, 3:])
-    assert torch.equal(own[:, :, :3], target_only[:, :, :3])
-
-
-@every_pair("policy, context, step", POLICIES, CONTEXTS, (1, 2, 3))
-def test_a_handover_is_bit_for_bit_a_repair_with_the_same_decisions(policy, context, step):
-    asked = {"blocks": 6, "drafter_context": context}
-    handed, repaired = (
-        latents_of(run(pair(policy, **FOUR), scripted(route, handover=step), **asked))
-        for route in ("ttdtdt", "rrarar")
-    )
-    assert torch.equal(handed, repaired)
-    assert not torch.equal(handed, latents_of(run(pair(policy, **FOUR), scripted("ttdtdt"), **asked)))
 
 
 def test_each_model_obeys_the_control_module_of_its_own_patches():

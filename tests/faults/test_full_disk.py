@@ -2,11 +2,6 @@
 
 import errno
 import os
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -80,46 +75,3 @@ def test_a_disk_or_quota_that_fills_up_at_any_write_is_one_sentence_and_nothing_
                 make_video(loaded, folder)
             assert not (folder / "video.mp4").exists()
             assert result(folder, make_video(loaded, folder)) == fresh
-
-
-@pytest.fixture
-def small_disk(tmp_path) -> Iterator[Path]:
-    """A disk of 120 kB, where this user may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"needs to mount a small disk, but there is no mount ({error})")
-    if done.returncode:
-        pytest.skip(f"needs to mount a small disk, but may not ({done.stderr.strip()})")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.skipif(os.name == "nt", reason="needs mount")
-def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(files, small_disk, tmp_path, capsys):
-    arguments = [*five(files), "--prompt", "x", "--size", "64x64", "--blocks", "9"]
-    whole = made(tmp_path / "whole", arguments)
-    with patch.object(batch, "check_disk_space", lambda *_: None):
-        capsys.readouterr()
-        assert main([*arguments, "--output", str(small_disk / "out")]) == 2
-    lines: list[Any] = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
-    assert "of 9 blocks of" in lines[0]
-    assert "is full; free some space" in lines[1]
-    assert [name[0] for name in names(small_disk / "out")] == ["."]
-    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
-    assert made(small_disk / "out", [*arguments, "--resume"])[:2] == whole[:2]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs mount")
-def test_a_real_folder_that_is_read_only_is_refused_before_any_model_is_opened(files, small_disk, capsys):
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    missing = [*five(files), "--drafter", str(small_disk / "not-there.pt"), "--prompt", "x"]
-    for folder in (small_disk, small_disk / "new"):
-        assert main([*missing, "--output", str(folder)]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert "cannot write into the folder" in line
-        assert "Read-only file system" in line

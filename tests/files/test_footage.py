@@ -10,7 +10,6 @@ import av
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files import clip, footage
@@ -18,16 +17,15 @@ from sdvg_core.files.footage import Footage, count_frames, read_footage
 from sdvg_core.files.video import write_mp4
 
 
-def film(path: Path, times: list[float], *, size: tuple[int, int] = (32, 32), kind: str = "rgb24") -> Path:
+def film(path: Path, times: list[float], *, size: tuple[int, int] = (32, 32)) -> Path:
     """Write frames that are shown from these seconds on; frame n is grey of 10 n."""
-    colours, file_kind = {"rgb24": ((3,), "bgr0"), "gray": ((), "gray"), "bgra": ((4,), "bgra")}[kind]
     with av.open(str(path), "w") as file:
         stream = file.add_stream("ffv1", rate=1000)
-        stream.width, stream.height, stream.pix_fmt = *size, file_kind
+        stream.width, stream.height, stream.pix_fmt = *size, "bgr0"
         stream.codec_context.time_base = Fraction(1, 1000)
         for number, at in enumerate(times):
-            grey = np.full((size[1], size[0], *colours), 10 * number % 250, dtype=np.uint8)
-            frame = av.VideoFrame.from_ndarray(grey, format=kind)
+            grey = np.full((size[1], size[0], 3), 10 * number % 250, dtype=np.uint8)
+            frame = av.VideoFrame.from_ndarray(grey, format="rgb24")
             frame.pts, frame.time_base = round(at * 1000), Fraction(1, 1000)
             file.mux(stream.encode(frame))
         file.mux(stream.encode())
@@ -71,21 +69,6 @@ def test_a_clip_of_another_shape_is_cropped_in_the_middle_and_never_stretched(tm
     assert "160x64, taken as 2 frames at 16 a second in 64x64" in read.note
 
 
-def test_grey_is_read_as_colour(tmp_path):
-    read = read_footage(film(tmp_path / "grey.mkv", [0, 0.0625], kind="gray"), 32, 32)
-    assert numbers(read)[:2] == [0, 1]
-    assert torch.equal(read.pixels[:, 0], read.pixels[:, 2])
-
-
-def test_a_folder_of_pictures_is_read_in_the_order_of_its_names(tmp_path):
-    for number in (2, 0, 1):
-        Image.new("RGBA", (48, 32), (10 * number,) * 3 + (128,)).save(tmp_path / f"{number:03d}.png")
-    (tmp_path / "notes.txt").write_text("no picture")
-    read = read_footage(tmp_path, 32, 32)
-    assert numbers(read) == [0, 1, 2]
-    assert count_frames(tmp_path) == 3
-
-
 def test_a_clip_of_a_phone_held_upright_is_read_upright(tmp_path):
     """The file lies on its side, and says so. Catches: sideways, or turned the other way."""
     path = tmp_path / "phone.mp4"
@@ -100,11 +83,6 @@ def test_a_clip_of_a_phone_held_upright_is_read_upright(tmp_path):
     read = read_footage(path, 32, 64).pixels[0].float()
     assert read[0, :24].mean() > 200 > 60 > read[0, 40:].mean()
     assert "32x64, taken" in read_footage(path, 32, 64).note
-
-
-def test_what_shines_through_is_told(tmp_path):
-    read = read_footage(film(tmp_path / "alpha.mkv", [0], kind="bgra"), 32, 32)
-    assert "32x32, without its alpha, taken" in read.note
 
 
 def test_a_clip_that_is_damaged_in_its_middle_is_refused_or_read(tmp_path):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from .values import changed_bytes, changed_json, odd_number, odd_text, to_json
+from .values import changed_bytes, changed_json, odd_text, to_json
 
 # name, dtype, shape
 Entry = tuple[str, str, tuple[int, ...]]
@@ -24,6 +25,9 @@ DTYPES = (*BYTES, "Q4", "", "f32")
 LARGEST = 1 << 16
 # Zeros, ones and NaN in float32, NaN in fp8, and what a mark of quantisation says.
 BODIES = (b"", b"", b"\0\0\x80\x3f", b"\0\0\xc0\x7f", b"\xff", b'{"format":"float8_e4m3fn"}')
+PREFIXES = ("model.", "module.", "vae.", "diffusion_model.", "\x1b[1m.", "..")
+ENDINGS = ("comfy_quant", "weight_scale", "scale_weight", "lora_A.weight", "input_scale", "bias", "freqs")
+NUMBERS = ("0", "1", "2", "7", "00", "²", "٣", "99999", "1000000000", "9" * 5000)
 SIZES = (0, 1, 2, 3, 5, 8, 16, 36, 48, 2**16, 2**20, 2**31, 2**32, 2**62, 2**63, 2**64 - 1)
 
 
@@ -64,106 +68,50 @@ def _filled(body: bytes, length: int) -> bytes:
 
 def changed_file(random: Random, entries: Sequence[Entry], metadata: Any = None) -> bytes:
     """Return the file with other tensors than it should hold, or with a header that lies."""
-    if random.random() < 0.7:
-        body = random.choice(BODIES)
-        if metadata is not None and random.random() < 0.3:
-            metadata = changed_metadata(random, metadata)
-        else:
-            entries = changed_entries(random, entries)
-        return safetensors(entries, metadata, body)
-    return lying_file(random, entries, metadata)
-
-
-def changed_metadata(random: Random, metadata: Mapping[str, str]) -> Any:
+    if random.random() < 0.3:
+        return lying_file(random, entries, metadata)
+    if metadata is None or random.random() < 0.7:
+        return safetensors(changed_entries(random, entries), metadata, random.choice(BODIES))
     name = random.choice(list(metadata))
-    if random.random() < 0.8:
-        try:
-            inner = json.loads(metadata[name])
-        except ValueError:
-            inner = metadata[name]
-        return {**metadata, name: to_json(changed_json(random, inner)).decode()}
-    return changed_json(random, dict(metadata))
+    inner = changed_json(random, json.loads(metadata[name]))
+    return safetensors(entries, {**metadata, name: to_json(inner).decode()}, random.choice(BODIES))
 
 
 def changed_entries(random: Random, entries: Sequence[Entry]) -> list[Entry]:
     """Return entries after one to three changes of name, shape or dtype; offsets follow, so the file is sound."""
     changed = list(entries)
     for _ in range(random.randrange(1, 4)):
-        if not changed:
-            break
         place = random.randrange(len(changed))
         name, dtype, shape = changed[place]
-        deed = random.randrange(10)
-        if deed < 3:
-            changed[place] = (changed_name(random, name), dtype, shape)
-        elif deed < 6:
-            changed[place] = (name, dtype, changed_shape(random, shape))
-        elif deed == 6:
-            changed[place] = (name, random.choice(DTYPES), shape)
-        elif deed == 7:
+        names = (
+            *(odd_text(random), random.choice(PREFIXES) + name, re.sub(r"\d+", random.choice(NUMBERS), name)),
+            f"{name.rpartition('.')[0]}.{random.choice(ENDINGS)}",
+        )
+        shapes = (shape[:-1], (*shape, random.choice(SIZES)), tuple(random.choices(SIZES, k=random.randrange(6))))
+        others = (
+            (random.choice(names), dtype, shape),
+            (name, dtype, random.choice(shapes)),
+            (name, random.choice(DTYPES), shape),
+        )
+        deed = random.random()
+        if deed < 0.1 and len(changed) > 1:
             del changed[place]
-        elif deed == 8:
-            changed.append((changed_name(random, name), dtype, shape))
+        elif deed < 0.2:
+            changed.append(random.choice(others))
         else:
-            dtype = random.choice(DTYPES)
-            changed = [(n, dtype, s) for n, _, s in changed]
+            changed[place] = random.choice(others)
     return changed
-
-
-def changed_name(random: Random, name: str) -> str:
-    parts = name.split(".")
-    numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
-    if numbers and random.random() < 0.5:
-        number = random.choice(("0", "1", "2", "7", "00", "²", "٣", "99999", str(10**9), str(10**15), "9" * 5000))
-        parts[random.choice(numbers)] = number
-        return ".".join(parts)
-    deed = random.randrange(5)
-    if deed == 0:
-        return odd_text(random)
-    if deed == 1:
-        return random.choice(("model.", "module.", "vae.", "diffusion_model.", "\x1b[1m.", "..")) + name
-    if deed == 2:
-        endings = ("comfy_quant", "weight_scale", "scale_weight", "lora_A.weight", "input_scale", "bias", "freqs")
-        return f"{name.rpartition('.')[0]}.{random.choice(endings)}"
-    parts[random.randrange(len(parts))] = odd_text(random)
-    return ".".join(parts)
-
-
-def changed_shape(random: Random, shape: tuple[int, ...]) -> tuple[int, ...]:
-    deed = random.randrange(6)
-    if deed == 0:
-        return shape[:-1]
-    if deed == 1:
-        return (*shape, random.choice(SIZES))
-    if deed == 2 or not shape:
-        return tuple(random.choice(SIZES) for _ in range(random.randrange(6)))
-    place = random.randrange(len(shape))
-    others = (0,) if deed == 3 else ()
-    return (*others, *shape[:place], random.choice(SIZES), *shape[place + 1 :])
 
 
 def lying_file(random: Random, entries: Sequence[Entry], metadata: Any = None) -> bytes:
     """Return a file whose header is wrong about itself: offsets, shapes, names, its own length, its JSON."""
     members, length = header_of(entries)
-    if metadata is not None:
-        members.insert(0, ("__metadata__", metadata))
+    header: Any = dict(members) if metadata is None else {"__metadata__": metadata, **dict(members)}
     for _ in range(random.randrange(1, 4)):
-        place = random.randrange(len(members))
-        name, value = members[place]
-        deed = random.randrange(5)
-        if deed == 0:
-            members.append((name, value))
-        elif deed == 1 and isinstance(value, dict):
-            members[place] = (name, {**value, "data_offsets": [odd_number(random), odd_number(random)]})
-        elif deed == 2:
-            members[place] = (random.choice((odd_text(random), "__metadata__")), value)
-        else:
-            members[place] = (name, changed_json(random, value))
-    header = members_text(members)
-    deed = random.randrange(8)
-    if deed == 0:
-        header = changed_bytes(random, header)
-    lies = (0, 1, len(header) - 1, len(header) + 1, 2**27, 2**32, 2**63, 2**64 - 1)
-    stated = random.choice(lies) if deed == 1 else None
-    body = bytes(length if deed != 2 else random.choice((0, 1, length // 2, length + 1)))
-    return assembled(header, body, stated)
+        header = changed_json(random, header)
+    text = to_json(header)
+    if random.random() < 0.1:
+        text = changed_bytes(random, text)
+    lies = (0, 1, len(text) - 1, len(text) + 1, 2**27, 2**32, 2**63, 2**64 - 1)
+    stated = random.choice(lies) if random.random() < 0.1 else None
+    return assembled(text, bytes(random.choice((length, length, 0, 1, length + 1))), stated)

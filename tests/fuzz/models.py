@@ -17,7 +17,7 @@ from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.decoders.wan_vae import wan_vae_to_original
 from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
 
-from .files import Entry, Files, changed_entries, changed_file, entries_of, safetensors
+from .files import Entry, Files, changed_file, entries_of, safetensors
 from .values import changed_json, to_json
 
 WAN = WanConfig(dim=24, ffn_dim=8, num_layers=2, num_heads=2, text_dim=4, freq_dim=4)
@@ -29,7 +29,6 @@ REWARD = ImageRewardConfig(
 REWARD_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "ball", "##s")
 QUANTISED = {"_quantization_metadata": json.dumps({"layers": {"blocks.0.ffn.0": {"format": "float8_e4m3fn"}}})}
 HEADS = {"config": json.dumps({"transformer": {"num_heads": 2, "eps": 1e-6, "patch_size": [1, 2, 2]}})}
-DIFFUSERS_CONFIG = {"num_attention_heads": 2, "eps": 1e-6}
 
 
 @cache
@@ -46,19 +45,7 @@ FP8_MARKS: dict[str, tuple[str, tuple[int, ...]]] = {"weight_scale": ("F32", ())
 
 def transformer(random: Random) -> Files:
     entries, metadata = random.choice(transformers())
-    if random.random() < 0.15:
-        return {"model.safetensors": _diffusers_named(random), "config.json": _config(random, DIFFUSERS_CONFIG)}
     return {"model.safetensors": changed_file(random, entries, metadata)}
-
-
-def _diffusers_named(random: Random) -> bytes:
-    names = {"blocks.0.attn1.norm_q.weight": (24,), "condition_embedder.time_proj.weight": (144, 24)}
-    entries = entries_of({**names, "scale_shift_table": (1, 2, 24), "patch_embedding.weight": (24, 16, 1, 2, 2)})
-    return safetensors(changed_entries(random, entries) if random.random() < 0.3 else entries)
-
-
-def _config(random: Random, content: dict[str, Any]) -> bytes:
-    return to_json(changed_json(random, content))
 
 
 @cache

@@ -1,19 +1,14 @@
-"""Every case that ever failed, and a few of each reader.
-
-Very many more: `python -m tests.campaigns.fuzz`, with its figures in tests/campaigns/fuzz_figures.md.
-"""
+"""Every case that ever failed, and a few of each reader; 2,000 of each by command (`-m exhaustive`)."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from sdvg_core.errors import BadInput
 
-from .files import Files
-from .guard import run_case
+from .guard import problem_of
 from .readers import READERS, Reader, case_of, outside_file
 from .regressions import cases
 
@@ -30,25 +25,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def problem_of(reader: Reader, files: Files, place: Path) -> str:
-    """What is wrong with a case; of time, only what a busy machine cannot explain."""
-    outcome = run_case(reader, files, place / "case")
-    return "" if "of the processor" in outcome.problem and outcome.seconds < 5 else outcome.problem
-
-
+@pytest.mark.parametrize("count", [25, pytest.param(2000, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", READERS)
-def test_a_hostile_file_is_refused_in_a_sentence_or_taken_and_nothing_else(name, place):
+def test_a_hostile_file_is_refused_in_a_sentence_or_taken_and_nothing_else(name, count, place):
     reader = READERS[name]
-    few = [case_of(reader, 1, n) for n in range(25)]
-    assert few == [case_of(reader, 1, n) for n in range(25)], "a case follows from its seed alone"
-    assert [problem_of(reader, files, place) for files in few] == [""] * 25
+    for number in range(count):
+        files = case_of(reader, 1, number)
+        assert problem_of(reader, files, place / "case") == "", f"case {number} of {name}"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_once_broke_the_promise_is_refused_for_the_right_reason(name, place, tmp_path):
     case = CASES[name]
     reader = READERS[case.reader]
-    assert problem_of(reader, case.files, place) == ""
+    assert problem_of(reader, case.files, place / "case") == ""
     for file, content in case.files.items():
         (tmp_path / file).write_bytes(content)
     path = tmp_path / next(iter(case.files))
@@ -57,9 +47,6 @@ def test_what_once_broke_the_promise_is_refused_for_the_right_reason(name, place
         return
     with pytest.raises(BadInput, match=case.words):
         reader.read(path)
-
-
-# --- the guard itself
 
 
 def raise_unspoken(path: Path) -> None:
@@ -71,10 +58,7 @@ def raise_unspoken(path: Path) -> None:
     [
         (lambda path: {}["missing"], "KeyError"),
         (raise_unspoken, "without fault or remedy"),
-        (lambda path: (path.parent / "more").write_text("x"), "open"),
-        (lambda path: path.parent.joinpath("..", "outside.safetensors").read_bytes(), "open"),
-        (lambda path: subprocess.run(["true"], check=True), "subprocess"),
-        (Path.unlink, "os.remove"),
+        (lambda path: (path.parent / "more").write_text("x"), "left behind"),
         (lambda path: bytearray(300_000_000), "MB beyond its files"),
         (Path.read_bytes, ""),
     ],
@@ -83,5 +67,5 @@ def test_the_guard_sees_what_a_reader_must_not_do(read, words, place):
     if "MB" in words and not Path("/proc/self/clear_refs").exists():
         pytest.skip("peaks of memory are measured on Linux alone")
     reader = Reader(name="broken", make=lambda random: {"a.txt": b"hello"}, read=read)
-    problem = run_case(reader, {"a.txt": b"hello"}, place / "case").problem
+    problem = problem_of(reader, {"a.txt": b"hello"}, place / "case")
     assert words in problem if words else problem == ""

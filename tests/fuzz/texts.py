@@ -15,8 +15,6 @@ from .files import Entry, Files, changed_file, safetensors
 from .models import REWARD_WORDS, piece_model
 from .values import changed_bytes, changed_json, odd_text, to_json
 
-# A case of megabytes is one in a thousand; a number that nothing that chooses numbers is fond of.
-RARE, OF = 617, 1000
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "shift_jis", "utf-7")
 BREAKS = ("\n", "\n", "\r\n", "\r", "\n\n", "\x0b", "\x0c", "\x85", "\u2028")
 
@@ -30,26 +28,15 @@ def encoded(random: Random, text: str) -> bytes:
 
 def prompt_list(random: Random) -> Files:
     lines = [random.choice(("a red ball", odd_text(random), "a sea" * 5)) for _ in range(random.randrange(5))]
-    if random.randrange(OF) == RARE:
-        lines.append(random.choice(("long ", "x", "é", "\u202e", "(")) * 2_000_000)
     return {"prompts.txt": encoded(random, random.choice(BREAKS).join(lines))}
 
 
 def prompt_schedule(random: Random) -> Files:
-    lines: list[str] = []
+    lines = []
     for block in range(1, random.randrange(2, 6)):
-        number: object = block
-        colon, text = ": ", random.choice(("a storm", "a calm sea"))
-        deed = random.randrange(12)
-        if deed == 0:
-            number = random.choice((0, -1, 999_999, 10**7, odd_text(random)[:40], "²", "٣"))
-        elif deed == 1:
-            colon = random.choice((":", " : ", "", ";", "::"))
-        elif deed == 2:
-            text = odd_text(random)
-        lines.append(f"{number}{colon}{text}")
-    if random.randrange(OF) == RARE:
-        lines.append(random.choice(("1" * 5_000_000, " " * 5_000_000, "9:" + " " * 5_000_000, "9:" + "x" * 10**7)))
+        number = block if random.random() < 0.8 else random.choice((0, -1, 10**7, "²", odd_text(random)[:40]))
+        colon = ": " if random.random() < 0.8 else random.choice((":", " : ", "", ";", "::"))
+        lines.append(f"{number}{colon}{random.choice(('a storm', 'a calm sea', odd_text(random)))}")
     return {"schedule.txt": encoded(random, random.choice(BREAKS).join(lines))}
 
 
@@ -57,8 +44,6 @@ def script(random: Random) -> Files:
     text = random.choice(("raaraaaaa", "r" * 9, "a" * 5000, "1000,750,500", "four-step", "1000,0", "nan", ","))
     if random.random() < 0.6:
         text = random.choice((text + odd_text(random), odd_text(random), text * random.choice((2, 100, 1000))))
-    if random.randrange(OF) == RARE:
-        text = random.choice(("ar" * 5_000_000, ",".join(str(1000 - i / 100) for i in range(100_000))))
     return {"script.txt": text.encode("utf-8", "surrogatepass")}
 
 
@@ -135,15 +120,6 @@ def pieces(random: Random) -> Files:
 
 
 def vocabulary(random: Random) -> Files:
-    words = list(REWARD_WORDS)
-    for _ in range(random.randrange(1, 4)):
-        place = random.randrange(len(words))
-        deed = random.randrange(4)
-        if deed == 0:
-            del words[place]
-        elif deed == 1:
-            words.insert(place, random.choice(REWARD_WORDS))
-        else:
-            words[place] = odd_text(random)
-    text = random.choice(("\n", "\n", "\r\n")).join(words) + random.choice(("", "\n"))
-    return {"vocab.txt": encoded(random, text)}
+    words = changed_json(random, list(REWARD_WORDS))
+    lines = [word for word in words if isinstance(word, str)] if isinstance(words, list) else [odd_text(random)]
+    return {"vocab.txt": encoded(random, random.choice(("\n", "\r\n")).join(lines))}

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 NUMBERS = (
     *(0, -1, 1, 2, 3, 7, 255, 256, 1000, 65_537, 10**9),
@@ -55,29 +52,19 @@ def odd_value(random: Random) -> Any:
 
 
 def changed_json(random: Random, value: Any) -> Any:
+    """Return a value that is another in one place: a member lost, repeated, renamed, added or changed itself."""
     if not isinstance(value, dict | list) or not value or random.random() < 0.15:
         return odd_value(random)
     if isinstance(value, list):
-        return _changed_list(random, value)
+        place = random.randrange(len(value))
+        members = [changed_json(random, value[place])]
+        if random.random() < 0.25:
+            members = [value[place]] * random.choice((0, 2, 3, 1000))
+        return [*value[:place], *members, *value[place + 1 :]]
     name = random.choice(list(value))
-    deed = random.randrange(10)
-    if deed == 0:
-        return {k: v for k, v in value.items() if k != name}
-    if deed == 1:
-        return {(odd_text(random) if k == name else k): v for k, v in value.items()}
-    if deed == 2:
-        return {**value, odd_text(random): odd_value(random)}
-    return {**value, name: changed_json(random, value[name])}
-
-
-def _changed_list(random: Random, value: list[Any]) -> list[Any]:
-    place = random.randrange(len(value))
-    deed = random.randrange(8)
-    if deed == 0:
-        return value[:place] + value[place + 1 :]
-    if deed == 1:
-        return value[:place] + [value[place]] * random.choice((2, 3, 1000)) + value[place + 1 :]
-    return [*value[:place], changed_json(random, value[place]), *value[place + 1 :]]
+    rest = {key: member for key, member in value.items() if key != name}
+    others = (rest, {**rest, odd_text(random): value[name]}, {**value, odd_text(random): odd_value(random)})
+    return random.choice(others) if random.random() < 0.3 else {**value, name: changed_json(random, value[name])}
 
 
 def to_json(value: Any) -> bytes:
@@ -88,50 +75,20 @@ def to_json(value: Any) -> bytes:
 
 
 def changed_bytes(random: Random, data: bytes) -> bytes:
+    """Return the bytes after one to four changes: other ones, other numbers, some put in, left out or repeated."""
     for _ in range(random.randrange(1, 5)):
-        data = random.choice(DEEDS)(random, data)
+        place = random.randrange(len(data) + 1)
+        piece = data[place : place + random.choice((1, 4, 32, 400))]
+        number = random.choice((0, 1, 0x7FFF, 0xFFFF, 2**31 - 1, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1))
+        width = random.choice((1, 2, 4, 8))
+        written = (number % 256**width).to_bytes(width, random.choice(("big", "little")))
+        others = (
+            bytes([random.randrange(256)]) + data[place + 1 :],
+            written + data[place + width :],
+            random.choice(TOKENS) * random.choice((1, 1, 2, 300)) + data[place:],
+            data[place + len(piece) :],
+            piece * random.choice((2, 3, 20)) + data[place + len(piece) :],
+            b"",
+        )
+        data = data[:place] + random.choice(others)
     return data
-
-
-def _flip(random: Random, data: bytes) -> bytes:
-    if not data:
-        return b"\0"
-    place = random.randrange(len(data))
-    return data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :]
-
-
-def _overwrite(random: Random, data: bytes) -> bytes:
-    number = random.choice((0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1))
-    width = random.choice((1, 2, 4, 8))
-    piece = (number % 256**width).to_bytes(width, random.choice(("big", "little")))
-    place = random.randrange(len(data) + 1)
-    return data[:place] + piece + data[place + width :]
-
-
-def _insert(random: Random, data: bytes) -> bytes:
-    place = random.randrange(len(data) + 1)
-    return data[:place] + random.choice(TOKENS) * random.choice((1, 1, 2, 300)) + data[place:]
-
-
-def _cut(random: Random, data: bytes) -> bytes:
-    start = random.randrange(len(data) + 1)
-    return data[:start] + data[start + random.choice((1, 2, 8, 100)) :]
-
-
-def _end(random: Random, data: bytes) -> bytes:
-    return data[: random.randrange(len(data) + 1)]
-
-
-def _double(random: Random, data: bytes) -> bytes:
-    start = random.randrange(len(data) + 1)
-    piece = data[start : start + random.choice((1, 4, 32, 400))]
-    return data[:start] + piece * random.choice((2, 3, 20)) + data[start + len(piece) :]
-
-
-def _move(random: Random, data: bytes) -> bytes:
-    start, place = random.randrange(len(data) + 1), random.randrange(len(data) + 1)
-    piece = data[start : start + 16]
-    return data[:place] + piece + data[place + len(piece) :]
-
-
-DEEDS: Sequence[Callable[[Random, bytes], bytes]] = (_flip, _flip, _overwrite, _insert, _cut, _end, _double, _move)

@@ -12,19 +12,17 @@ from sdvg_core.devices.workers import Stop
 from sdvg_core.pipeline.videos import Task, open_worker
 from sdvg_core.report.run_report import RunReport
 
-GRAVE, VICTIM = "SDVG_TEST_GRAVE", "SDVG_TEST_VICTIM"
+GRAVE = "SDVG_TEST_GRAVE"
 
 
 def open_mortal(*what: Any) -> Callable[[Task, Stop], RunReport]:
-    """Open a worker that kills its own process, unless a file shows that it has happened already.
-
-    The environment names that file, and the number of the video, which is else 2.
-    """
-    make, grave, victim = open_worker(*what), Path(os.environ[GRAVE]), int(os.environ.get(VICTIM, "2"))
+    """Open a worker that kills its own process in video 2, unless the file named in the environment is there."""
+    make = open_worker(*what)
+    grave = Path(os.environ[GRAVE])
 
     def make_or_die(task: Task, stop: Stop) -> RunReport:
         def stop_or_die() -> bool:
-            if task[0].number == victim and not grave.exists():
+            if task[0].number == 2 and not grave.exists():
                 grave.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return stop()

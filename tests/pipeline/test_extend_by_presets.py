@@ -12,7 +12,6 @@ from reuse_folders import PROMPT, ctrl_c, decisions, stopped
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.engine.plan import NO_TARGET_BLOCK
 from sdvg_core.files.video import write_mp4
 
 
@@ -38,32 +37,6 @@ def authors(told: dict[str, Any]) -> str:
     """Return who made each block: `t` the target, `h` the target from the draft's first steps, `d` the drafter."""
     blocks = told["blocks"]
     return "".join("d" if b["author"] == "drafter" else "h" if b["handover"] else "t" for b in blocks)
-
-
-PRESETS = {
-    "fast": (["--preset", "fast"], "td"),
-    "balanced": (["--preset", "balanced"], "th"),
-    "the default": ([], "th"),
-    "careful": (["--preset", "careful"], "th"),
-    "paper, keeping": (["--preset", "paper", "--tau=-1e9"], "td"),
-    "paper, rejecting": (["--preset", "paper", "--tau", "1e9"], "tt"),
-    "a small budget": (["--budget", "0.1"], "td"),
-    "the whole budget": (["--budget", "1"], "tt"),
-    "first": (["--policy", "first"], "td"),
-    "the drafter alone": (["--policy", "first", "--forced-blocks", "0"], "dd"),
-}
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_extend_with_every_preset_who_made_the_first_two_new_blocks(
-    name: str, base: list[str], clip: Path, tmp_path: Path
-) -> None:
-    """A clip given as pixels is nobody's block. Catches forced and whole blocks that count from its start."""
-    words, two = PRESETS[name]
-    told = made(tmp_path / "out", [*base, *words, "--continue-from", str(clip), "--blocks", "2"])
-    assert authors(told) == two
-    assert [block["index"] for block in told["blocks"]] == [2, 3], "the blocks go on counting the clip's"
-    assert NO_TARGET_BLOCK not in told["notes"]
 
 
 def test_the_first_blocks_that_a_prompt_states_are_new_blocks(base: list[str], clip: Path, tmp_path: Path) -> None:
@@ -96,22 +69,6 @@ def test_two_new_blocks_and_two_more_are_four_from_latents_and_after_a_stop(
         assert decisions(two) + decisions(more) == decisions(whole)
         assert torch.equal(latents(tmp_path / f"{folder} more"), latents(tmp_path / "whole"))
     assert torch.equal(latents(tmp_path / "stopped"), latents(tmp_path / "whole"))
-
-
-def test_where_the_count_leaves_the_target_no_block_the_report_says_so(
-    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Latents without that entry count as made by this engine, as before."""
-    words = [*base, "--preset", "balanced", "--blocks", "2"]
-    told = made(tmp_path / "out", words)
-    assert (authors(told), NO_TARGET_BLOCK in told["notes"]) == ("th", False)
-    capsys.readouterr()
-    begun = ["--continue-from", str(tmp_path / "out" / "latents.safetensors")]
-    told = made(tmp_path / "more", [*words, *begun])
-    assert (authors(told), NO_TARGET_BLOCK in told["notes"]) == ("dd", True)
-    assert NO_TARGET_BLOCK in capsys.readouterr().err
-    told = made(tmp_path / "directed", [*words, *begun, "--directions", "t."])
-    assert (authors(told), NO_TARGET_BLOCK in told["notes"]) == ("td", False)
 
 
 # --- directions

@@ -13,25 +13,21 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import generate, latents, names, options, report
-from mortal import GRAVE, VICTIM, open_mortal
+from cli_runs import generate, names, options, report
+from mortal import GRAVE, open_mortal
 from reuse_folders import results
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.plan import ModelSet
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline import table, videos
 from sdvg_core.pipeline.batch import Batch
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.pipeline.videos import StopRequest, make_many, make_videos
-from sdvg_core.text.prompts import read_prompt_list
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
 TWO = ["--workers", "2"]
-LONG = 100
 
 
 @pytest.fixture(scope="module")
@@ -112,100 +108,11 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
 
-@pytest.mark.exhaustive  # devices/test_workers.py has it of toys
-def test_a_video_that_is_refused_costs_the_others_nothing(base, alone, tmp_path, capsys):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "0002").write_text("in the way")
-    assert generate(base, out, *TWO) == 1
-    said = capsys.readouterr()
-    same_videos(alone, out, (1, 3))
-    assert "sdvg: not made: 0002: cannot write into the folder" in said.err
-    assert "2 of 3 videos finished" in said.out
-    failed = rows(out)[1]
-    assert (failed["state"], failed["blocks"]) == ("failed", 0)
-    assert failed["error"].startswith("cannot write into the folder")
-
-
 def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for mortal.py
     monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
-
-
-FIFTY = [f"a red ball {i}" for i in range(50)]
-
-
-@pytest.fixture(scope="module")
-def fifty(files, tmp_path_factory) -> tuple[list[str], Path]:
-    """A command for fifty videos, and those that one process makes."""
-    folder = tmp_path_factory.mktemp("fifty")
-    (folder / "prompts.txt").write_text("\n".join(FIFTY), encoding="utf-8")
-    base = [*options(files), "--blocks", "3", "--tau", "-0.5", "--prompt-file", str(folder / "prompts.txt")]
-    assert generate(base, folder / "alone") == 0
-    return base, folder / "alone"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("workers", [TWO, ["--ray", "local", *TWO]], ids=["processes", "ray"])
-def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
-    workers, fifty, tmp_path, capsys, monkeypatch
-):
-    """At once on Ray, which restarts it; of processes, one call names what is missing, and the next makes it."""
-    on_ray = "--ray" in workers
-    if on_ray:
-        ray_here(monkeypatch)
-    base, alone = fifty
-    monkeypatch.setattr(videos, "open_worker", open_mortal)
-    monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
-    monkeypatch.setenv(VICTIM, "25")
-    out = tmp_path / "out"
-    assert generate(base, out, *workers) == (0 if on_ray else 1)
-    said = capsys.readouterr()
-    assert (tmp_path / "grave").exists(), f"no worker was killed: {said.err[-2000:]}"
-    made = [line["number"] for line in rows(out) if line["state"] == "finished"]
-    assert [said.err.count(f"video {number:04d} finished") for number in made] == [1] * len(made)
-    if not on_ray:
-        missing = [number for number in range(1, 51) if number not in made]
-        assert missing == [25], "the other worker goes on"
-        assert f"not made: {', '.join(f'{number:04d}' for number in missing)}: a worker died" in said.err
-        before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
-        assert generate(base, out, *workers) == 0
-        assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
-    same_files(out, alone, range(1, 51))
-    assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
-
-
-@pytest.mark.exhaustive
-def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(files, base, tmp_path):
-    """Of long videos: the master asks twice a second."""
-    devices, out = ("cpu", "cpu"), tmp_path / "out"
-    batch = batch_of(files, out, blocks=LONG, router=RouterConfig(tau=-0.5))
-    batch = replace(batch, prompts=read_prompt_list(Path(base[-1])))
-
-    class Wish(StopRequest):
-        """Comes with the first block that is on the disk, and stays."""
-
-        @property
-        def asked(self) -> bool:
-            self.came = getattr(self, "came", False) or any(out.glob("*/.*/*/*.safetensors"))
-            return self.came
-
-        @asked.setter
-        def asked(self, value: bool) -> None: ...
-
-    _, made = make_many(batch, devices, stopping=Wish())
-    assert {row.state for row in made} <= {"stopped", "finished", "waiting"}
-    assert made[2].state == "waiting"
-    assert "stopped" in {row.state for row in made}
-    assert all(row.blocks == len(row.route) < LONG for row in made if row.state == "stopped")
-    _, rest = make_many(batch, devices, stopping=StopRequest())
-    assert [row.state for row in rest] == ["finished"] * 3
-    make_videos(replace(batch, output=tmp_path / "alone", numbered=True))
-    for number in ("0001", "0002", "0003"):
-        assert torch.equal(latents(out / number), latents(tmp_path / "alone" / number))
 
 
 def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, monkeypatch):

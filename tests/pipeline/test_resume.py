@@ -19,7 +19,6 @@ from PIL import Image
 from reuse_folders import (
     PROMPT,
     ROUTE,
-    FrameLog,
     Made,
     contents,
     counted_passes,
@@ -32,25 +31,20 @@ from reuse_folders import (
     same,
     stopped,
     stopped_after,
-    tampered,
     twice,
 )
-from torch import Tensor
 
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, unfinished_blocks
-from sdvg_core.pipeline import batch, identity, loading, rendering, videos
+from sdvg_core.pipeline import batch, identity, loading, videos
 from sdvg_core.pipeline.blocks import read_block
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.scorers.image_reward import ImageRewardScorer
 from sdvg_core.text.prompts import one_prompt
-
-INCREMENTAL = ["--drafter-settings", "cache=incremental", "--target-settings", "cache=incremental"]
 
 
 def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
@@ -68,17 +62,6 @@ def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_video(files, tmp_path):
     check(tmp_path, [*five(files), *PROMPT], 2)
-
-
-@pytest.mark.heavy
-def test_a_run_can_be_stopped_again_and_again(files, tmp_path):
-    arguments = [*five(files), *PROMPT, *INCREMENTAL, "--drafter-context", "own"]
-    whole = made(tmp_path / "whole", arguments)
-    stopped(tmp_path / "cut", arguments, 1)
-    for _ in range(3):
-        stopped(tmp_path / "cut", [*arguments, "--resume"], 1)
-    assert made(tmp_path / "cut", [*arguments, "--resume"])[:2] == whole[:2]
-    assert "Blocks 1 to 4 of this run" in report(tmp_path / "cut")["notes"][-1]
 
 
 @pytest.mark.heavy
@@ -237,15 +220,6 @@ def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(files
 # --- stopped
 
 
-def test_a_run_that_was_killed_can_be_re_used(base, tmp_path):
-    stopped(tmp_path / "killed", base, 3)
-    more = [*base, "--tau", "9"]
-    again = made(tmp_path / "again", [*more, "--reuse", str(tmp_path / "killed")])
-    same(again, made(tmp_path / "nothing", more))
-    assert reused(again) == 2
-    assert len(unfinished_blocks(tmp_path / "killed")) == 3, "it can still be resumed"
-
-
 def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(base, earlier, tmp_path, capsys):
     usual = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "out"
@@ -296,30 +270,6 @@ def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_pat
         assert process.wait(600) == 130
     assert 2 <= len(report(tmp_path / "out")["blocks"]) < 400
     assert names(tmp_path / "out") == OUTPUTS
-
-
-@pytest.mark.heavy
-def test_a_repaired_run_on_an_earlier_one_without_repair_can_be_resumed(base, tmp_path):
-    two = [*base, "--schedule", "1000,625"]
-    repaired = [*two, "--handover", "1"]
-    made(tmp_path / "plain", two)
-    stopped(tmp_path / "out", [*repaired, "--reuse", str(tmp_path / "plain")], 2)
-    assert main([*repaired, "--output", str(tmp_path / "out"), "--resume"]) == 0
-
-
-@pytest.mark.heavy
-def test_a_run_with_a_score_that_is_no_number_can_be_resumed(base, tmp_path):
-    honest, calls = ImageRewardScorer.score, 0
-
-    def score(self: ImageRewardScorer, frames: Tensor, prompt: str) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return honest(self, frames, prompt) * (float("nan") if calls == 1 else 1.0)
-
-    with patch.object(ImageRewardScorer, "score", score):
-        stopped(tmp_path / "out", base, 3)
-        calls = 0
-        assert main([*base, "--output", str(tmp_path / "out"), "--resume"]) == 0
 
 
 # --- re-used
@@ -379,35 +329,6 @@ def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earl
     assert "give the same, or leave --reuse out" in line
     assert not (tmp_path / "out").exists()
     assert contents(earlier[0]) == before
-
-
-def test_of_a_damaged_file_alone_nothing_is_made(base, earlier, tmp_path, capsys):
-    (tmp_path / "damaged" / BLOCKS).mkdir(parents=True)
-    block = (earlier[0] / BLOCKS / "000001.safetensors").read_bytes()
-    (tmp_path / "damaged" / BLOCKS / "000001.safetensors").write_bytes(block[:100])
-    arguments = [*base, "--reuse", str(tmp_path / "damaged"), "--output", str(tmp_path / "out")]
-    assert "or is damaged; give" in refused(capsys, arguments)
-    assert not (tmp_path / "out").exists()
-
-
-WRONG = {
-    "fewer channels": lambda tensor: tensor[:, :, :8] if tensor.dim() == 6 else tensor,
-    "fewer scores": lambda tensor: tensor[:, :3] if tensor.dim() == 2 else tensor,
-}
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("wrong", WRONG)
-def test_results_that_nothing_can_be_made_of_are_refused_or_made_again(base, earlier, tmp_path, wrong):
-    folder = tampered(earlier[0], tmp_path / "wrong", WRONG[wrong])
-    arguments = [*base, "--reuse", str(folder), "--output", str(tmp_path / "out")]
-    with patch.object(rendering, "Mp4Writer", FrameLog):
-        code = main(arguments)
-    if code == 0:
-        again = (tmp_path / "out" / "latents.safetensors").read_bytes(), FrameLog.newest, report(tmp_path / "out")
-        same(again, earlier[1])
-    else:
-        assert not (tmp_path / "out").exists()
 
 
 def test_a_change_of_any_weight_is_another_model(files):

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from random_set import write_random_set
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.checkpoints.state_dicts import Weights
 from sdvg_core.cli import main
-from sdvg_core.pipeline import loading
 from sdvg_core.pipeline.fingerprints import identify_parts
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
@@ -91,16 +89,3 @@ def test_the_two_state_dicts_of_one_file_never_share_a_key(files):
     assert found["ema"].target == found["raw"].target
     auto = identify_parts(files, load_options(), check_models(files, load_options()).models)
     assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"
-
-
-def test_the_two_state_dicts_of_one_file_are_two_models(base, files, tmp_path):
-    """Catches one set of weights in both roles, under both names."""
-    pair = [*base, "--target", str(files.drafter), "--target-settings", "preset=self-forcing-1.3b"]
-    chosen = ["--drafter-settings", "weights=ema", "--target-settings", "weights=raw", "--directions", "r"]
-    with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
-        assert main([*pair, *chosen, "--output", str(tmp_path / "pair")]) == 0
-    assert [call.kwargs["choice"].weights for call in load.call_args_list] == ["ema", "raw"]
-    settings = report(tmp_path / "pair")["settings"]
-    assert [settings[role]["dictionary"] for role in ("drafter", "target")] == list(TAKEN.values())
-    drafted(base, tmp_path / "raw", "--drafter-settings", "weights=raw")
-    assert torch.equal(latents(tmp_path / "pair"), latents(tmp_path / "raw")), "the target's block is the raw's"

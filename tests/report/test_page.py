@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -21,7 +20,6 @@ from sample_reports import record, report, route
 
 from sdvg_core.cli import main
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.errors import BadInput
 from sdvg_core.files.video import write_mp4
 from sdvg_core.report.page import make_page, write_page
 from sdvg_core.report.run_report import RunReport
@@ -102,19 +100,6 @@ def test_a_page_lists_every_video_once_worst_frame_first(tmp_path, capsys):
     assert [int(card["data-number"]) for card in seen.all("li", "card")] == [2, 3, 1, 4]
     pressed = [b["aria-pressed"] for b in seen.all("button") if "data-sort" in b]
     assert pressed == ["true", "false", "false", "false"]
-
-
-def test_a_page_of_videos_that_nobody_scored_is_sorted_by_number(tmp_path):
-    """Catches: "Worst frame" pressed over cards that have none."""
-    unscored = report(route(RouterConfig(policy="first"), (None,) * 4))
-    for number in (1, 2):
-        write_video(tmp_path / f"{number:04d}", unscored)
-    keys = [b for b in Seen(make_page(tmp_path).html).all("button") if "data-sort" in b]
-    assert [(b["data-sort"], b["aria-pressed"]) for b in keys] == [
-        ("number", "true"),
-        ("share", "false"),
-        ("seconds", "false"),
-    ]
 
 
 def test_a_square_has_the_letter_the_colour_and_the_sentence_of_its_block(tmp_path):
@@ -235,32 +220,6 @@ def test_a_video_that_leads_outside_is_neither_read_nor_linked(tmp_path):
     assert seen.all("video") == seen.all("a", "film") == []
     assert "./video.mp4" not in [link.get("href") for link in seen.all("a")]
     assert "There is no video.mp4 in this folder; put it back." in seen.texts["p"]
-
-
-def test_an_unfinished_video_is_listed_and_a_hidden_folder_is_not(tmp_path):
-    (tmp_path / "0001").mkdir()
-    write_video(tmp_path / ".unfinished-x")
-    (tmp_path / "notes").mkdir()
-    page = make_page(tmp_path)
-    assert (page.videos, list(page.unreadable)) == (0, ["0001"])
-
-
-def test_the_page_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    """Catches a page that is written in place."""
-    write_video(tmp_path)
-    write_page(tmp_path)
-    before = (tmp_path / "index.html").read_bytes()
-    whole = Path.write_bytes
-
-    def full(path: Path, data: bytes) -> int:
-        whole(path, data[:100])
-        raise OSError(errno.ENOSPC, "no space left")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(BadInput, match="is full; free some space"):
-        write_page(tmp_path)
-    assert (tmp_path / "index.html").read_bytes() == before
-    assert names(tmp_path) == ["index.html", "report.json", "route.png", "video.mp4"]
 
 
 def test_a_page_of_somebody_else_is_left_alone(tmp_path, capsys):

@@ -1,15 +1,13 @@
 """The command line alone on a foreign machine: no network, no home to write to, odd paths and a terminal of old.
 
-Every command runs once in a process of its own, with an empty home and nothing inherited. It is watched from inside
-(Python's audit events) and from outside (which files there are afterwards), and has to make the very latents
-that it makes elsewhere.
+Every command runs once in a process of its own, with an empty home and nothing inherited. Python's audit events
+and the files afterwards say what it did, and it has to make the very latents that it makes elsewhere.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -28,20 +26,11 @@ from sdvg_core.cli import main
 PACKAGE = Path(sdvg_core.__file__).parent
 PROMPT = "ein Bär läuft über weißen Schnee 雪"
 
-# The number of the call for a socket, where the system can be told to refuse it to a process; else empty.
-NUMBERS = {"x86_64": "41", "aarch64": "198"}
-SOCKET_CALL = NUMBERS.get(platform.machine(), "") if sys.platform == "linux" else ""
-
-# Runs before anything else in the process. It notes what a library may swallow, and lets nothing out: not what goes
-# through Python, and where the system can refuse every internet socket (seccomp), not native code nor a child.
+# Runs before anything else in the process. It notes what a library may swallow, and lets no connection out.
 WATCH = """
-import ctypes
-import errno
 import os
-import struct
 import sys
 
-SOCKET_CALL = int(os.environ.get("SDVG_SOCKET_CALL") or 0)
 NOTES = open(os.environ["SDVG_NOTES"], "a", encoding="utf-8", errors="backslashreplace")
 NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg")
 CHANGES = ("os.mkdir", "os.rename", "os.link", "os.symlink", "os.truncate", "os.chmod")
@@ -66,22 +55,6 @@ def watch(event, args):
                 note("write", place)
 
 
-def refuse_internet_sockets():
-    allow, refuse = 0x7FFF0000, 0x00050000 | errno.EACCES
-    # Load the call's number; go on if it is another than socket. Load its first argument, a family of addresses;
-    # refuse 2 and 10, the two of the internet.
-    steps = [(0x20, 0, 0, 0), (0x15, 0, 4, SOCKET_CALL), (0x20, 0, 0, 16), (0x15, 1, 0, 2), (0x15, 0, 1, 10)]
-    steps += [(0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-    program = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
-    control = ctypes.CDLL(None).prctl
-    no_new_privileges, seccomp, by_program = 38, 22, 2
-    denied = control(no_new_privileges, 1, 0, 0, 0) or control(seccomp, by_program, program, 0, 0)
-    note("refused", "nothing" if denied else "every internet socket")
-
-
-if SOCKET_CALL:
-    refuse_internet_sockets()
 sys.addaudithook(watch)
 """
 
@@ -142,7 +115,6 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", ""),
             "SDVG_NOTES": str(watch / "notes"),
-            "SDVG_SOCKET_CALL": SOCKET_CALL,
             "HOME": str(home),
             "TMPDIR": str(temp),
             "OMP_NUM_THREADS": "1",
@@ -184,15 +156,6 @@ def abroad(request, models, tmp_path_factory) -> Stay:
 def test_nothing_asks_for_the_network(abroad):
     """Catches what a library tries and gives up in silence."""
     assert [what for kind, what in abroad.notes if kind == "network"] == []
-
-
-@pytest.mark.skipif(not SOCKET_CALL, reason="needs Linux on x86-64 or Arm, which can refuse sockets to a process")
-def test_everything_is_made_where_the_system_refuses_every_internet_socket(abroad):
-    """To native code too, which does not ask Python."""
-    if ["refused", "nothing"] in abroad.notes:
-        pytest.skip("this system lets no process do without sockets")
-    assert ["refused", "every internet socket"] in abroad.notes
-    assert abroad.done.returncode == 0
 
 
 def test_nothing_is_written_but_into_the_output_and_temp_folders(abroad):
@@ -245,36 +208,3 @@ def test_a_connection_and_a_file_in_the_home_folder_are_seen(tmp_path):
     assert notes[0][0] == "network"
     assert ["write", str(tmp_path / "left")] in notes
     assert ["write", str(tmp_path / "folder")] in notes
-
-
-# Asks the C library, which Python does not hear of, for a socket, and has a child ask for one.
-INTERNET, FILE = 2, 1
-ASKS = """
-import ctypes, subprocess, sys
-library = ctypes.CDLL(None)
-family = int(sys.argv[1])
-asked = [library.socket(family, 1, 0)]
-child = "import ctypes, sys; sys.exit(ctypes.CDLL(None).socket(int(sys.argv[1]), 1, 0) == -1)"
-asked.append(-subprocess.run([sys.executable, "-c", child, str(family)]).returncode)
-sys.exit(sum(number == -1 for number in asked))
-"""
-
-
-def asks(family: int, folder: Path, *, watched: bool = True) -> int:
-    """Return how many of two sockets, one of them a child's, were refused to code that does not ask Python."""
-    (folder / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
-    environment = {**os.environ, "SDVG_NOTES": str(folder / "notes"), "SDVG_SOCKET_CALL": SOCKET_CALL}
-    if watched:
-        environment["PYTHONPATH"] = str(folder)
-    return subprocess.run([sys.executable, "-c", ASKS, str(family)], env=environment, check=False).returncode
-
-
-@pytest.mark.skipif(not SOCKET_CALL, reason="needs Linux on x86-64 or Arm, which can refuse sockets to a process")
-def test_the_watch_leaves_native_code_and_children_no_internet_socket(tmp_path):
-    """Without it, a run under a watch that refuses nothing would prove nothing."""
-    refused = asks(INTERNET, tmp_path)
-    if "refused\tnothing" in (tmp_path / "notes").read_text(encoding="utf-8"):
-        pytest.skip("this system lets no process do without sockets")
-    assert refused == 2
-    assert asks(FILE, tmp_path) == 0
-    assert asks(INTERNET, tmp_path, watched=False) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -41,22 +40,11 @@ class Redness:
         return frames[:, 0].mean(dim=(1, 2))
 
 
-class Doomed:
-    """A metric that kills its process."""
-
-    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
-        os._exit(7)
-
-
 def tiny_models(policy: str = "recompute", seconds: float = 0.0, **options: Any) -> StudyModels:
     torch.set_num_threads(1)
     judge = Redness(seconds)
     given = {"engine": make_engine(policy), "metrics": (SeamChange(), judge), "oracle": judge, **options}
     return StudyModels(blocks=BLOCKS, width=8, height=8, **given)
-
-
-def doomed_models() -> StudyModels:
-    return tiny_models(metrics=(Doomed(),))
 
 
 def embedding(prompt: str) -> Tensor:
@@ -82,10 +70,10 @@ def made(models: StudyModels, wanted: PromptSeedJob) -> list[Record]:
     return [record for name, record in rows_of(models, wanted) if name == ROWS]
 
 
-def study(folder: Path, wanted: Plan, load: Any = tiny_models, workers: int = 1) -> tuple[Notebook, list[str]]:
+def study(folder: Path, wanted: Plan, load: Any = tiny_models) -> tuple[Notebook, list[str]]:
     """Fill the folder; return what is in it, and the lines of progress."""
     said: list[str] = []
-    return fill(folder, wanted, embeddings, load, workers, said.append), said
+    return fill(folder, wanted, embeddings, load, 1, said.append), said
 
 
 if __name__ == "__main__":

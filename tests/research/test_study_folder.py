@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import study_tiny
-from study_tiny import PROMPTS, SOME, doomed_models, made, plan, study, tiny_models
+from study_tiny import PROMPTS, SOME, plan, study
 
 from research.folder import Notebook, claim_folder
 from sdvg_core.errors import BadInput
@@ -79,25 +79,6 @@ def test_a_damaged_line_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\nnonsense\n')
     with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl.*remove it"):
         Notebook(tmp_path)
-
-
-@pytest.mark.exhaustive
-def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
-    _, said = study(tmp_path, plan(), workers=2)
-    assert contents(tmp_path) == contents(unbroken)
-    assert [line.split()[0] for line in said] == ["1/2", "2/2"]
-    assert "left" in said[0]
-    here = made(tiny_models(), study_tiny.job(SOME))
-    rows = contents(tmp_path)
-    assert here == [rows[c.name, PROMPTS[0], 7] for c in SOME]
-
-
-@pytest.mark.exhaustive
-def test_a_worker_that_dies_is_told_of_and_its_rows_stay(tmp_path):
-    with pytest.raises(BadInput, match=r"a worker died.*all rows so far are kept: call again"):
-        study(tmp_path, plan(SOME[:1], PROMPTS[:1]), doomed_models, workers=2)
-    study(tmp_path, plan(SOME[:1]))
-    assert lines_of(tmp_path) == 2
 
 
 def test_a_folder_keeps_to_its_study(tmp_path):

@@ -1,0 +1,114 @@
+"""Mistakes one makes in such a loop: each is planted by patching, and a test that is green without it must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import test_counts
+import test_exactness
+import test_handover
+import test_incremental
+import test_reuse
+import test_reuse_store
+import test_router
+import test_values
+import torch
+
+from sdvg_core.causal_wan import incremental
+from sdvg_core.causal_wan.cache import KVCache
+from sdvg_core.engine import delivery, keys, noise, router
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.timeline import Timeline
+
+BLOCK_0 = test_counts.test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own
+commit = Timeline.commit
+
+
+def stale_state(before: Timeline, block: Any, frames: Any, state: Any, stride: int) -> Any:
+    return commit(before, block, frames, before.decode_state, stride)
+
+
+def first_frames(frames: torch.Tensor, count: int, stride: int) -> tuple[torch.Tensor, ...]:
+    return tuple(frames[:, max(index * stride - stride, 0), None] for index in range(count))
+
+
+MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
+    "noise is drawn in order": (
+        KeyedNoise,
+        "draw",
+        lambda source, span, slot: torch.randn(source.shape(span)),
+        lambda: test_exactness.test_rejecting_all_is_target_only("recompute", "committed"),
+    ),
+    "a seed has other noise from this version on": (
+        noise,
+        "key",
+        lambda *parts: hash(parts) >> 1,
+        test_values.test_a_seed_keeps_its_noise_from_version_to_version,
+    ),
+    "the decoder goes on from the state before the block": (
+        Timeline,
+        "commit",
+        stale_state,
+        lambda: test_exactness.check_pattern("rraar", test_exactness.make_engine, "committed"),
+    ),
+    "the anchor is the first pixel frame of its latent frame": (
+        delivery,
+        "last_frames",
+        first_frames,
+        lambda: test_exactness.check_pattern("rraar", test_exactness.make_engine, "committed"),
+    ),
+    "a cache is taken for that of another history": (
+        incremental,
+        "_shared",
+        lambda ours, theirs: min(len(ours), len(theirs)),
+        lambda: test_exactness.test_a_generator_answers_for_any_history_in_any_order("incremental"),
+    ),
+    "what a wrong guess overwrote is not put back": (
+        KVCache,
+        "restore",
+        lambda cache, copied: None,
+        lambda: test_incremental.test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes("keep", (1, 5)),
+    ),
+    "the mean frame decides": (
+        router,
+        "aggregate",
+        lambda config, scores: float(scores.mean()),
+        test_router.test_the_worst_frame_decides_not_the_mean,
+    ),
+    "the forced block is drafted": (
+        RouterConfig,
+        "place",
+        lambda config, index: index + 1,
+        lambda: BLOCK_0("committed", range(1, 9)),
+    ),
+    "the clip's first block is handed over": (
+        RouterConfig,
+        "handover_at",
+        lambda config, index: config.handover,
+        lambda: test_handover.test_block_0_stays_whole_unless_told_otherwise("recompute"),
+    ),
+    "a key forgets the prompts": (
+        keys.Keys,
+        "_condition",
+        lambda names, condition: "",
+        test_reuse_store.test_everything_a_block_follows_from_is_in_its_key,
+    ),
+    "a clip to continue goes by its shape alone": (
+        keys,
+        "hash_tensor",
+        lambda tensor: str(tuple(tensor.shape)),
+        lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another clip"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_planted_mistake_turns_its_test_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, attribute, wrong, check = MISTAKES[name]
+    check()
+    monkeypatch.setattr(place, attribute, wrong)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check()
