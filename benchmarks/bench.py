@@ -22,7 +22,7 @@ from sdvg_core.cli.generate import INTERRUPTED
 from sdvg_core.devices.device import DTYPES, check_device, device_clock
 from sdvg_core.devices.execution import AUTO, Attention, Execution, KvDtype, check_compile
 from sdvg_core.errors import BadInput
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.memory.request import PlanRequest
 
 from .measure import Bench, Gauge, Sample, WarmUp, compare, rounds, video_of
 from .models import SCALES, Models, random_models

@@ -26,7 +26,7 @@ from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, VaeLayers
 from sdvg_core.engine.types import Condition
-from sdvg_core.plan.request import PUBLISHED_BASE, PlanRequest
+from sdvg_core.memory.request import PUBLISHED_BASE, PlanRequest
 from sdvg_core.pocket.trained_set import FOLDER
 from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer

@@ -24,9 +24,9 @@ from sdvg_core.devices.device import versions_on
 from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.outputs import staged_outputs
 from sdvg_core.files.small_files import parse_json
-from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.sizes import Sizes, step_parts
-from sdvg_core.plan.text import STEP_NAMES, gigabytes
+from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import Sizes, step_parts
+from sdvg_core.memory.text import STEP_NAMES, gigabytes
 from sdvg_core.report.record_json import SECONDS
 
 from .measure import Sample, WarmUp, compared_text

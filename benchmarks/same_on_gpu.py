@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.cli import Parser
 from sdvg_core.cli import main as sdvg
-from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, FOLDER, NAMES
 from sdvg_core.pocket.world import SIZE
 

@@ -34,7 +34,7 @@ from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition, Generated, Span
 from sdvg_core.errors import BadInput
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.memory.request import PlanRequest
 
 from .models import Models, codec_of, fast_codec
 

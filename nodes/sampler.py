@@ -15,7 +15,7 @@ from ..sdvg_core.engine.outside import note_on
 from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
 from ..sdvg_core.engine.store import GIGABYTE
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.pipeline.request import NO_MODEL, TWO_STARTS, VideoRequest
+from ..sdvg_core.request.request import NO_MODEL, TWO_STARTS, VideoRequest
 from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of

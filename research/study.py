@@ -31,10 +31,10 @@ from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_writable, staged_outputs
-from sdvg_core.pipeline.fingerprints import named
-from sdvg_core.pipeline.headers import check_encoder, check_models
-from sdvg_core.pipeline.loading import encode_prompts
-from sdvg_core.plan.counts import pass_weights
+from sdvg_core.memory.counts import pass_weights
+from sdvg_core.models.fingerprints import named
+from sdvg_core.models.headers import check_encoder, check_models
+from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set

@@ -23,9 +23,9 @@ from sdvg_core.engine.speculate import generate
 from sdvg_core.engine.timeline import begin_clip
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.loading import load_models
-from sdvg_core.pipeline.options import LoadOptions
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.loading import load_models
+from sdvg_core.models.options import LoadOptions
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import LETTERS, outcome_of
 

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from .engine.router import router_preset as router_preset
     from .engine.types import Generated as Generated
     from .errors import BadInput as BadInput
-    from .pipeline.api import make as make
-    from .pipeline.options import LoadOptions as LoadOptions
-    from .pipeline.options import ModelOptions as ModelOptions
-    from .pipeline.request import VideoRequest as VideoRequest
-    from .pipeline.stream import Busy as Busy
-    from .pipeline.stream import Stream as Stream
-    from .pipeline.stream import StreamBlock as StreamBlock
-    from .pipeline.stream import Streamer as Streamer
+    from .make.api import make as make
+    from .make.stream import Busy as Busy
+    from .make.stream import Stream as Stream
+    from .make.stream import StreamBlock as StreamBlock
+    from .make.stream import Streamer as Streamer
+    from .models.options import LoadOptions as LoadOptions
+    from .models.options import ModelOptions as ModelOptions
     from .pocket.trained_set import pocket_fast_vae as pocket_fast_vae
     from .pocket.trained_set import pocket_options as pocket_options
     from .pocket.trained_set import trained_set as trained_set
     from .report.run_report import RunReport as RunReport
     from .report.run_report import read_report as read_report
+    from .request.request import VideoRequest as VideoRequest
 
 __version__ = "0.1.0"
 
@@ -41,10 +41,10 @@ _NAMES = {
     "engine.router": ("RouterConfig", "router_preset"),
     "engine.types": ("Generated",),
     "errors": ("BadInput",),
-    "pipeline.api": ("make",),
-    "pipeline.options": ("LoadOptions", "ModelOptions"),
-    "pipeline.request": ("VideoRequest",),
-    "pipeline.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
+    "make.api": ("make",),
+    "models.options": ("LoadOptions", "ModelOptions"),
+    "request.request": ("VideoRequest",),
+    "make.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
     "pocket.trained_set": ("pocket_fast_vae", "pocket_options", "trained_set"),
     "report.run_report": ("RunReport", "read_report"),
 }

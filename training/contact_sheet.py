@@ -23,7 +23,7 @@ from research.videos import StudyOptions, configured, load_study_models
 from research.world import held_out_prompts, render
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
-from sdvg_core.pipeline.loading import encode_prompts
+from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE

@@ -22,7 +22,7 @@ from research.world import draw_scene
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
-from sdvg_core.pipeline.loading import encode_prompts
+from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 
 from .common import WORK, save_checkpoint, seeded

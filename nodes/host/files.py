@@ -28,9 +28,9 @@ from ...sdvg_core.checkpoints.weights import SAFETENSORS
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.plan.choose import Plan, plan
-from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.plan.sizes import SOLD_UNIT
+from ...sdvg_core.memory.choose import Plan, plan
+from ...sdvg_core.memory.request import PlanRequest
+from ...sdvg_core.memory.sizes import SOLD_UNIT
 from .model import attach_origin, compute_dtype, config_of, origin_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"

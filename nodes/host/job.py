@@ -14,8 +14,8 @@ from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import Lead, ModelSet
 from ...sdvg_core.files.footage import Footage
-from ...sdvg_core.pipeline.headers import Headers, WanHeader
-from ...sdvg_core.pipeline.request import VideoRequest
+from ...sdvg_core.models.headers import Headers, WanHeader
+from ...sdvg_core.request.request import VideoRequest
 from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
 from .model import CONTROL, config_of, origin_of, preset_of
 from .vae import header_of

@@ -13,10 +13,10 @@ from pathlib import Path
 import folder_paths
 from torch import Tensor
 
+from ...sdvg_core.checkpoints.latents import lead_metadata, load_latents, read_lead, save_latents
 from ...sdvg_core.engine.plan import Lead, read_takes
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.latents import lead_metadata, load_latents, read_lead, save_latents
 from .job import Job, KeptBlocks
 from .live import RUNS
 

@@ -16,10 +16,10 @@ from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.resolve import memory_request
-from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.plan.sizes import FRAGMENTS, GB, Sizes, owner, step_parts, workers
-from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
+from ...sdvg_core.memory.request import PlanRequest
+from ...sdvg_core.memory.sizes import FRAGMENTS, GB, Sizes, owner, step_parts, workers
+from ...sdvg_core.memory.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
+from ...sdvg_core.request.memory import memory_request
 from ..sockets import HostScorer
 from .job import Job
 from .model import compute_dtype

@@ -15,20 +15,20 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
-from ...sdvg_core.pipeline.latents import lead_metadata, read_lead
-from ...sdvg_core.pipeline.request import strength_of
-from ...sdvg_core.pipeline.resolve import ResolvedRequest, resolve_request
-from ...sdvg_core.pipeline.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
-from ...sdvg_core.plan.sizes import GB, image_bytes
-from ...sdvg_core.plan.text import image_note
+from ...sdvg_core.memory.sizes import GB, image_bytes
+from ...sdvg_core.memory.text import image_note
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
+from ...sdvg_core.request.request import strength_of
+from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
+from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.text.prompts import Conditions, unshown
 from .conditioning import (
     has_control,

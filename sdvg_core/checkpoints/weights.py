@@ -19,9 +19,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from ..checkpoints import LARGEST_SIZE
 from ..errors import BadInput, first_line, printable, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
-from . import LARGEST_SIZE
 from .pickles import read_pickle
 from .state_dicts import UNSTATED, Choice, choose, shown
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from ..checkpoints.latents import load_latents
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import LATENTS
-from ..pipeline.identity import differences
-from ..pipeline.latents import load_latents
-from ..pipeline.loading import ROUNDED
+from ..make.identity import differences
+from ..models.loading import ROUNDED
 from ..pocket import POCKET
 from ..pocket.trained_set import NAMES
 from ..report.run_report import RunReport, hide_prompt, is_hidden

@@ -19,8 +19,8 @@ from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from .shared import add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
-    from ..pipeline.batch import Batch
-    from ..pipeline.videos import StopRequest
+    from ..make.batch import Batch
+    from ..make.videos import StopRequest
     from ..report.run_report import RunReport
 
 TARGET_ONLY = "target-only"
@@ -60,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from ..devices.device import device_line
-    from ..pipeline.batch import Batch
-    from ..pipeline.videos import StopRequest, make_videos
+    from ..make.batch import Batch
+    from ..make.videos import StopRequest, make_videos
     from ..pocket.grammar import understand
     from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
     from ..pocket.world import SIZE
@@ -117,12 +117,12 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
 
     `folder`, `report`: of the routed video. Return the report of the other one; None if this was stopped.
     """
+    from ..checkpoints.latents import load_latents
     from ..engine.router import RouterConfig
     from ..files.outputs import LATENTS, staged_outputs
     from ..files.video import Mp4Writer
-    from ..pipeline.latents import load_latents
-    from ..pipeline.loading import load_decoder
-    from ..pipeline.videos import make_videos
+    from ..make.videos import make_videos
+    from ..models.loading import load_decoder
     from ..pocket.comparison import Side, side_by_side
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 def examine(models: Path) -> dict[str, Any]:
     """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
     from ..devices.device import package_version
-    from ..pipeline.files import files_in
+    from ..make.files import files_in
 
     paths = files_in(models)
     return {
@@ -55,7 +55,7 @@ def examine(models: Path) -> dict[str, Any]:
 
 
 def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str, Any]:
-    from ..pipeline.inspection import inspect_file
+    from ..models.inspection import inspect_file
     from ..scorers.tokenizer import read_vocabulary
 
     if path is None:
@@ -102,7 +102,7 @@ def _attention() -> dict[str, Any]:
 
 def describe(findings: dict[str, Any]) -> list[str]:
     """Return the findings as lines of text."""
-    from ..pipeline.files import show_folder
+    from ..make.files import show_folder
 
     lines = [f"sdvg {findings['sdvg']}, Python {findings['python']}", "", "Packages"]
     lines += [f"  {name:14} {found or 'MISSING'}" for name, found in findings["packages"].items()]

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what the file is."""
-    from ..pipeline.inspection import inspect_file
+    from ..models.inspection import inspect_file
 
     inspection = inspect_file(options.file, values=options.values)
     print(json.dumps(asdict(inspection), indent=2) if options.json else inspection)

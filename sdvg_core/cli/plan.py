@@ -64,11 +64,11 @@ def run(options: argparse.Namespace) -> int:
 
     from ..causal_wan.config import CONTROL_BLOCKS
     from ..engine.plan import plan_blocks
-    from ..pipeline.options import LoadOptions
-    from ..plan.choose import plan
-    from ..plan.request import PlanRequest
-    from ..plan.sizes import SOLD_UNIT
-    from ..plan.text import plan_table, plan_text
+    from ..memory.choose import plan
+    from ..memory.request import PlanRequest
+    from ..memory.sizes import SOLD_UNIT
+    from ..memory.text import plan_table, plan_text
+    from ..models.options import LoadOptions
 
     request = PlanRequest(
         width=options.width,

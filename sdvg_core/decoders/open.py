@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 
 from ..checkpoints.weights import open_weights
+from ..decoders import StatedKind, TaeKind
 from ..devices.execution import AUTO, Backend, VaeLayers
 from ..engine.protocols import VideoCodec
-from . import StatedKind, TaeKind
 from .taehv import SPATIAL_STRIDE, TEMPORAL_STRIDE, is_taehv, load_taehv, open_taehv
 from .wan_vae import load_wan_vae, open_wan_vae
 

@@ -27,9 +27,9 @@ from ..checkpoints.weights import (
     open_weights,
     shape_of,
 )
+from ..decoders import TAE_KINDS, StatedKind, TaeKind
 from ..devices.execution import AUTO, Backend, compiled, copy_function
 from ..errors import BadInput
-from . import TAE_KINDS, StatedKind, TaeKind
 from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
 
 GROWTH = (1, 2, 2)

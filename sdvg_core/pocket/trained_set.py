@@ -13,9 +13,9 @@ from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
 from ..errors import BadInput, why
-from ..pipeline.options import LoadOptions, ModelOptions
-from . import DEFAULT_PROMPT as DEFAULT_PROMPT
-from . import POCKET as POCKET
+from ..models.options import LoadOptions, ModelOptions
+from ..pocket import DEFAULT_PROMPT as DEFAULT_PROMPT
+from ..pocket import POCKET as POCKET
 
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {

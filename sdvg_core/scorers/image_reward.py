@@ -15,7 +15,7 @@ from torch import Tensor
 from ..checkpoints.weights import open_weights
 from ..devices.device import dtype_name
 from ..errors import BadInput
-from . import Crop
+from ..scorers import Crop
 from .blip import ImageRewardConfig, RewardModel, build_model, read_config
 from .preprocess import check_crop, preprocess
 from .tokenizer import MAX_TOKENS, SOURCE, PromptTokenizer, find_vocabulary, load_tokenizer

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from . import Crop as Crop
+from ..scorers import Crop as Crop
 
 # CLIP's normalisation, in units of [0, 1].
 MEAN = (0.48145466, 0.4578275, 0.40821073)

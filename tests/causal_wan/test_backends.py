@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import sdvg_core.pipeline.headers as checking
+import sdvg_core.models.headers as checking
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import NEEDS, SDPA, AttentionBackend, choose_attention, why_not
 from sdvg_core.devices.execution import Attention, Execution
@@ -22,9 +22,9 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.loading import load_models
-from sdvg_core.pipeline.options import LoadOptions, ModelOptions
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.loading import load_models
+from sdvg_core.models.options import LoadOptions, ModelOptions
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)

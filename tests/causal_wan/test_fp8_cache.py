@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sdvg_core.plan import sizes
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
 from benchmarks.models import SCALES
@@ -16,10 +17,9 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.loading import load_models
-from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.plan import sizes
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.loading import load_models
+from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
 
 CPU = torch.device("cpu")

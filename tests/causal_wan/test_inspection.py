@@ -8,7 +8,7 @@ from sdvg_core.causal_wan.checkpoint import open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
 from sdvg_core.checkpoints.known_models import FAMILIES, LORA, VARIANTS
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.inspection import inspect_file
+from sdvg_core.models.inspection import inspect_file
 
 ONE = torch.ones(1)
 

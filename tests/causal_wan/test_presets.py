@@ -11,7 +11,7 @@ from sdvg_core.causal_wan.presets import PRESETS, get_preset, guess_preset, note
 from sdvg_core.causal_wan.schedule import get_schedule, warped
 from sdvg_core.checkpoints.state_dicts import Choice
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.options import ModelOptions
+from sdvg_core.models.options import ModelOptions
 
 
 @pytest.mark.parametrize(

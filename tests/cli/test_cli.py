@@ -10,9 +10,9 @@ from cli_runs import OUTPUTS, generate, latents, names, pixel_frames, report
 from PIL import Image
 
 import sdvg_core
+from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import make_parser
 from sdvg_core.cli.options import router_config
-from sdvg_core.pipeline.latents import save_latents
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
 

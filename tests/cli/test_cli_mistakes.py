@@ -11,7 +11,7 @@ from cli_runs import refused
 import sdvg_core
 from sdvg_core.cli import make_parser
 from sdvg_core.cli.options import load_options
-from sdvg_core.pipeline.options import ModelOptions
+from sdvg_core.models.options import ModelOptions
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
 

@@ -12,7 +12,7 @@ from thinned import in_turn
 
 from sdvg_core.cli import doctor, main
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline import batch, videos
+from sdvg_core.make import batch, videos
 
 LONG = "x" * 300
 PATHS = (

@@ -12,8 +12,8 @@ from reuse_folders import contents, stopped
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import lock_folder
-from sdvg_core.pipeline import batch, videos
-from sdvg_core.pipeline.batch import _command
+from sdvg_core.make import batch, videos
+from sdvg_core.make.batch import _command
 from sdvg_core.pocket import comparison
 
 BALL = ("--prompt", "a red ball", "--blocks", "2")

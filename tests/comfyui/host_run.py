@@ -25,8 +25,8 @@ from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue, load_h
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
-from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
 from sdvg_pack.sdvg_core.report.run_report import RunReport
+from sdvg_pack.sdvg_core.request.request import VideoRequest
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 

@@ -33,7 +33,7 @@ from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.protocols import BlockCall
 from sdvg_pack.sdvg_core.engine.types import Condition
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.plan.text import NAMES
+from sdvg_pack.sdvg_core.memory.text import NAMES
 from test_host_model import fp8
 from thinned import in_turn
 from torch import Tensor

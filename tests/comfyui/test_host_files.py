@@ -25,9 +25,9 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.pipeline.request import VideoRequest
-from sdvg_pack.sdvg_core.plan.choose import plan
-from sdvg_pack.sdvg_core.plan.request import PlanRequest
+from sdvg_pack.sdvg_core.memory.choose import plan
+from sdvg_pack.sdvg_core.memory.request import PlanRequest
+from sdvg_pack.sdvg_core.request.request import VideoRequest
 
 pytestmark = pytest.mark.comfyui
 

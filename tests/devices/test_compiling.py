@@ -10,12 +10,12 @@ from sdvg_core.causal_wan import forward
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.fingerprints import identify_parts
-from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.identity import identify
-from sdvg_core.pipeline.loading import load_models
-from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.make.identity import identify
+from sdvg_core.models.fingerprints import identify_parts
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.loading import load_models
+from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 
 

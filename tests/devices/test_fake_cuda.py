@@ -28,7 +28,7 @@ from sdvg_core.decoders import wan_vae
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.memory.request import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
 

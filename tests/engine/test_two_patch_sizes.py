@@ -14,6 +14,7 @@ import torch
 from cli_runs import options
 from random_set import TARGET, TEXT_WIDTH, write_random_set
 from safetensors.torch import save_file
+from sdvg_core.plan import sizes
 from test_exactness import check_pattern
 from thinned import every_pair
 from tiny import (
@@ -36,9 +37,8 @@ from sdvg_core.cli import main
 from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.errors import BadInput
-from sdvg_core.plan import sizes
-from sdvg_core.plan.counts import operations
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.memory.counts import operations
+from sdvg_core.memory.request import PlanRequest
 
 FINE = replace(CONFIG, patch_size=(1, 1, 1))
 

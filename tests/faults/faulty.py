@@ -22,6 +22,7 @@ from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.causal_wan.presets import get_preset
+from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import plan_blocks
@@ -29,14 +30,13 @@ from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, staged_outputs
-from sdvg_core.pipeline import blocks, rendering
-from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.loading import Models
-from sdvg_core.pipeline.rendering import render
-from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.pipeline.resolve import ResolvedRequest
+from sdvg_core.make import blocks, rendering
+from sdvg_core.make.rendering import render
+from sdvg_core.models.loading import Models
 from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
+from sdvg_core.request.request import VideoRequest
+from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.text.prompts import Conditions
 
 CONDITIONS = Conditions(((0, PROMPT),))

@@ -10,7 +10,7 @@ from cli_runs import OUTPUTS
 from faulty import Trap, footprint, make_loaded, make_video, names, quick, result
 
 from sdvg_core.files.outputs import unfinished_blocks
-from sdvg_core.pipeline.loading import Models
+from sdvg_core.models.loading import Models
 
 
 class HostInterrupt(BaseException):

@@ -8,15 +8,15 @@ import torch
 from faulty import Trap, make_loaded, make_video, names, quick, result
 from reuse_folders import five, made
 
+from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_disk_space
-from sdvg_core.pipeline import batch, videos
-from sdvg_core.pipeline.headers import check_models
-from sdvg_core.pipeline.latents import save_latents
-from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.pipeline.resolve import predict_bytes, resolve_files
+from sdvg_core.make import batch, videos
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.request.request import VideoRequest
+from sdvg_core.request.resolve import predict_bytes, resolve_files
 
 pytestmark = pytest.mark.heavy
 

@@ -16,11 +16,11 @@ import torch
 from cli_runs import OUTPUTS
 from faulty import REQUEST, make_loaded, make_video, names
 
+from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import LATENTS, check_writable, lock_folder, staged_outputs
-from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.request.request import VideoRequest
 
 pytestmark = pytest.mark.heavy
 

@@ -10,6 +10,7 @@ from cli_runs import names
 from reuse_folders import contents
 from safetensors.torch import save_file
 
+from sdvg_core.checkpoints.latents import load_latents, save_latents
 from sdvg_core.errors import BadInput
 from sdvg_core.files import outputs
 from sdvg_core.files.outputs import (
@@ -24,7 +25,6 @@ from sdvg_core.files.outputs import (
     staged_outputs,
     unfinished_blocks,
 )
-from sdvg_core.pipeline.latents import load_latents, save_latents
 
 BLOCK = "000001.safetensors"
 ASKED = {"request": {"seed": "42"}}

@@ -12,6 +12,7 @@ from typing import Any
 
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
@@ -22,9 +23,8 @@ from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image
-from sdvg_core.pipeline.blocks import BlockFiles, read_block
-from sdvg_core.pipeline.inspection import inspect_file
-from sdvg_core.pipeline.latents import load_latents
+from sdvg_core.make.blocks import BlockFiles, read_block
+from sdvg_core.models.inspection import inspect_file
 from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import predict_target_only, read_report

@@ -15,7 +15,7 @@ from research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
-from sdvg_core.pipeline.loading import encode_prompts
+from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
 

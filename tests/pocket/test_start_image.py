@@ -9,9 +9,9 @@ from torch import Tensor
 
 from research.world import held_out_prompts, render
 from sdvg_core import RouterConfig, Streamer, VideoRequest, pocket_options, trained_set
+from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import main
 from sdvg_core.files.footage import count_frames, read_footage
-from sdvg_core.pipeline.latents import save_latents
 from sdvg_core.pocket.grammar import parse
 from training.measure_start import decibels
 

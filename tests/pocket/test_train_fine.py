@@ -11,8 +11,8 @@ import torch
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.plan.counts import context_operations, pass_operations
-from sdvg_core.plan.sizes import kv_frames
+from sdvg_core.memory.counts import context_operations, pass_operations
+from sdvg_core.memory.sizes import kv_frames
 from sdvg_core.pocket.trained_set import trained_set
 from training import train_fine
 from training.causal import SCHEDULE, Prompted, TrainingOps, build

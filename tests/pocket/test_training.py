@@ -16,7 +16,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Condition, Span
-from sdvg_core.pipeline.loading import encode_prompts
+from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from training import restore, train_pair

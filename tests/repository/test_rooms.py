@@ -13,9 +13,10 @@ FLOORS = (
     ("files", "devices", "engine"),
     ("checkpoints",),
     ("causal_wan", "decoders", "scorers", "text"),
-    ("plan", "report"),
-    ("pipeline",),
-    ("pocket",),
+    ("memory", "report"),
+    ("models",),
+    ("request", "pocket"),
+    ("make",),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

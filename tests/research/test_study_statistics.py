@@ -19,7 +19,7 @@ from research.statistics import (
 from research.study import read_classes
 from research.summary import by_class, gate_correlations
 from sdvg_core.errors import BadInput
-from sdvg_core.plan.counts import WEIGHTS
+from sdvg_core.memory.counts import WEIGHTS
 
 QUALITY = metric("quality")
 

@@ -1,0 +1,100 @@
+"""A video's latents as a file that a later run can continue from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ..engine.plan import Lead
+from ..errors import BadInput
+from ..files.small_files import parse_json
+from .weights import WeightFile, open_weights
+
+KEY = "latents"
+# One JSON text under one key: safetensors writes several keys in any order, and the bytes should not vary.
+METADATA = "sdvg"
+# In metadata: how many of the first latent frames show a start image, how many were given as pixels, of how many.
+START_IMAGE_FRAMES = "start_image_frames"
+FROM_PIXELS = "from_pixels"
+FRAMES = "latent_frames"
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatentsFile:
+    """Latents `b c t h w` as saved, in their own dtype, with their metadata."""
+
+    latents: Tensor
+    metadata: Mapping[str, Any]
+
+
+def save_latents(path: Path, latents: Tensor, metadata: Mapping[str, Any]) -> None:
+    """Write `latents` (`b c t h w`) and `metadata`, JSON values such as the seed and the block size."""
+    text = json.dumps(dict(metadata), sort_keys=True, allow_nan=False)
+    path.write_bytes(save({KEY: latents.detach().cpu().contiguous()}, {METADATA: text}))
+
+
+def load_latents(path: Path) -> LatentsFile:
+    """Read latents saved by `save_latents`, or by any program that uses the same name and layout.
+
+    Raises `BadInput` if the file has no tensor `latents`, or if it has another shape or dtype, NaN or infinity.
+    """
+    file = open_weights(path)
+    if KEY not in file:
+        held = ", ".join(sorted(file)[:4])
+        raise BadInput(f"{path.name} holds {held}, no tensor {KEY}; give a run's latents.safetensors")
+    shape, dtype = file.info[KEY].shape, file.info[KEY].dtype
+    if len(shape) != 5 or shape[0] != 1 or 0 in shape:
+        raise BadInput(f"the latents in {path.name} have the shape {shape}, not that of one video; give other ones")
+    if dtype not in DTYPES:
+        raise BadInput(f"the latents in {path.name} are {dtype}; convert them to float32, bfloat16 or float16")
+    latents = file[KEY]
+    if not bool(torch.isfinite(latents).all()):
+        raise BadInput(f"the latents in {path.name} hold NaN or infinity; make the video again")
+    return LatentsFile(latents, read_metadata(file))
+
+
+def read_lead(values: Mapping[str, Any], frames: int) -> Lead:
+    """Return what the metadata saved with a clip says of its first latent frames.
+
+    If some of its `frames` were cut off since, nobody knows which of them were given as pixels.
+    """
+    whole = values.get(FRAMES, frames) == frames
+    return Lead(
+        frames=frames,
+        start_image_frames=_count(values, START_IMAGE_FRAMES),
+        from_pixels=_count(values, FROM_PIXELS) if whole else 0,
+    )
+
+
+def lead_metadata(lead: Lead, frames: int) -> dict[str, int]:
+    """Return what to save of the lead of a clip of `frames` latent frames; nothing if models made all of it."""
+    counts = {START_IMAGE_FRAMES: lead.start_image_frames, FROM_PIXELS: lead.from_pixels}
+    begun = {name: count for name, count in counts.items() if count}
+    return {**begun, FRAMES: frames} if begun else {}
+
+
+def _count(values: Mapping[str, Any], name: str) -> int:
+    count = values.get(name, 0)
+    if not isinstance(count, int) or count < 0:
+        raise BadInput(f"{name} is {count!r:.40}, no count of latent frames; make the clip again")
+    return count
+
+
+def read_metadata(file: WeightFile) -> Mapping[str, Any]:
+    """Return the JSON values that were saved with the tensors. Raises `BadInput` if they are not an object."""
+    try:
+        values = parse_json(file.metadata.get(METADATA, "{}"))
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        found = f"the metadata {METADATA} of {file.path.name} is no JSON object"
+        raise BadInput(f"{found}; use the file as it was written")
+    return values

@@ -1,0 +1,70 @@
+"""The Python API: make one video, as the command `generate` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..devices.device import pick_device, resolved_threads
+from ..devices.execution import AUTO
+from ..engine.router import DEFAULT_PRESET, router_preset
+from ..files.outputs import check_writable
+from ..models.options import LoadOptions
+from ..pocket import POCKET
+from ..pocket.grammar import understand
+from ..pocket.trained_set import pocket_options
+from ..pocket.world import SIZE
+from ..report.run_report import RunReport
+from ..request.request import VideoRequest, with_strengths
+from ..text.prompts import PromptSchedule, check_prompt, read_prompt
+from .batch import Batch
+from .files import choose_files, naming_source
+from .videos import make_videos
+
+
+def make(
+    prompt: str,
+    *,
+    models: Path | str = POCKET,
+    preset: str = DEFAULT_PRESET,
+    out: Path | str = "out",
+    **request: Any,
+) -> tuple[Path, RunReport]:
+    """Make a video as `generate` does, with its files, dtypes and prompts; return its folder and its report.
+
+    `models`: a folder of them, or `pocket`. `preset`: fast, balanced, careful, or paper, the gate. `request`: other
+    fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own. Where `out` has a video, the
+    next free name is taken.
+    Raises `BadInput` for any unusable input, before a weight is read.
+    """
+    models = Path(models)
+    embedded = models == POCKET
+    check_prompt(prompt)
+    prompts = (read_prompt(prompt),)
+    size = {"width": SIZE, "height": SIZE} if embedded else {}
+    video = VideoRequest(**{**size, "router": router_preset(preset), **request})
+    check_writable(Path(out))  # before a model is looked for
+    with resolved_threads(embedded=embedded), naming_source(models):
+        batch = Batch(
+            files=choose_files(models, video, {}),
+            load=pocket_options() if embedded else LoadOptions(device=pick_device(AUTO)),
+            request=with_strengths(video, prompts[0]),
+            prompts=understood(prompts) if embedded else prompts,
+            output=Path(out),
+        )
+        ((folder, report),) = make_videos(batch)
+    return folder, report
+
+
+def understood(prompts: Iterable[PromptSchedule]) -> tuple[PromptSchedule, ...]:
+    """Return prompts as the embedded models know them: the nearest ones of their small world."""
+    prompts = tuple(prompts)
+    scenes = {text: understand(text) for prompt in prompts for text in prompt.texts}
+    sys.stderr.write("".join(f"sdvg: {note}\n" for _, note in scenes.values() if note))
+    return tuple(
+        replace(prompt, entries=tuple((start, scenes[text][0].text) for start, text in prompt.entries))
+        for prompt in prompts
+    )

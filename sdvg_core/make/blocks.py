@@ -1,0 +1,132 @@
+"""The blocks of a video, one file each: what the models returned for it, by key, for any later run to take.
+
+They hold latents and scores, and no prompt: the keys are hashes. A hash inside each file tells whether it is as it
+was written: a block that changed on the disk would be used unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from ..checkpoints.latents import METADATA, read_metadata
+from ..checkpoints.weights import open_weights
+from ..engine.keys import Identities, hash_text
+from ..engine.plan import ModelSet
+from ..engine.records import BlockRecord
+from ..engine.store import Result, Store
+from ..errors import BadInput
+from ..files.outputs import BLOCKS, unfinished_blocks
+from ..report.record_json import record_from_dict, record_to_dict, take
+
+ROLES = ("drafter", "target")
+DIGEST, UNSEALED = "digest", "0" * 64
+"""The field of a file's metadata, and its value until the file is sealed. Sorted, it comes first."""
+
+
+class BlockFiles:
+    """The files of the video in the making: those of a stopped run are read, and each new block is written.
+
+    `damaged`: the names of files that are not as they were written, here or in folders to re-use.
+    """
+
+    def __init__(self, folder: Path, identities: Identities) -> None:
+        """`identities`: of the models by their files, which each block names for later re-use."""
+        self._folder = folder
+        self._made_by = _made_by(identities)
+        self._there: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
+        self.damaged: list[str] = []
+
+    def recall(self, store: Store, *others: Path) -> None:
+        """Put into `store` what is in these files, and in those of the videos in other folders."""
+        for path in (*(path for other in others for path in block_files(other)), *sorted(self._folder.iterdir())):
+            try:
+                metadata, results = read_block(path)
+                if path.parent == self._folder:
+                    record = record_from_dict(take(metadata, "record", (dict,), path.name), path.name)
+                    self._there[path.name] = record, results
+            except BadInput:
+                self.damaged.append(path.name)
+                continue
+            for key, result in results.items():
+                store.put(key, result)
+
+    def add(self, number: int, record: BlockRecord, results: Mapping[str, Result]) -> BlockRecord:
+        """Write a block, whole or not at all; return its record, the older one if it exists already."""
+        name = f"{number:06d}.safetensors"
+        before, there = self._there.pop(name, (record, {}))
+        if results and results.keys() <= there.keys():
+            return replace(before, prompt=record.prompt)
+        part = self._folder.with_name("block.part")
+        metadata = {DIGEST: UNSEALED, **self._made_by, "record": record_to_dict(replace(record, prompt=""))}
+        write_block(part, results, metadata)
+        part.replace(self._folder / name)
+        return record
+
+
+def block_files(folder: Path) -> list[Path]:
+    """Return the files of blocks in `folder`: of a finished video or a stopped one."""
+    return [*sorted((folder / BLOCKS).glob("*.safetensors")), *unfinished_blocks(folder)]
+
+
+def check_reusable(folder: Path, identities: Identities, asked: ModelSet) -> None:
+    """Raise `BadInput` if there is no video in `folder`, or if other models made it."""
+    files = block_files(folder)
+    if not files:
+        raise BadInput(f"{folder} has no {BLOCKS} to re-use; give the folder of an earlier video")
+    wanted = {role: made_by for role, made_by in _made_by(identities).items() if getattr(asked, role)}
+    if not any(wanted.items() & _hashes(path).items() for path in files):
+        others = f"with another {' or '.join(wanted)} or other settings, or is damaged"
+        raise BadInput(f"{folder} was made {others}; give the same, or leave --reuse out")
+
+
+def _made_by(identities: Identities) -> dict[str, str]:
+    return {role: hash_text(getattr(identities, role)) for role in ROLES if getattr(identities, role)}
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """Return the text values in a file's metadata; empty if it is damaged."""
+    try:
+        return {name: value for name, value in read_metadata(open_weights(path)).items() if isinstance(value, str)}
+    except BadInput:
+        return {}
+
+
+def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
+    """Return a file's metadata, and its results by key. Raises `BadInput` if it is not as it was written."""
+    file = open_weights(path)
+    metadata, content = read_metadata(file), path.read_bytes()
+    digest = metadata.get(DIGEST)
+    if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
+        raise BadInput(f"{path.name} changed since it was written; make that video again")
+    # Foreign tensors are harmless: no key asks for them, and `engine.reuse` checks every shape. Copies, because
+    # this very run may move or replace the file.
+    some = [key for key in file if (shape := file.info[key].shape) and shape[0]]
+    return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in some}
+
+
+def write_block(path: Path, results: Mapping[str, Result], metadata: Mapping[str, Any]) -> None:
+    """Write results, each as one tensor: estimates `n b c t h w`, scores `1 f`. Wait until they are on the disk.
+
+    `metadata`: with an `UNSEALED` digest.
+    """
+    # One JSON text under one key, as in latents.safetensors, so that the bytes do not vary.
+    text = json.dumps(metadata, sort_keys=True, allow_nan=False)
+    tensors = {key: torch.stack(result).contiguous() for key, result in sorted(results.items())}
+    with path.open("wb") as file:
+        file.write(_sealed(save(tensors, {METADATA: text})))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sealed(content: bytes) -> bytes:
+    """Return a file's content with its digest, a hash of the content as it was unsealed."""
+    return content.replace(UNSEALED.encode(), hashlib.sha256(content).hexdigest().encode(), 1)

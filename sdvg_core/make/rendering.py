@@ -1,0 +1,119 @@
+"""One video: from loaded models and a request to the output files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from ..checkpoints.latents import lead_metadata, save_latents
+from ..devices.device import device_clock, versions_on
+from ..engine.records import BlockRecord
+from ..engine.reuse import Reuse
+from ..engine.run import Run
+from ..engine.store import Store
+from ..files.outputs import BLOCKS, FILES, LATENTS, PICTURE, REPORT, VIDEO, Staging
+from ..files.sound import add_sound
+from ..files.video import Mp4Writer
+from ..models.loading import Models
+from ..report.assemble import FAST_NOTE, assemble_report, notes_on
+from ..report.picture import route_picture
+from ..report.progress import RouteBar
+from ..report.run_report import RunReport
+from ..request.resolve import ResolvedRequest
+from ..text.prompts import Conditions
+from .blocks import BlockFiles
+from .identity import MOST_TOLD
+
+BEGAN = (
+    *("continue_from", "start_image", "restyle", "strength", "colour_hold"),
+    *("control", "control_mask", "control_strength", "control_edge"),
+)
+"""What a report says of how a video began, and of what its blocks obeyed."""
+
+
+def render(
+    loaded: Models,
+    resolved: ResolvedRequest,
+    conditions: Conditions,
+    staging: Staging,
+    digest: str,
+    bar: RouteBar,
+    *,
+    reuse: Sequence[Path] = (),
+    stop: Callable[[], bool] = bool,
+    private: bool = False,
+) -> RunReport:
+    """Make one video; write video, latents, report, picture and blocks into `staging`; return the report.
+
+    Each block is on the disk once it is committed. Blocks that exist there, or in the folders `reuse`, are not made
+    again. `digest`: of the request, which marks the latents. `bar`: shows it. `stop`:
+    asked after every block whether to end there. `private`: whether the report has a hash in place of each prompt;
+    the picture has none.
+    """
+    files = {name: staging.path(name) for name in FILES}
+    store, blocks = Store(), BlockFiles(files[BLOCKS], loaded.by_files)
+    blocks.recall(store, *reuse)
+    store.begin_run()
+    engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
+    reusing, clock = Reuse(store=store, identities=loaded.identities), device_clock(loaded.device, loaded.side)
+    run, request = resolved.run(engine, conditions, reusing, clock), resolved.request
+    # If this very run was interrupted, the blocks it had made keep the seconds they took.
+    records: list[BlockRecord] = []
+    resumed = 0
+    comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
+    with Mp4Writer(files[VIDEO], request.fps, comment) as video:
+        frames = 0
+        for shown in run.play(stop):
+            if shown.record and run.session:
+                used, kept = run.session.used[len(records)], store.newest
+                made_from = {key: kept[key] for key in used}
+                records.append(blocks.add(len(records) + 1, shown.record, made_from))
+                store.drop(used)  # it is on the disk, and no later block asks for it
+                if shown.record.reused and not records[-1].reused:
+                    resumed = len(records)
+                bar.block(shown.record)
+            video.add(resolved.control.paste(shown.frames, frames) if resolved.control else shown.frames)
+            frames += shown.frames.shape[1]
+
+    block_frames = run.engine.target.block_frames
+    noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
+    history = shown.timeline.history
+    noted |= lead_metadata(resolved.plan.lead, history.frames)
+    save_latents(files[LATENTS], history.latents(0, history.frames), noted)
+    more = []
+    if resolved.sound and (problem := add_sound(files[VIDEO], resolved.sound)):
+        more.append(problem)
+    if reuse and not run.reused:
+        more.append("Nothing of the earlier video could be used again: it followed from something else.")
+    if resumed:
+        more.append(f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.")
+    if blocks.damaged:
+        more.append(f"Not as they were written, and so not used again: {', '.join(blocks.damaged[:MOST_TOLD])}.")
+    report = _report(loaded, run, resolved, conditions, records, more)
+    hidden = report.without_prompts()
+    report = hidden if private else report
+    files[REPORT].write_text(report.to_json(), encoding="utf-8")
+    route_picture(hidden).save(files[PICTURE], format="PNG")
+    return report
+
+
+def _report(
+    loaded: Models,
+    run: Run,
+    resolved: ResolvedRequest,
+    conditions: Conditions,
+    records: Sequence[BlockRecord],
+    more: Iterable[str],
+) -> RunReport:
+    """Return the report of a run. `more`: notes on what was used again."""
+    request, texts = resolved.request, [condition.gate_text for _, condition in conditions.entries]
+    began = {name: getattr(request, name) for name in BEGAN}
+    return assemble_report(
+        run,
+        records,
+        loaded.parts,
+        fps=request.fps,
+        versions=versions_on(loaded.parts.device),
+        notes=(*resolved.notes, *notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes), *more),
+        began={name: value.name if isinstance(value, Path) else value for name, value in began.items()},
+    )

@@ -1,0 +1,200 @@
+"""Blocks as they are decided, for a program that shows them itself. Models are loaded once and make many videos.
+
+Nothing is written to disk. One video at a time, because two would share the devices, and their memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from torch import Tensor
+
+from ..checkpoints.model_files import ModelFiles
+from ..devices.device import device_clock
+from ..engine.outside import checked_parts, note_on
+from ..engine.plan import ModelSet
+from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
+from ..engine.records import BlockRecord
+from ..models.headers import check_models
+from ..models.loading import load_encoder, load_models
+from ..models.options import LoadOptions
+from ..report.assemble import notes_on
+from ..report.summary import block_line
+from ..request.request import VideoRequest
+from ..request.resolve import ResolvedRequest, resolve_files
+from ..text.prompts import PromptSchedule, check_prompt, one_prompt, unshown
+
+MOST_PROMPTS = 16
+"""Prompts whose embeddings are kept, 8 MB each."""
+
+
+class Busy(RuntimeError):
+    """The models are making another video."""
+
+
+class _EndOfStream(Exception):
+    """Ends the current block, because its stream was closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamBlock:
+    """A block of the video. As text, it is the line that says what happened to it.
+
+    `number`, `of`: from 1. `frames`: `f h w c` in [0, 1], on the device of the VAE. `record`: its decision, its
+    scores and its cost; it holds the prompt's text.
+    """
+
+    number: int
+    of: int
+    frames: Tensor
+    record: BlockRecord
+
+    def __str__(self) -> str:
+        return block_line(self.record, self.number, self.of)
+
+
+class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
+    """The blocks of one video. `next` makes one, in the thread that calls it; `close` may come from another."""
+
+    def __init__(
+        self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...]
+    ) -> None:
+        """`notes`: what a viewer should know of the video."""
+        self._blocks, self._asked_to_end, self.notes = blocks, asked_to_end, notes
+        self._turn, self._making = threading.RLock(), False
+        self.ended = False
+
+    def __next__(self) -> StreamBlock:
+        """Make the next block. Raises `BadInput` if a model returns NaN or infinity."""
+        with self._turn:
+            if self.ended:
+                raise StopIteration
+            self._making = True
+            try:
+                return next(self._blocks)
+            except _EndOfStream:
+                self.ended = True
+                raise StopIteration from None
+            except BaseException:  # also at the end of the video
+                self.ended = True
+                raise
+            finally:
+                self._making = False
+
+    def close(self) -> None:
+        """End the video, from any thread; a second call does nothing.
+
+        A block in the making ends before its next forward pass. Returns once the models are free.
+        """
+        self._asked_to_end.set()
+        with self._turn:
+            # Only a signal handler gets here while its own thread makes a block, which then ends by itself.
+            if not self._making:
+                self._blocks.close()
+                self.ended = True
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Streamer:
+    """Models in memory that make one video at a time, block by block."""
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        options: LoadOptions,
+        *,
+        keep_text_encoder: bool = True,
+        drafter: BlockGenerator | None = None,
+        target: BlockGenerator | None = None,
+        scorer: Scorer | None = None,
+        router: Router | None = None,
+        codec: VideoCodec | None = None,
+    ) -> None:
+        """Load the models of `files`, and keep them. Raises `BadInput` before a weight is read if they do not fit.
+
+        `keep_text_encoder`: otherwise it is loaded for every new prompt and freed again. `drafter`, `target`,
+        `scorer`, `router`, `codec`: your own in place of a file's, or of every request's policy. `files`
+        must name a transformer all the same, for its shapes.
+        """
+        given = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
+        own: dict[str, Any] = {role: part for role, part in given.items() if part is not None}
+        self._headers = check_models(files, options)
+        of_files = self._headers.models
+        shape = next(iter(of_files.values()))
+        roles = [role for role in ("target", "drafter") if role in own or role in of_files]
+        known = files.reward is not None or scorer is not None
+        models = {role: of_files.get(role, shape) for role in roles}
+        self._headers = replace(self._headers, models=models, scorer=known)
+        self._router, parts = own.pop("router", None), checked_parts(own, self._headers.vae)
+        encode = load_encoder(files, options) if keep_text_encoder else None
+        self._embed = lru_cache(MOST_PROMPTS)(encode or (lambda text: load_encoder(files, options)(text)))
+        from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
+        files = replace(files, reward=None) if scorer else files
+        self._loaded = replace(load_models(files, options, from_files), **parts)
+        self._scorer = None if scorer else self._loaded.scorer
+        self._own_notes = tuple(note_on(role, part) for role, part in given.items() if part is not None)
+        self._lock = threading.Lock()
+        self._newest: Callable[[], Stream | None] = lambda: None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of these models; of a video, `Stream.notes`."""
+        of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
+        return (*dict.fromkeys(of_files), *self._loaded.notes, *self._own_notes)
+
+    def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
+        """Return the stream of a video's blocks; none is made yet.
+
+        `gate_prompt`: what the scorer reads instead of the prompt.
+        Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
+        """
+        schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
+        if gate_prompt is not None:
+            check_prompt(gate_prompt)
+        if self._router is not None:
+            request = replace(request, router=replace(request.router, part=self._router))
+        resolved, loaded = resolve_files(request, self._headers), self._loaded
+        scorer = self._scorer if resolved.plan.models_needed.scorer else None
+        texts = [gate_prompt] if gate_prompt else schedule.texts
+        of_parts = (*notes_on(loaded.parts.execution, scorer, texts, loaded.notes), *self._own_notes)
+        with self._lock:
+            newest = self._newest()
+            if newest is not None and not newest.ended:
+                raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
+            asked_to_end = threading.Event()
+            blocks = self._blocks(resolved, schedule, gate_prompt, asked_to_end)
+            of_prompt = unshown(schedule.starts, resolved.plan.spans[-1].index)
+            stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
+            # A weak reference, so that nobody waits for a stream that was dropped.
+            self._newest = weakref.ref(stream)
+        return stream
+
+    def _blocks(
+        self,
+        resolved: ResolvedRequest,
+        schedule: PromptSchedule,
+        gate_prompt: str | None,
+        asked_to_end: threading.Event,
+    ) -> Generator[StreamBlock]:
+        def before_pass(kind: str) -> None:
+            if asked_to_end.is_set():
+                raise _EndOfStream
+
+        conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
+        # Built for every video and freed with it, because it holds the keys and values.
+        engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
+        clock, of = device_clock(self._loaded.device, self._loaded.side), resolved.request.blocks
+        run = resolved.run(engine, conditions, None, clock)
+        with closing(run.blocks()) as blocks:
+            for number, emitted in enumerate(blocks, 1):
+                frames = emitted.frames[0].movedim(1, -1)
+                yield StreamBlock(number=number, of=of, frames=frames, record=emitted.record)

@@ -1,0 +1,219 @@
+"""Videos with models that are loaded once: each in its own folder, and resumable.
+
+With several devices, one worker makes a whole video, bit for bit as a single process makes it.
+"""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+from tqdm import tqdm
+
+from ..devices.workers import Stop, spread
+from ..engine.plan import ModelSet
+from ..errors import BadInput
+from ..files.outputs import BLOCKS, REPORT, lock_folder, staged_outputs, unfinished_blocks
+from ..models.headers import Headers, check_models
+from ..models.loading import load_models
+from ..report.progress import RouteBar
+from ..report.run_report import RunReport, read_report
+from ..request.memory import plan_memory
+from ..request.resolve import ResolvedRequest, resolve_files
+from .batch import Batch, Video, folder_in, needed_files, plan_videos
+from .identity import digest_of
+from .rendering import render
+from .table import Row, VideoTable
+
+Task = tuple[Video, bytes]
+"""A video, and the embeddings of its prompts as bytes: tensors would be sent as handles to memory."""
+
+
+class StopRequest:
+    """Whether to end after the current block. The first Ctrl-C asks for that, the second stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Inside, the first Ctrl-C asks to stop after the current block; the next one interrupts as usual."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        usual = signal.getsignal(signal.SIGINT)
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            self.asked = True
+            signal.signal(signal.SIGINT, usual)
+            sys.stderr.write("\nsdvg: stops after this block and keeps the video; Ctrl-C again stops at once\n")
+
+        signal.signal(signal.SIGINT, on_signal)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, usual)
+
+
+def make_videos(
+    batch: Batch,
+    *,
+    stopping: StopRequest | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[tuple[Path, RunReport]]:
+    """Load the models once and make the videos of a batch; return each folder and report.
+
+    Only models that a block may ask for are loaded. `stopping`: whether to end after the current block and begin no
+    other video. `say`: called with what is being loaded, which may take minutes. Numbered folders get a table.
+    """
+    with plan_videos(batch) as planned:
+        batch, files = planned.batch, planned.batch.files
+        table = VideoTable(planned) if batch.numbered else None
+        made = {}
+        if planned.to_make:
+            plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
+            say(f"loading {files.text_encoder.name}, to read the prompt")
+            embeddings = planned.embed()
+            loaded = (files.vae, files.reward, files.drafter, files.target)
+            say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
+            maker = VideoMaker(batch, planned.headers, planned.resolved)
+            steps = len(planned.headers.shape("target").timesteps)
+        listen, stopping = (stopping.listen, stopping) if stopping else (nullcontext, StopRequest())
+        for video in planned.to_make:
+            if stopping.asked:
+                break
+            with listen():
+                report = maker.make(
+                    video, embeddings, _shown(video, len(planned.videos), steps), lambda: stopping.asked
+                )
+            made[video.folder] = report
+            if table:
+                table.made(video.number, report)
+        there = [v for v in planned.videos if v.folder in made or v.exists]
+        return [(v.folder, made.get(v.folder) or read_report(v.folder / REPORT)) for v in there]
+
+
+def make_many(
+    batch: Batch, devices: Sequence[str], *, ray: str | None = None, most: int | None = None, stopping: StopRequest
+) -> tuple[Path, tuple[Row, ...]]:
+    """Make the videos of a batch in numbered folders; return their table's folder, and its rows.
+
+    `devices`, `ray`, `most`: of the workers, see `spread`. If a video is refused, the others go on. Every video
+    gets a line on standard error. `stopping`: whether to begin no other video and to end those under way after a
+    block. Raises `BadInput` for any unusable input, or if a worker cannot load the models.
+    """
+    batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
+    with plan_videos(batch) as planned, stopping.listen():
+        table, videos = VideoTable(planned), planned.to_make
+        texts = planned.embed()
+        tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
+        batch = replace(batch, request=planned.batch.request)
+        opener = partial(open_worker, batch, torch.get_num_threads(), planned.needed)
+        done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
+        for (video, _), made in tqdm(done, total=len(videos), unit="video", disable=None):
+            row = table.made(video.number, made)
+            said = row.error or f"{row.route}, {row.seconds:.1f} s"
+            tqdm.write(f"video {row.folder} {row.state}: {said}", file=sys.stderr)
+        return planned.folder, table.rows
+
+
+class VideoMaker:
+    """Loaded models, and the batch they make."""
+
+    def __init__(self, batch: Batch, headers: Headers, resolved: ResolvedRequest) -> None:
+        """Load the models. `resolved`: the request of `batch`."""
+        self._batch, self._headers, self._resolved = batch, headers, resolved
+        planned = plan_memory(headers, batch.load, resolved)
+        self._loaded = load_models(batch.files, batch.load, headers, planned)
+
+    def _resolve(self, video: Video) -> ResolvedRequest:
+        """Resolve a video's request. If its route is the batch's, nothing is read again."""
+        found = self._resolved
+        if video.request.router != self._batch.request.router:
+            found = resolve_files(video.request, self._headers)
+        return replace(found, request=video.request, notes=(*found.notes, *filter(None, video.notes)))
+
+    def make(
+        self,
+        video: Video,
+        embeddings: Mapping[str, Tensor],
+        showing: AbstractContextManager[RouteBar],
+        stop: Callable[[], bool],
+    ) -> RunReport:
+        """Make one video. `embeddings`: of its prompts. `showing`: opens the bar on which it is shown.
+
+        `stop`: asked after every block whether to end there.
+        """
+        batch = self._batch
+        # A run that was killed while moving its files has its blocks in place, but no report.
+        half = (video.folder / BLOCKS).is_dir() and not (video.folder / REPORT).exists()
+        reuse = [video.folder] if video.short or half else []
+        if batch.reuse:
+            reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
+        asked = {"request": video.identity, "command": batch.command}
+        with (
+            lock_folder(video.folder) if batch.numbered else nullcontext(),
+            staged_outputs(video.folder, asked) as staging,
+            showing as bar,
+        ):
+            return render(
+                self._loaded,
+                self._resolve(video),
+                video.prompt.conditions(embeddings, batch.gate_prompt),
+                staging,
+                digest_of(video.identity),
+                bar,
+                reuse=reuse,
+                stop=stop,
+                private=batch.private,
+            )
+
+
+def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
+    """Load the models that are `needed`, and return a function that makes one video with them.
+
+    `batch`: with all files, because a budget depends on models it may not use. `threads`: the caller's, because a
+    CPU's rounding depends on their number.
+    """
+    torch.set_num_threads(threads)
+    batch = replace(batch, load=replace(batch.load, device=device))
+    checked = check_models(batch.files, batch.load)
+    batch = replace(batch, files=needed_files(batch.files, needed))
+    maker = VideoMaker(batch, checked.restrict_to(needed), resolve_files(batch.request, checked))
+
+    def make(task: Task, stop: Stop) -> RunReport:
+        video, embeddings = task
+        try:
+            return maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise BadInput(f"out of memory ({str(error)[:80]}); choose a smaller size") from None
+
+    return make
+
+
+@contextmanager
+def _shown(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
+    """Show a bar on standard error while a video is made; if an error stops it, say what is kept."""
+    blocks = video.request.blocks
+    try:
+        with closing(RouteBar(blocks, steps=steps)) as bar:
+            yield bar
+    except BaseException as error:
+        kept = [f"{video.number - 1} of {of} videos"] if video.number > 1 else []
+        if made := len(unfinished_blocks(video.folder)):
+            kept.append(f"{made} of {blocks} blocks of {video.folder}")
+        if kept:
+            then = "would stop there again" if isinstance(error, BadInput) else "continues from there"
+            sys.stderr.write(f"sdvg: kept {' and '.join(kept)}; the same command {then}\n")
+        raise

@@ -1,0 +1,1 @@
+"""Which models a run has, how they are loaded, and what their results depend on."""

@@ -1,0 +1,277 @@
+"""Load the parts of a run from files that were checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..causal_wan.attention import TorchOps
+from ..causal_wan.checkpoint import load_wan
+from ..causal_wan.control_files import load_control
+from ..causal_wan.forward import compiled_stages
+from ..causal_wan.generator import Wan, build_engine
+from ..causal_wan.modules import ControlTree
+from ..checkpoints.model_files import ModelFiles
+from ..checkpoints.weights import check_finite_weights, weight_digest
+from ..decoders.open import VaeHeader, load_vae
+from ..devices.device import DTYPES, check_device, dtype_name
+from ..devices.execution import AUTO, compiler_of
+from ..engine.keys import Identities
+from ..engine.plan import ModelSet
+from ..engine.protocols import BlockGenerator, Engine, VideoCodec
+from ..errors import BadInput
+from ..memory.choose import Plan
+from ..memory.sizes import GB
+from ..memory.text import memory_notes
+from ..report.assemble import ModelSettings, PartSettings
+from ..scorers.image_reward import ImageRewardScorer, load_image_reward
+from ..text.umt5 import load_umt5
+from .fingerprints import identify_parts
+from .headers import Headers, WanHeader, attention_for
+from .options import LoadOptions
+
+EVERYTHING = ModelSet()
+ROUNDED = "fp8_e4m3fn, as asked"
+"""The quantisation of a target whose weights are rounded while they are read."""
+SHARE_TO_PLAN = 0.94
+"""The share of free memory to plan with: on an H100, videos took up to 5.5 % more than planned."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Models:
+    """The models of a run in memory; the caller's own may replace some.
+
+    `parts`: what the report says of them. `device`: of the transformers; `side`: of text encoder, VAE and scorer.
+    `by_files`: what the results depend on, by the files alone. `plan`: of the memory, if it was planned.
+    """
+
+    drafter: Wan | BlockGenerator | None
+    target: Wan | BlockGenerator | None
+    codec: VideoCodec
+    scorer: ImageRewardScorer | None
+    parts: PartSettings
+    device: torch.device
+    side: torch.device
+    by_files: Identities
+    plan: Plan | None = None
+
+    @property
+    def wans(self) -> dict[str, Wan]:
+        """The transformers, by role."""
+        both = {"drafter": self.drafter, "target": self.target}
+        return {role: wan for role, wan in both.items() if isinstance(wan, Wan)}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of a report must know of kernels and memory; its peak so far."""
+        peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
+        # One model in both roles is one tree.
+        sizes = {id(wan.tree): (role, wan.copied) for role, wan in self.wans.items()}
+        held = {role: (getattr(self.parts, role).bytes, copied) for role, copied in sizes.values()}
+        held = {role: (size - copied, size) for role, (size, copied) in held.items()}
+        of_kernels = filter(None, dict.fromkeys(wan.ops.backend.note for wan in self.wans.values()))
+        return (*of_kernels, *memory_notes(held, self.plan.peak if self.plan else None, peak))
+
+    @cached_property
+    def identities(self) -> Identities:
+        """What the results depend on, with a hash of every weight, taken at the first call."""
+        digest = cache(weight_digest)
+        of_wans = {
+            role: " ".join((getattr(self.by_files, role), *map(digest, filter(None, (wan.tree, wan.control)))))
+            for role, wan in self.wans.items()
+        }
+        of_scorer = {"scorer": f"{self.by_files.scorer} {digest(self.scorer.model)}"} if self.scorer else {}
+        return replace(self.by_files, **of_wans, **of_scorer)
+
+    def build(self, *, needed: ModelSet = EVERYTHING, **options: Any) -> Engine:
+        """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded.
+
+        `needed`: the models that the video may ask for. `options`: see `build_engine`.
+        """
+        return build_engine(
+            self.drafter if needed.drafter else None,
+            self.target if needed.target else None,
+            self.codec,
+            self.scorer if needed.scorer else None,
+            **options,
+        )
+
+
+def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
+    """Return the embedding `(1, 512, c)` of each text. The encoder is in memory only while this runs.
+
+    Raises `BadInput` if the encoder returns NaN or infinity.
+    """
+    encode = load_encoder(files, options)
+    return {text: encode(text) for text in dict.fromkeys(texts)}
+
+
+def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Tensor]:
+    """Load the text encoder; return a function from a text to its embedding `(1, 512, c)`, on `options.device`.
+
+    That function raises `BadInput` if the encoder returns NaN or infinity.
+    """
+    vram = free_vram(options.side, options.vram) if options.side == check_device(options.device) else None
+    encoder = load_umt5(
+        files.text_encoder,
+        tokenizer=files.tokenizer,
+        device=options.side,
+        dtype=DTYPES[options.text_dtype],
+        room=None if vram is None else vram * GB,
+    )
+    device = check_device(options.device)
+
+    def encode(text: str) -> Tensor:
+        embedding = encoder.encode(text).to(device)
+        if not bool(torch.isfinite(embedding).all()):
+            found = f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}"
+            raise BadInput(f"{found}; check its file, and try a wider --dtype text=DTYPE")
+        return embedding
+
+    return encode
+
+
+def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> float | None:
+    """Return the GB of a device to plan with; None to make no plan."""
+    if vram == "all" or (vram == AUTO and device.type != "cuda"):
+        return None
+    if vram != AUTO:
+        return float(vram)
+    torch.cuda.empty_cache()
+    return SHARE_TO_PLAN * torch.cuda.mem_get_info(device)[0] / GB
+
+
+def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, planned: Plan | None = None) -> Models:
+    """Load the VAE, the transformers in `headers`, and the scorer if `files` has one.
+
+    `planned`: the layout of its memory; without one everything stays on its device.
+    """
+    options = options.resolved()
+    device = check_device(options.device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    codec = load_decoder(files.vae, options)
+    scorer = _load_scorer(files, options) if files.reward else None
+    wans: dict[str, Wan] = {}
+    settings: dict[str, ModelSettings] = {}
+    for role, header in sorted(headers.models.items()):
+        shared = next(iter(wans.values()), None) if headers.one_model else None
+        streamed = planned.streamed.get(role, 0) if planned else 0
+        fp8 = options.weight_dtype != "default" and (role == "target" or headers.one_model)
+        wans[role] = _load_wan(header, options, device, shared, streamed, fp8=fp8)
+        settings[role] = _wan_settings(header, options, wans[role], fp8=fp8)
+    return Models(
+        drafter=wans.get("drafter"),
+        target=wans.get("target"),
+        codec=codec,
+        scorer=scorer,
+        parts=PartSettings(
+            drafter=settings.get("drafter"),
+            target=settings.get("target"),
+            vae=_vae_settings(files.vae, headers.vae, options),
+            text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
+            device=options.device,
+            side_device=options.side_device or options.device,
+            execution=options.execution,
+        ),
+        device=device,
+        side=options.side,
+        by_files=identify_parts(files, options, headers.models),
+        plan=planned,
+    )
+
+
+def load_decoder(path: Path, options: LoadOptions) -> VideoCodec:
+    """Load a VAE or a TAEHV onto its device."""
+    execution = options.resolved().execution
+    return load_vae(
+        path,
+        tae_kind=options.tae_kind,
+        device=options.side,
+        dtype=DTYPES[options.vae_dtype],
+        layers=execution.vae_layers,
+        compiler=compiler_of(execution.compile),
+    )
+
+
+def _vae_settings(path: Path, header: VaeHeader, options: LoadOptions) -> dict[str, Any]:
+    layers = options.execution.vae_layers
+    return {"file": path.name, "dtype": options.vae_dtype, "layers": layers, "tae_kind": header.tae_kind}
+
+
+def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
+    assert files.reward is not None
+    scorer = load_image_reward(
+        files.reward,
+        vocabulary=files.vocabulary,
+        device=options.side,
+        dtype=DTYPES[options.reward_dtype],
+        crop=options.crop,
+    )
+    check_finite_weights(scorer.model, files.reward.name)
+    return scorer
+
+
+def _load_wan(
+    header: WanHeader, options: LoadOptions, device: torch.device, shared: Wan | None, streamed: int, *, fp8: bool
+) -> Wan:
+    """Load a transformer. `shared`: the same file, already loaded for the other role.
+
+    `streamed`: how many layers are copied over in every pass. `fp8`: whether linear layers' weights are rounded.
+    """
+    found = header.found
+    assert found is not None, "a host loads by itself"
+    if shared:
+        return replace(shared, preset=header.preset, control=_load_control(header, device, shared.ops.dtype))
+    layers = found.config.num_layers
+    wan = load_wan(
+        found.weights.path,
+        preset=header.preset,
+        device=device,
+        dtype=DTYPES[options.dtype] if options.dtype else None,
+        choice=header.choice,
+        loras=header.loras,
+        fp8=fp8,
+        # Evenly spread, so that as much work as possible lies between two copies.
+        streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
+    )
+    check_finite_weights(wan.tree, found.weights.path.name)
+    return replace(
+        wan,
+        ops=TorchOps(wan.ops.dtype, attention_for(found, options, device)),
+        kv_fp8=options.execution.kv_fp8,
+        stages=compiled_stages(compiler_of(options.execution.compile)),
+        control=_load_control(header, device, wan.ops.dtype),
+    )
+
+
+def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: bool) -> ModelSettings:
+    found = header.found
+    assert found is not None
+    return ModelSettings(
+        file=found.weights.path.name,
+        state_dict=found.weights.state_dict or None,
+        size=found.config.size,
+        preset=header.preset,
+        dtype=options.dtype or dtype_name(found.dtype),
+        attention=wan.ops.backend.name,
+        quantisation=ROUNDED if fp8 else found.quantisation.label,
+        bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
+        loras_and_patches=sum(len(lora.changes) for lora in header.loras),
+        loras=tuple(map(str, header.loras)),
+    )
+
+
+def _load_control(header: WanHeader, device: torch.device, dtype: torch.dtype) -> ControlTree | None:
+    """Load the control module of a transformer, if the run has a control."""
+    if header.control is None:
+        return None
+    module = load_control(header.control, device=device, dtype=dtype)
+    check_finite_weights(module, header.control.weights.path.name)
+    return module

@@ -1,1 +1,0 @@
-"""From model files to a video: loading, checking, rendering, resuming."""

@@ -1,0 +1,1 @@
+"""One video as asked for, and what models make of it."""

@@ -1,0 +1,291 @@
+"""How models resolve a request for one video, and what a run of it needs. Nothing here reads weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ..causal_wan.config import common_patch
+from ..checkpoints.latents import load_latents, read_lead
+from ..decoders.open import VaeHeader
+from ..engine.control import ControlClip
+from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
+from ..engine.protocols import Engine
+from ..engine.restyle import USUAL
+from ..engine.reuse import Reuse
+from ..engine.router import ROUTER_PRESETS, RouterConfig
+from ..engine.run import Run, make_run
+from ..engine.types import Condition
+from ..errors import BadInput
+from ..files.footage import RATE, Footage, read_footage
+from ..files.pictures import read_image
+from ..files.sound import CODECS, Sound
+from ..files.video import check_video_size
+from ..memory.budget import BudgetedRun, route_for_budget
+from ..models.headers import Headers, check_encoder
+from ..report.assemble import FAST_NOTE
+from ..report.summary import count
+from .control import ControlFootage
+from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
+from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
+
+LATENTS_SUFFIX = ".safetensors"
+# A generous guess: CRF 18 takes about half of that for a moving photograph.
+MP4_BYTES_PER_PIXEL = 0.1
+ReadControl = Callable[[int, int], ControlFootage]
+"""Reads a control in a width and a height."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResolvedRequest:
+    """A video that its models can make: its request, its size in pixels, its blocks, and its start.
+
+    `control`: what the blocks obey, as pixels; `controls`: the same as latents. `sound`: what the mp4 has.
+    `notes`: what a reader of the report must know of models and budget.
+    """
+
+    request: VideoRequest
+    width: int
+    height: int
+    plan: RunPlan
+    start: Start = NOTHING
+    control: ControlFootage | None = None
+    controls: tuple[ControlClip, ...] = ()
+    sound: Sound | None = None
+    notes: tuple[str, ...] = ()
+
+    def run(
+        self,
+        engine: Engine,
+        conditions: Callable[[int], Condition],
+        reuse: Reuse | None,
+        clock: Callable[[], float],
+    ) -> Run:
+        """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
+        codec = engine.codec
+        given, shown = self.start.latents(codec, self.plan)
+        controls = self.controls
+        if self.control:
+            controls = (*controls, self.control.clip(codec, self.plan.spans[-1].stop))
+        return make_run(
+            engine,
+            self.plan,
+            conditions,
+            seed=self.request.seed,
+            width=self.width,
+            height=self.height,
+            drafter_context=self.request.drafter_context,
+            given=given,
+            source=self.start.restyled(codec, self.plan),
+            controls=controls,
+            shown=shown,
+            reuse=reuse,
+            colour_hold=self.request.colour_hold,
+            clock=clock,
+        )
+
+
+def resolve_request(
+    request: VideoRequest,
+    headers: Headers,
+    *,
+    start: Start | ReadStart = NOTHING,
+    read_control: ReadControl | None = None,
+    controls: Sequence[ControlClip] = (),
+) -> ResolvedRequest:
+    """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
+
+    `read_control`, `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
+    Raises `BadInput` for a video that the models cannot make.
+    """
+    if not headers.models:
+        raise BadInput(NO_MODEL)
+    vae, every = headers.vae, headers
+    stride = vae.temporal_stride
+    width, height = _size(request, headers, start)
+    if not isinstance(start, Start):
+        start = start(width, height)
+    start.check(vae.latent_channels, height // vae.spatial_stride, width // vae.spatial_stride)
+    lead = start.lead(max(model.preset.block_frames for model in headers.models.values()), stride)
+    router, router_notes = _router(request, headers, lead)
+    plan = plan_blocks(
+        router,
+        blocks=request.blocks,
+        block_frames={role: model.preset.block_frames for role, model in headers.models.items()},
+        scorer=headers.scorer,
+        lead=lead,
+        directions=request.directions,
+        takes=request.takes,
+        strengths=start.strengths(request.strength, request.blocks),
+    )
+    headers = headers.restrict_to(plan.models_needed)
+    check_encoder(headers, *start.encoded(lead), *(("the control",) if read_control else ()))
+    _check_models(headers, plan)
+    if read_control or controls:
+        _check_controlled(headers, every)
+    padding = start.padding(plan, stride)
+    frames = pixel_count(plan.spans[-1].stop, stride) - padding
+    control = read_control(width, height) if read_control else None
+    control_notes: tuple[str, ...] = ()
+    if control:
+        new = pixel_count(plan.spans[0].start, stride) - padding
+        control, note = control.fitted(frames, stride * plan.spans[-1].frames, lead=padding, new=new)
+        control_notes = (note,)
+    controls = tuple(replace(clip, start=padding // stride) for clip in controls)
+    _check_length(controls, plan, stride, frames)
+    sound, sound_notes = _sound(start.footage, control.footage if control else None, request.fps)
+    of_start = start.notes(plan, stride)
+    return ResolvedRequest(
+        request=request,
+        width=width,
+        height=height,
+        plan=plan,
+        start=start,
+        control=control,
+        controls=controls,
+        sound=sound,
+        notes=(*plan.notes, *_model_notes(headers), *router_notes, *of_start, *control_notes, *sound_notes),
+    )
+
+
+def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> tuple[int, int]:
+    """Return width and height in pixels. Raises `BadInput` if the models cannot make them."""
+    stride = headers.vae.spatial_stride
+    usual = start.size(stride) if isinstance(start, Start) else None
+    width, height = usual or (WIDTH, HEIGHT)
+    width = width if request.width is None else request.width
+    height = height if request.height is None else request.height
+    check_size(width, height, stride * common_patch(model.config for model in headers.models.values()))
+    return width, height
+
+
+def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[RouterConfig, tuple[str, ...]]:
+    """Return the request's router, or what its budget buys, and a sentence on each change."""
+    router = request.router
+    notes: tuple[str, ...] = ()
+    if request.budget is not None:
+        if len(headers.models) < 2:
+            raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
+        block_frames = headers.shape("target").preset.block_frames
+        clip_frames = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
+        run = budgeted_run(headers, request.blocks, clip_frames // block_frames)
+        router = replace(router, route_start=lead.from_pixels // block_frames)
+        router, note = route_for_budget(request.budget, router, run)
+        notes = (note,)
+    half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
+    if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
+        steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
+        router = replace(router, handover=half)
+        notes = (*notes, f"{steps}: the schedules allow no more.")
+    return router, notes
+
+
+def _check_models(headers: Headers, plan: RunPlan) -> None:
+    """Raise `BadInput` if the models of a route cannot work on one video."""
+    shapes = headers.shape("drafter"), headers.shape("target")
+    _check_pair(headers)
+    check_compatible(*shapes, headers.vae.latent_channels, plan.router, plan.spans)
+    check_restyle(*shapes, plan)
+
+
+def _check_pair(headers: Headers) -> None:
+    """Raise `BadInput` if two models cannot work on one video."""
+    if len(headers.models) < 2:
+        return
+    drafter, target = (headers.models[role] for role in ("drafter", "target"))
+    for name, words in {"in_dim": "latent channels", "text_dim": "text channels"}.items():
+        ours = getattr(drafter.config, name)
+        theirs = getattr(target.config, name)
+        if ours != theirs:
+            fault = f"the drafter has {ours} {words} and the target {theirs}"
+            raise BadInput(f"{fault}; load two models that share one VAE and text encoder")
+    if headers.one_model and drafter.preset.identity == target.preset.identity:
+        raise BadInput("drafter and target are one model with one schedule; give the drafter fewer steps")
+
+
+ALONE = {"drafter": "always-target", "target": "first with 0 blocks by the target"}
+"""The policies that need only the other model."""
+
+
+def _check_controlled(headers: Headers, every: Headers) -> None:
+    """Raise `BadInput` unless every model of the route has a control module. `every`: all available models."""
+    for role, model in headers.models.items():
+        if not model.control_blocks:
+            way = f"choose {ALONE[role]}" if len(every.models) > 1 else "leave the control out"
+            raise BadInput(f"the {role} has no control module; load one for it, or {way}")
+
+
+def _check_length(controls: Sequence[ControlClip], plan: RunPlan, stride: int, frames: int) -> None:
+    """Raise `BadInput` if a control given as latents is shorter than the video of `frames` pixel frames."""
+    for clip in controls:
+        latent_frames = clip.context.shape[2]
+        if latent_frames + clip.start < plan.spans[-1].stop:
+            fault = f"the control has {pixel_count(latent_frames, stride)} frames and the video {frames}"
+            raise BadInput(f"{fault}; set length {frames} in WanVaceToVideo, or ask for fewer blocks")
+
+
+def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tuple[Sound | None, list[str]]:
+    """Return the sound of the video, of its clip before its control, and a note for each sound that is left out."""
+    chosen: Sound | None = None
+    notes = []
+    for sound in (clip.sound for clip in (footage, control) if clip and clip.sound):
+        if chosen:
+            problem = f"the video has that of {chosen.path.name}"
+        elif fps != RATE:
+            problem = f"the clip is taken as {RATE} frames a second, and the video has {fps:g}"
+        elif sound.codec not in CODECS:
+            problem = f"an mp4 does not hold {sound.codec}"
+        else:
+            chosen = sound
+            continue
+        notes.append(f"The sound of {sound.path.name} is left out: {problem}.")
+    return chosen, notes
+
+
+def _model_notes(headers: Headers) -> tuple[str, ...]:
+    notes = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
+    fast = (FAST_NOTE,) if headers.vae.is_tae else ()
+    return (*notes, *fast, *headers.swapped_note)
+
+
+def budgeted_run(headers: Headers, blocks: int, given_blocks: int) -> BudgetedRun:
+    """Return the run that a budget is for. `given_blocks`: of the clip that it continues."""
+    presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
+    return BudgetedRun(presets=presets, blocks=blocks, given_blocks=given_blocks)
+
+
+def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
+    """Resolve a request whose start is in files."""
+    if request.strength != USUAL and not request.restyle:
+        raise BadInput("the strength has no effect without a clip to restyle; add one, or leave the strength out")
+    settings = (request.control_mask, request.control_strength, request.control_edge)
+    control = partial(ControlFootage.read, request.control, *settings) if request.control else None
+    resolved = resolve_request(request, headers, start=_start(request), read_control=control)
+    check_video_size(resolved.width, resolved.height)
+    return resolved
+
+
+def _start(request: VideoRequest) -> Start | ReadStart:
+    """Return the start that a request's files give."""
+    clip = request.continue_from
+    if clip and clip.suffix.lower() == LATENTS_SUFFIX:
+        saved = load_latents(clip)
+        return Latents(saved.latents.float(), read_lead(saved.metadata, saved.latents.shape[2]))
+    if clip:
+        return lambda width, height: Extend(read_footage(clip, width, height))
+    if picture := request.start_image:
+        return lambda width, height: Picture(*read_image(picture, width, height))
+    if restyled := request.restyle:
+        return lambda width, height: Restyle(read_footage(restyled, width, height))
+    return NOTHING
+
+
+def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
+    """Return roughly how many bytes of disk a video takes while it is made: latents, drafts, and the mp4."""
+    width, height, spans = resolved.width, resolved.height, resolved.plan.spans
+    frames = spans[-1].stop
+    latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
+    mp4 = int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
+    # The latents as one file; for each block the target's, the draft, and the estimates that are handed over.
+    return (3 + resolved.plan.router.handover) * latents + mp4

@@ -1,0 +1,121 @@
+"""A control as pixels: which frames make what a module takes, and which pixels come back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sdvg_core.errors import BadInput
+from sdvg_core.files.footage import Footage
+from sdvg_core.request.control import ControlFootage
+
+ROWS, COLUMNS = 16, 24
+
+
+class MeanCodec:
+    """A codec double: a latent frame is the newest of its pixel frames, in every one of 16 channels."""
+
+    temporal_stride, spatial_stride, latent_channels = 4, 8, 16
+
+    def encode(self, frames):
+        small = torch.nn.functional.avg_pool2d(frames[0], 8)[::4].mean(dim=1)
+        return small[None, None].expand(1, 16, -1, -1, -1)
+
+
+def footage(frames, seed=1, channels=3):
+    pixels = torch.rand(frames, channels, ROWS, COLUMNS, generator=torch.Generator().manual_seed(seed))
+    return Footage(pixels.expand(-1, 3, -1, -1), "clip.mp4.")
+
+
+def mask_of(numbers, frames=33):
+    """A mask that is white in these frames alone."""
+    pixels = torch.zeros(frames, 3, ROWS, COLUMNS)
+    pixels[list(numbers)] = 1
+    return Footage(pixels, "mask.mp4.")
+
+
+@pytest.mark.parametrize("frames", [3, 6, 9])
+def test_the_mask_of_a_latent_frame_is_that_of_one_pixel_frame_whatever_the_length(frames):
+    """Latent 0 takes frame 0, latent i frame 4i - 1. Catches: a frame that depends on the clip's length."""
+    for number, latent in {0: 0, 3: 1, 7: 2}.items():
+        control = ControlFootage(footage=footage(33), mask=mask_of([number]))
+        cells = control.clip(MeanCodec(), frames).context[0, 32:]
+        assert [bool(cells[:, i].all()) for i in range(frames)] == [i == latent for i in range(frames)]
+    others = ControlFootage(footage=footage(33), mask=mask_of({*range(33)} - {0, *range(3, 33, 4)}))
+    assert not others.clip(MeanCodec(), frames).context[0, 32:].any()
+
+
+def test_the_channels_are_what_is_kept_what_is_made_and_each_pixels_mask():
+    """Catches: the two streams swapped, black in place of grey, rows and columns of the mask swapped."""
+    clip, mask = footage(9), torch.zeros(9, 3, ROWS, COLUMNS)
+    mask[:, :, 8:, 16:] = 1
+    mask[:, :, 1, 2] = 1
+    control = ControlFootage(footage=clip, mask=Footage(mask, "mask.mp4."), strength=0.5).clip(MeanCodec(), 3)
+    context = control.context[0]
+    assert context.shape == (96, 3, ROWS // 8, COLUMNS // 8)
+    assert control.strength == 0.5
+    whole = torch.nn.functional.avg_pool2d(clip.pixels, 8)[::4].mean(dim=1)
+    assert torch.allclose(context[16, :, 1, 2], whole[:, 1, 2], atol=1e-6), "made: the control's own"
+    assert torch.allclose(context[0, :, 1, 2], torch.full((3,), 0.5), atol=1e-6), "grey where nothing is kept"
+    assert torch.allclose(context[0, :, 1, 1], whole[:, 1, 1], atol=1e-6), "kept"
+    assert torch.allclose(context[16, :, 1, 1], torch.full((3,), 0.5), atol=1e-6)
+    assert context[32:, 0, 0, 0].nonzero().flatten().tolist() == [1 * 8 + 2]
+    assert context[32:, :, 1, 2].all()
+
+
+def test_without_a_mask_everything_is_made():
+    context = ControlFootage(footage=footage(9)).clip(MeanCodec(), 3).context[0]
+    assert context[32:].all()
+    assert torch.allclose(context[:16], torch.full_like(context[:16], 0.5), atol=1e-6)
+
+
+def test_what_stands_before_the_video_shows_the_controls_first_frame():
+    """A start image fills a block of nine frames, of which the video shows one. Catches: a control that is late."""
+    plain = ControlFootage(footage=footage(13), mask=mask_of([0, 4]))
+    held = ControlFootage(footage=footage(13), mask=mask_of([0, 4]), lead=8, new=1).clip(MeanCodec(), 6).context
+    assert torch.equal(held[:, :, 2:], plain.clip(MeanCodec(), 4).context)
+    assert torch.equal(held[:, :, 0], held[:, :, 2])
+
+
+# --- paste
+
+
+def test_a_soft_edge_fades_outside_what_is_kept():
+    """Catches: an edge that reaches into the kept region."""
+    half = torch.ones(1, 3, ROWS, COLUMNS)
+    half[..., :8] = 0
+    white = Footage(torch.ones(1, 3, ROWS, COLUMNS), "white.png.")
+    control = ControlFootage(footage=white, mask=Footage(half, "mask.png."), edge=3)
+    row = control.paste(torch.zeros(1, 1, 3, ROWS, COLUMNS), 0)[0, 0, 0, 8]
+    assert torch.equal(row[:8], torch.ones(8))
+    assert torch.equal(row[15:], torch.zeros(COLUMNS - 15))
+    fading = row[8:14]
+    assert bool((fading[1:] < fading[:-1]).all())
+    assert 0 < fading[-1] < fading[0] < 1
+
+
+# --- length
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        (33, "Control clip.mp4."),
+        (30, "Control clip.mp4. Its last frame is held for 3 frames."),
+        (40, "Control clip.mp4. Without its last 7 frames."),
+    ],
+)
+def test_its_length_is_told_in_frames(frames, told):
+    assert ControlFootage(footage=footage(frames)).fitted(33, 12, lead=0, new=0)[1] == told
+
+
+def test_what_was_lost_of_the_mask_is_told_too():
+    """Catches: a mask drawn as alpha alone, which is read as if it were opaque, unsaid."""
+    mask = Footage(mask_of([0]).pixels, "mask.png: a picture, without alpha, cropped to 24x16.")
+    told = ControlFootage(footage=footage(33), mask=mask).fitted(33, 12, lead=0, new=0)[1]
+    assert told == "Control clip.mp4. Mask mask.png: a picture, without alpha, cropped to 24x16."
+
+
+def test_a_control_that_lacks_more_than_a_block_is_refused():
+    with pytest.raises(BadInput, match="13 frames too short"):
+        ControlFootage(footage=footage(20)).fitted(33, 12, lead=0, new=0)

@@ -1,0 +1,99 @@
+"""The real loaders, the real VAE and the real scorer on tiny files: exact from end to end."""
+
+import itertools
+
+import pytest
+import torch
+from thinned import every_pair
+
+from research.routers import planned_route
+from sdvg_core.engine.history import History
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.protocols import BlockCall, Engine
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.speculate import speculate
+from sdvg_core.engine.types import plan_spans
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.loading import encode_prompts, load_models
+from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.text.prompts import one_prompt
+
+NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)
+SAMPLE = ["raarraaar", "rrrrrrrrr", "raaaaaaaa", "rraaarara"]
+SETTINGS = (["recompute", "incremental"], ["committed", "own"])  # context policy, the drafter's context
+
+
+def load(files, policy: str) -> Engine:
+    models = {
+        name: ModelOptions(preset=preset, policy=policy, window=9, sink=3)
+        for name, preset in (("drafter", "self-forcing-1.3b"), ("target", "krea-14b"))
+    }
+    options = LoadOptions(**models, text_dtype="float32", schedule="1000,625")
+    return load_models(files, options, check_models(files, options)).build()
+
+
+@pytest.fixture(scope="module")
+def engines(files):
+    """Two loads of the same files, for each policy: one runs, the other checks."""
+    return {policy: (load(files, policy), load(files, policy)) for policy in ("recompute", "incremental")}
+
+
+@pytest.fixture(scope="module")
+def conditions(files):
+    prompts = one_prompt("a red ball moves to the right")
+    options = LoadOptions(text_dtype="float32")
+    return prompts.conditions(encode_prompts(files, prompts.texts, options))
+
+
+def run(engine, conditions, pattern: str, context: str = "committed"):
+    spans = plan_spans(len(pattern), 3)
+    return list(speculate(engine, planned_route(pattern), spans, NOISE, conditions, drafter_context=context))
+
+
+def check(pattern: str, engines, conditions, context: str) -> None:
+    engine, other = engines
+    emitted = run(engine, conditions, pattern, context)
+    latents = torch.cat([e.block.latents for e in emitted], 2)
+    frames = torch.cat([e.frames for e in emitted], 1)
+    assert torch.equal(other.codec.decode(latents)[0], frames)
+    if context == "own":
+        return
+    history = History(horizon=3)
+    for one in emitted:
+        author = other.drafter if one.record.author == "drafter" else other.target
+        again = author.generate(BlockCall(history, one.block.span, NOISE, one.block.condition)).latents
+        assert torch.equal(again, one.block.latents)
+        shown = one.frames.shape[1] - 1
+        history = history.commit(one.block, tuple(one.frames[:, shown - 4 * back, None] for back in (2, 1, 0)))
+
+
+@every_pair("pattern, policy, context", SAMPLE, *SETTINGS)
+def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy, context, engines, conditions):
+    check(pattern, engines[policy], conditions, context)
+
+
+def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engines, conditions):
+    engine, other = engines["recompute"]
+    emitted = list(speculate(engine, RouterConfig(tau=-0.5), plan_spans(5, 3), NOISE, conditions))
+    for before, one in itertools.pairwise(emitted):
+        draft = other.drafter.generate(
+            BlockCall(before.timeline.history, one.block.span, NOISE, one.block.condition)
+        ).latents
+        frames, _ = other.codec.decode(draft, before.timeline.decode_state)
+        scores = other.scorer.score(frames, one.block.condition.gate_text)
+        assert one.record.decision.frame_scores == tuple(scores.tolist())
+        assert one.record.decision.accepted == (min(scores.tolist()) >= -0.5)
+
+
+@pytest.mark.heavy
+def test_dtype_bfloat16_makes_finite_video_near_the_float32_one(files, conditions):
+    """Not exact, but not another video either: one block by the target alone."""
+    results = {}
+    for dtype in ("float32", "bfloat16"):
+        preset = ModelOptions(preset="krea-14b")
+        options = LoadOptions(drafter=preset, target=preset, dtype=dtype, schedule="1000,625")
+        engine = load_models(files, options, check_models(files, options)).build()
+        emitted = list(speculate(engine, RouterConfig(policy="always-target"), plan_spans(2, 3), NOISE, conditions))
+        results[dtype] = torch.cat([e.block.latents for e in emitted], 2)
+    difference = (results["bfloat16"] - results["float32"]).abs().mean()
+    assert 0 < float(difference) < 0.1 * float(results["float32"].abs().mean())

@@ -1,0 +1,117 @@
+"""Runs of `generate` that need not every model, and one file in both roles."""
+
+from unittest.mock import patch
+
+import pytest
+from cli_runs import refused, without
+from reuse_folders import made, reused, same
+
+from sdvg_core.cli import main
+from sdvg_core.models import loading
+
+DRAFT_ONLY = ("--policy", "first", "--forced-blocks", "0")
+
+
+def test_first_with_no_blocks_is_the_drafter_alone_and_needs_no_target_and_no_reward_model(base, tmp_path):
+    (tmp_path / "models").mkdir()
+    arguments = [*without(base, "target", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    # With its memory planned, as on every GPU.
+    alone = made(tmp_path / "alone", [*arguments, *DRAFT_ONLY, "--vram", "24"])
+    assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
+    assert alone[2]["settings"]["target"] is None
+    beside = made(tmp_path / "beside", [*without(base, "tau"), "--blocks", "2", *DRAFT_ONLY])
+    assert alone[1] == beside[1]
+
+
+def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
+    (tmp_path / "models").mkdir()
+    arguments = [*without(base, "drafter", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    alone = made(tmp_path / "alone", [*arguments, "--policy", "always-target"])
+    beside = made(tmp_path / "beside", [*without(base, "tau"), "--blocks", "2", "--policy", "always-target"])
+    same(alone, beside)
+    assert (alone[2]["settings"]["drafter"], alone[2]["settings"]["scorer"]) == (None, {"name": "none"})
+    again = made(tmp_path / "again", [*arguments, "--directions", "tt", "--reuse", str(tmp_path / "beside")])
+    assert (again[1], reused(again)) == (alone[1], 2)
+
+
+@pytest.mark.parametrize(
+    ("roles", "more", "says"),
+    [
+        (("drafter",), [], "the policy reward needs a drafter, but none was given or found in"),
+        (("target",), [], "the policy reward needs a target, but none"),
+        (("reward",), [], "the policy reward needs a reward model, but none"),
+        (("drafter", "target"), [], "needs a drafter or target, but none"),
+        (("vae",), ["--policy", "first"], "needs vae, but none"),
+        (("drafter",), ["--policy", "always-target", "--directions", "..d"], "directions need a drafter, but none"),
+        (("target",), ["--policy", "first"], "the policy fast needs a target, but none"),
+        (("target",), [*DRAFT_ONLY, "--directions", "..t"], "directions need a target, but none"),
+        (("reward",), [*DRAFT_ONLY, "--directions", "..a"], "directions need a reward model"),
+    ],
+    ids=str,
+)
+def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, capsys, roles, more, says):
+    arguments = [
+        *without(base, *roles, *(["tau"] if more else [])),
+        *more,
+        "--models",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    line = refused(capsys, arguments)
+    assert says in line
+    assert "; get " in line
+    assert (", choose " in line) is ("the policy" in says)
+    assert (" out of them, or try" in line) is ("directions" in says)
+    assert not (tmp_path / "out").exists()
+
+
+def test_which_model_is_missing_to_continue_a_clip_depends_on_its_blocks(base, earlier, tmp_path, capsys):
+    more = ["--continue-from", str(earlier[0] / "latents.safetensors"), "--models", str(tmp_path)]
+    arguments = [*without(base, "target", "tau"), *more, "--output", str(tmp_path / "out")]
+    line = refused(capsys, [*arguments, "--policy", "first", "--forced-blocks", "9"])
+    assert "the policy first needs a target, but none was given or found in" in line
+    assert "; get krea-realtime-video-14b.safetensors from" in line
+    assert main([*arguments, "--policy", "first", "--forced-blocks", "1", "--blocks", "1"]) == 0
+
+
+@pytest.mark.heavy
+def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, tmp_path):
+    one = ["--target", str(files.drafter), "--target-settings", "preset=self-forcing-1.3b", "--blocks", "3"]
+    schedules = ["--drafter-settings", "schedule=1000,625", "--target-settings", "schedule=four-step"]
+    with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
+        both = made(tmp_path / "out", [*without(base, "schedule"), *one, *schedules])
+    assert load.call_count == 1
+    settings = both[2]["settings"]
+    assert (len(settings["drafter"]["schedule"]), len(settings["target"]["schedule"])) == (2, 4)
+    assert settings["drafter"]["file"] == settings["target"]["file"]
+    authors = {block["author"]: block for block in both[2]["blocks"] if block["reason"] != "forced"}
+    for role, work, passes in (("drafter", "draft", 2), ("target", "target", 4)):
+        if role in authors:
+            assert authors[role][work]["denoising_passes"] == passes
+    with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
+        made(tmp_path / "two", [*without(base, "tau"), "--blocks", "1", "--directions", "d"])
+    assert load.call_count == 1, "a role that no block asks for is not loaded"
+
+
+def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_path, capsys):
+    """A remade block would be the draft again, and would be found in the store at no cost."""
+    one = [
+        "--target",
+        str(files.drafter),
+        "--target-settings",
+        "preset=self-forcing-1.3b",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert "drafter and target are one model with one schedule" in refused(capsys, [*base, *one])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.heavy
+def test_a_drafter_larger_than_its_target_is_told_of(base, earlier, files, tmp_path):
+    swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
+    presets = ["--drafter-settings", "preset=krea-14b", "--target-settings", "preset=self-forcing-1.3b"]
+    found = made(tmp_path / "swapped", [*without(base, "tau"), *swapped, *presets, "--directions", "r"])
+    assert any("has more weights than the target" in note for note in found[2]["notes"])
+    assert not any("more weights" in note for note in earlier[1][2]["notes"])

@@ -1,0 +1,107 @@
+"""Memory layouts on the command line: the same video in each, a refusal where none fits, and the target in fp8."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.checkpoints.latents import load_latents
+from sdvg_core.checkpoints.quantized import Fp8Linear
+from sdvg_core.cli import main
+from sdvg_core.engine.router import ROUTER_PRESETS
+from sdvg_core.errors import BadInput
+from sdvg_core.make.batch import Batch
+from sdvg_core.make.identity import digest_of, identify
+from sdvg_core.make.videos import make_videos
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.loading import ROUNDED, load_encoder
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.request.memory import plan_memory
+from sdvg_core.request.request import VideoRequest
+from sdvg_core.request.resolve import resolve_files
+from sdvg_core.text.prompts import one_prompt
+
+PROMPT = "a big blue ball drifts right from the left over sand"
+REQUEST = VideoRequest(blocks=3, width=64, height=64, router=ROUTER_PRESETS["balanced"])
+FILES = trained_set()
+
+
+def planned(vram: float, **changes: object):
+    load = replace(pocket_options(), vram=vram, **changes)
+    checked = check_models(FILES, load)
+    return plan_memory(checked, load, resolve_files(REQUEST, checked))
+
+
+def made(folder, **changes: object):
+    load = replace(pocket_options(), **changes)
+    batch = Batch(files=FILES, load=load, request=REQUEST, prompts=(one_prompt(PROMPT),), output=folder)
+    ((_, report),) = make_videos(batch)
+    return load_latents(folder / "latents.safetensors").latents, report
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("usual"))
+
+
+def test_layouts_that_change_no_arithmetic_make_the_same_video(usual, tmp_path):
+    """Catches a layer that is streamed and never copied, and a layout that is part of the request."""
+    latents, plain = usual
+    for role, vram in (("target", 0.0471), ("drafter", 0.0386)):
+        layout = planned(vram)
+        assert [*layout.streamed][-1] == role
+        streamed, report = made(tmp_path / role, vram=vram)
+        assert torch.equal(streamed, latents)
+        [note] = set(report.notes) - set(plain.notes)
+        copied = layout.copied[role] / 1e6
+        there = report.settings[role]["bytes"] / 1e6 - copied
+        assert note.startswith("Memory: drafter ")
+        assert f"{role} {there:.1f} MB on the device and {copied:.1f} MB copied over in every pass" in note
+        assert f"planned peak {layout.peak / 1e6:.1f} MB" in note
+    requests = [
+        identify(FILES, replace(pocket_options(), vram=vram), REQUEST, one_prompt(PROMPT)) for vram in ("all", 1.0)
+    ]
+    assert digest_of(requests[0]) == digest_of(requests[1])
+
+
+def test_what_fits_no_layout_is_refused_before_anything_is_loaded_with_two_ways_out(capsys, tmp_path):
+    with pytest.raises(BadInput) as refused:
+        planned(0.03)
+    assert "MB less memory than the video needs; try " in str(refused.value)
+    assert "--dtype vae=bfloat16 saves" in str(refused.value)
+    assert " or " in str(refused.value)
+    command = ["generate", "--models", "pocket", "--prompt", PROMPT, "--output", str(tmp_path / "out")]
+    assert main([*command, "--vram", "0.001"]) == 2
+    said = capsys.readouterr()
+    assert "less memory than the video needs" in said.err
+    assert "loading" not in said.out
+    for odd in ("0", "-1", "nan", "much"):
+        with pytest.raises(SystemExit):
+            main([*command, "--vram", odd])
+        assert "is no amount of memory" in capsys.readouterr().err
+
+
+def test_a_text_encoder_without_room_is_streamed_to_the_same_bits():
+    whole, streamed = (
+        load_encoder(FILES, replace(pocket_options(), vram=vram))(PROMPT) for vram in ("all", 0.0001)
+    )
+    assert torch.equal(whole, streamed)
+
+
+def test_in_fp8_the_targets_linear_weights_and_nothing_else_are_rounded(tmp_path, usual):
+    plain, rounded = (load_wan(FILES.target, fp8=fp8).tree for fp8 in (False, True))
+    linear = {name for name, module in plain.named_modules() if isinstance(module, nn.Linear)}
+    assert {name for name, module in rounded.named_modules() if isinstance(module, Fp8Linear)} == linear
+    now = rounded.state_dict()
+    for name, tensor in plain.state_dict().items():
+        of_linear = name.rpartition(".")[0] in linear and name.endswith(".weight")
+        expected = tensor.to(torch.float8_e4m3fn) if of_linear else tensor
+        assert now[name].dtype == expected.dtype
+        assert torch.equal(now[name].float(), expected.float())
+    latents, report = made(tmp_path, weight_dtype="fp8_e4m3fn")
+    assert report.settings["target"]["quantisation"] == ROUNDED
+    assert report.settings["drafter"]["quantisation"] == "none"
+    assert report.settings["target"]["bytes"] < 0.4 * usual[1].settings["target"]["bytes"]
+    assert not torch.equal(latents, usual[0])

@@ -1,0 +1,200 @@
+"""Many videos on several workers: each bit for bit what one process makes, whatever happens to the workers."""
+
+import csv
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli_runs import generate, names, options, report
+from mortal import GRAVE, open_mortal
+from reuse_folders import results
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.engine.plan import ModelSet
+from sdvg_core.errors import BadInput
+from sdvg_core.make import table, videos
+from sdvg_core.make.batch import Batch
+from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.request.request import VideoRequest
+
+PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
+"""The last one's route is its own, which goes to a worker with it."""
+TWO = ["--workers", "2"]
+
+
+@pytest.fixture(scope="module")
+def base(files, tmp_path_factory) -> list[str]:
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
+    prompts.write_text("\n".join(PROMPTS), encoding="utf-8")
+    return [*options(files), "--blocks", "3", "--tau", "-0.5", "--prompt-file", str(prompts)]
+
+
+@pytest.fixture(scope="module")
+def alone(base, tmp_path_factory) -> Path:
+    """The videos as one process makes them."""
+    folder = tmp_path_factory.mktemp("alone")
+    assert generate(base, folder) == 0
+    return folder
+
+
+def same_files(one: Path, other: Path, numbers: Iterable[int]) -> None:
+    for number, name in product(numbers, ("latents.safetensors", "video.mp4")):
+        theirs = (other / f"{number:04d}" / name).read_bytes()
+        assert (one / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
+
+
+def same_videos(one: Path, other: Path, numbers: Iterable[int] = (1, 2, 3)) -> None:
+    same_files(one, other, numbers)
+    for number in numbers:
+        assert results(one / f"{number:04d}") == results(other / f"{number:04d}")
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the table, which its two files agree about."""
+    lines = [json.loads(line) for line in (folder / table.LINES).read_text(encoding="utf-8").splitlines()]
+    with (folder / table.CSV).open(encoding="utf-8", newline="") as file:
+        for line, cells in zip(lines, csv.DictReader(file), strict=True):
+            assert {name: "" if value is None else str(value) for name, value in line.items()} == cells
+    return lines
+
+
+def lasting(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name != "seconds"}
+
+
+def batch_of(files: ModelFiles, output: Path, **request: Any) -> Batch:
+    models = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
+    load = LoadOptions(**models, schedule="1000,625", text_dtype="float32")
+    wanted = VideoRequest(width=32, height=32, **request)
+    return Batch(files=files, load=load, request=wanted, prompts=(), output=output)
+
+
+# --- the same videos
+
+
+@pytest.mark.heavy
+def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_finished_blocks(
+    base, alone, tmp_path, capsys, monkeypatch
+):
+    """A worker dies after the first block of video 2.
+
+    Catches: a video that is missing and not named; a block, or a finished video, that is made again.
+    """
+    monkeypatch.setattr(videos, "open_worker", open_mortal)
+    monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
+    out = tmp_path / "out"
+    assert generate(base, out, "--workers", "1") == 1
+    said = capsys.readouterr()
+    assert (tmp_path / "grave").exists(), "no worker was killed"
+    assert "sdvg: not made: 0002, 0003: a worker died (killed, or out of memory)" in said.err
+    assert "1 of 3 videos finished" in said.out
+    assert [line["state"] for line in rows(out)] == ["finished", "failed", "failed"]
+    same_videos(alone, out, [1])
+
+    before = (out / "0001" / "video.mp4").stat().st_mtime_ns
+    assert generate(base, out, "--workers", "1") == 0
+    assert (out / "0001" / "video.mp4").stat().st_mtime_ns == before, "a finished video is left alone"
+    assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
+    same_files(out, alone, [2])
+    same_videos(alone, out, [3])
+    assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
+
+
+def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for mortal.py
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+
+
+def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, monkeypatch):
+    """A budget of 1 buys target-only, and needs the drafter's sizes all the same.
+
+    Catches: workers that are sent only the files they will load, and then refuse the budget.
+    """
+    batch = batch_of(files, Path("out"), blocks=2, budget=1.0)
+    needed = ModelSet(drafter=False, scorer=False)
+    made, maker = [], videos.VideoMaker
+    monkeypatch.setattr(videos, "VideoMaker", lambda *what: made.append(maker(*what)))
+    videos.open_worker(batch, torch.get_num_threads(), needed, "cpu")
+    loaded = made[0]._loaded
+    assert (loaded.parts.drafter, loaded.scorer) == (None, None)
+    assert loaded.parts.target is not None
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path, monkeypatch):
+    ray_here(monkeypatch)
+    assert generate(base, tmp_path / "out", "--ray", "local", *TWO) == 0
+    same_videos(alone, tmp_path / "out")
+    assert list(map(lasting, rows(tmp_path / "out"))) == list(map(lasting, rows(alone)))
+
+
+# --- the table
+
+
+@pytest.mark.parametrize("name, nth", [("write_text", 2), ("replace", 1), ("replace", 3)])
+def test_a_fault_at_any_step_of_the_tables_writing_leaves_the_one_of_before(
+    alone, tmp_path, monkeypatch, name, nth
+):
+    """Catches: one of the two files written without the other, or a table that is half there."""
+    kept = [replace(table.Row(**line), seconds=1.0) for line in rows(alone)]
+    small = object.__new__(table.VideoTable)
+    small._folder, small._rows = tmp_path, {row.number: row for row in kept}
+    small._write()
+    before = {file: (tmp_path / file).read_bytes() for file in (table.CSV, table.LINES)}
+    honest, calls = getattr(Path, name), []
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == nth:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return honest(*arguments, **options)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, name, failing)
+        with pytest.raises(BadInput, match="is full; free"):
+            small._put(replace(kept[0], state="failed", error="gone"))
+    assert {file: (tmp_path / file).read_bytes() for file in before} == before
+    assert names(tmp_path) == sorted(before)
+    small._put(replace(kept[0], state="failed", error='a "quoted", error'))
+    assert [line["state"] for line in rows(tmp_path)] == ["failed", "finished", "finished"]
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    "more, part",
+    [
+        (["--workers", "0"], "--workers is 0; give 1 or more"),
+        (["--device", "cpu,cpu", "--ray", "local"], "; give one of them"),
+        (["--device", "cpu,gpu7"], "gpu7"),
+    ],
+)
+def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tmp_path, capsys, more, part):
+    assert generate(base, tmp_path / "out", *more) == 2
+    assert part in capsys.readouterr().err
+    assert names(tmp_path / "out") == []
+
+
+def test_workers_need_a_file_of_prompts(files, tmp_path, capsys):
+    assert generate(options(files), tmp_path / "out", "--prompt", "a ball", *TWO) == 2
+    assert "workers need several videos; add --prompt-file FILE" in capsys.readouterr().err
+
+
+@pytest.mark.heavy
+def test_models_that_do_not_load_are_one_sentence_for_all_workers(base, files, tmp_path, capsys):
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(Path(files.target).read_bytes()[:-100])
+    assert generate([*base, "--target", str(broken)], tmp_path / "out", "--workers", "1") == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -1,0 +1,349 @@
+"""Runs of `generate` that are stopped, by Ctrl-C or worse, gone on with, or re-used: the same video, bit for bit.
+
+On real files of a tiny model set. What is made from earlier blocks is compared with what is made from nothing.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from cli_runs import OUTPUTS, names, refused, report
+from PIL import Image
+from reuse_folders import (
+    PROMPT,
+    ROUTE,
+    Made,
+    contents,
+    counted_passes,
+    ctrl_c,
+    decisions,
+    five,
+    made,
+    results,
+    reused,
+    same,
+    stopped,
+    stopped_after,
+    twice,
+)
+
+from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.checkpoints.weights import weight_digest
+from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import BLOCKS, unfinished_blocks
+from sdvg_core.make import batch, identity, videos
+from sdvg_core.make.blocks import read_block
+from sdvg_core.make.identity import identify
+from sdvg_core.models import loading
+from sdvg_core.models.options import LoadOptions
+from sdvg_core.request.request import VideoRequest
+from sdvg_core.text.prompts import one_prompt
+
+
+def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
+    whole, folder = made(tmp_path / "whole", arguments), tmp_path / "cut"
+    stopped(folder, arguments, cut)
+    rest = made(folder, [*arguments, "--resume"])
+    same(rest, whole)
+    assert f"Blocks 1 to {cut} of this run were made before" in rest[2]["notes"][-1]
+    assert rest[2]["settings"] == whole[2]["settings"]
+    assert names(folder) == OUTPUTS
+
+
+# --- it goes on
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_video(files, tmp_path):
+    check(tmp_path, [*five(files), *PROMPT], 2)
+
+
+@pytest.mark.heavy
+def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped(files, tmp_path):
+    made(tmp_path / "clip", [*five(files), *PROMPT, "--blocks", "2"])
+    Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
+    (tmp_path / "prompts.txt").write_text("1: a red ball\n4: a blue cube\n", encoding="utf-8")
+    clip = ["--continue-from", str(tmp_path / "clip" / "latents.safetensors")]
+    for number, (more, cut) in enumerate(
+        (
+            ([*PROMPT, *clip, "--drafter-context", "own"], 1),
+            ([*PROMPT, "--start-image", str(tmp_path / "red.png")], 1),
+            (["--prompt-file", str(tmp_path / "prompts.txt")], 4),
+        )
+    ):
+        check(tmp_path / str(number), [*five(files), *more], cut)
+
+
+@pytest.mark.heavy
+def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_path, capsys):
+    (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
+    arguments = [*five(files), "--blocks", "2", "--prompt-file", str(tmp_path / "prompts.txt")]
+    assert main([*arguments, "--output", str(tmp_path / "whole")]) == 0
+    stopped(tmp_path / "cut", arguments, 3)
+    kept = f"kept 1 of 3 videos and 1 of 2 blocks of {tmp_path / 'cut' / '0002'};"
+    assert kept in capsys.readouterr().err
+    first = tmp_path / "cut" / "0001" / "latents.safetensors"
+    before = first.stat().st_mtime_ns
+    folders = sorted(path for path in (tmp_path / "cut").iterdir() if path.is_dir())
+    assert [names(folder) == OUTPUTS for folder in folders] == [True, False]
+    assert main([*arguments, "--output", str(tmp_path / "cut"), "--resume"]) == 0
+    assert first.stat().st_mtime_ns == before
+    for number in ("0001", "0002", "0003"):
+        one, other = (tmp_path / which / number for which in ("whole", "cut"))
+        assert names(other) == OUTPUTS
+        assert (one / "latents.safetensors").read_bytes() == (other / "latents.safetensors").read_bytes()
+        assert decisions(report(one)) == decisions(report(other))
+    assert [bool(report(tmp_path / "cut" / n)["notes"]) for n in ("0001", "0002", "0003")] == [False, True, False]
+
+
+def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_path, monkeypatch, capsys):
+    arguments = [*five(files), *PROMPT, "--blocks", "1", "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
+    first = capsys.readouterr().out
+    monkeypatch.delattr(videos, "load_models")
+    assert main([*arguments, "--resume"]) == 0
+    again = capsys.readouterr().out
+    assert again == "".join(line for line in first.splitlines(True) if not line.startswith("loading "))
+
+
+# --- what it refuses
+
+
+def test_another_request_is_refused_by_the_name_of_what_differs(files, others, tmp_path, capsys, monkeypatch):
+    arguments = [*five(files), *PROMPT]
+    stopped(tmp_path / "out", arguments, 1)
+    monkeypatch.delattr(batch, "encode_prompts")
+    capsys.readouterr()
+    for more, part in (
+        (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
+        ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
+        ([*PROMPT, "--size", "32x16"], "width (then 16, now 32)"),
+        ([*PROMPT, "--tau", "-1"], "router tau (then 0.1, now -1.0)"),
+        ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
+        ([*PROMPT, "--dtype", "vae=float16"], "vae dtype (then float32, now float16)"),
+        ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),
+    ):
+        line = refused(capsys, [*five(files), *more, "--output", str(tmp_path / "out"), "--resume"])
+        assert part in line
+        assert line.count(" (then ") == 1, line
+        assert line.endswith("; repeat its command or name another folder")
+
+
+def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):
+    """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
+    monkeypatch.setattr(identity, "arithmetic_on", lambda device: {"threads": f"of {device}"})
+    one = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    monkeypatch.setattr(LoadOptions, "side", torch.device("meta"))
+    two = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    assert (one["threads"], one.get("side threads")) == ("of cpu", None)
+    assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
+
+
+@pytest.mark.heavy
+def test_of_a_model_that_changed_where_no_sample_was_taken_no_block_is_used(files, others, tmp_path, monkeypatch):
+    """Of a large file, the request knows samples alone; the keys of blocks know every weight."""
+    copy = replace(files, target=tmp_path / "target.safetensors")
+    monkeypatch.setattr(identity, "_of_contents", lambda path, *written: f"samples of {path.name}")
+    shutil.copy(files.target, copy.target)
+    stopped(tmp_path / "out", [*five(copy), *PROMPT], 2)
+    shutil.copy(others.target, copy.target)
+    rest = made(tmp_path / "out", [*five(copy), *PROMPT, "--resume"])
+    same(rest, made(tmp_path / "nothing", [*five(copy), *PROMPT]))
+    assert not rest[2]["notes"]
+
+
+@pytest.fixture(scope="module")
+def stopped_run(files, tmp_path_factory) -> tuple[Path, tuple[Made, int]]:
+    """A folder with a run that was stopped after two blocks; what it makes if not stopped, in how many passes."""
+    folder = tmp_path_factory.mktemp("stopped")
+    stopped(folder / "out", [*five(files), *PROMPT], 2)
+    with counted_passes() as passes:
+        whole = made(folder / "whole", [*five(files), *PROMPT])
+    return folder / "out", (whole, len(passes))
+
+
+DAMAGE = {
+    "a bit of the latents": lambda content: content[:-4] + bytes([content[-4] ^ 1]) + content[-3:],
+    "a flipped decision": lambda content: content.replace(b'accepted\\": false', b'accepted\\": true '),
+    "no digest": lambda content: content.replace(b"digest", b"digits"),
+    "cut short": lambda content: content[:-100],
+    "empty": lambda content: b"",
+    "a pipe": None,
+}
+
+
+def damage(path: Path, name: str) -> None:
+    content = path.read_bytes()
+    path.unlink()
+    if DAMAGE[name]:
+        path.write_bytes(DAMAGE[name](content))
+        assert path.read_bytes() != content
+    else:
+        os.mkfifo(path)
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_block_that_is_not_as_it_was_written_is_not_read(stopped_run, tmp_path, name):
+    shutil.copytree(stopped_run[0], tmp_path / "out")
+    for path in unfinished_blocks(tmp_path / "out"):
+        damage(path, name)
+        with pytest.raises(BadInput):
+            read_block(path)
+
+
+def test_a_damaged_block_is_made_again_and_the_report_says_so(files, stopped_run, tmp_path):
+    folder, whole = stopped_run
+    shutil.copytree(folder, tmp_path / "out")
+    path = unfinished_blocks(tmp_path / "out")[0]
+    damage(path, "a flipped decision")
+    with counted_passes() as passes:
+        rest = made(tmp_path / "out", [*five(files), *PROMPT])
+    same(rest, whole[0])
+    assert f"Not as they were written, and so not used again: {path.name}." in rest[2]["notes"]
+    assert len(passes) < whole[1], "the other block was taken"
+
+
+def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(files, tmp_path, capsys):
+    with stopped_after(2, BadInput("latents must be finite, but block 3 has NaN; use another dtype")):
+        assert main([*five(files), *PROMPT, "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert f"kept 2 of 5 blocks of {tmp_path / 'out'}; the same command would stop there again" in error
+    assert "continues" not in error
+
+
+# --- stopped
+
+
+def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(base, earlier, tmp_path, capsys):
+    usual = signal.getsignal(signal.SIGINT)
+    folder = tmp_path / "out"
+    stopped(folder, base, 2, ctrl_c)
+    assert signal.getsignal(signal.SIGINT) is usual
+    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("block ")]
+    assert lines == [
+        "sdvg: stops after this block and keeps the video; Ctrl-C again stops at once",
+        "sdvg: stopped as asked; the same command makes the rest",
+    ]
+    short = report(folder)
+    assert short["notes"][0] == "Stopped after block 2 of 3, as asked."
+    assert [block["author"] for block in short["blocks"]] == ROUTE[:2]
+    assert names(folder) == OUTPUTS
+    with counted_passes() as passes:
+        rest = made(folder, base)
+    assert f"sdvg: this goes on with what an earlier call left in {folder}\n" in capsys.readouterr().err
+    same(rest, earlier[1])
+    assert reused(rest) == 2
+    assert passes
+    assert not any("Stopped" in note for note in rest[2]["notes"])
+    assert names(folder) == OUTPUTS
+
+
+def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(base, earlier, tmp_path, capsys):
+    folder = tmp_path / "out"
+    stopped(folder, base, 2, twice)
+    error = capsys.readouterr().err
+    assert f"kept 2 of 3 blocks of {folder}; the same command continues from there" in error
+    assert "sdvg: interrupted; no half-written file is left" in error
+    assert len(unfinished_blocks(folder)) == 2
+    assert not (folder / "video.mp4").exists()
+    rest = made(folder, base)
+    same(rest, earlier[1])
+    assert (names(folder), reused(rest)) == (OUTPUTS, 0)
+
+
+@pytest.mark.heavy
+def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_path):
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "sdvg_core", *base, "--blocks", "400", "--output", str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("block 2/"):
+                process.send_signal(signal.SIGINT)
+        assert process.wait(600) == 130
+    assert 2 <= len(report(tmp_path / "out")["blocks"]) < 400
+    assert names(tmp_path / "out") == OUTPUTS
+
+
+# --- re-used
+
+
+def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp_path):
+    folder, whole = earlier
+    with counted_passes() as passes:
+        again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
+    same(again, whole)
+    assert (passes, reused(again)) == ([], 3)
+    assert names(tmp_path / "out") == OUTPUTS
+    assert again[2]["notes"][0].startswith("Blocks 1 to 3 were made by an earlier run and")
+    assert all(set(block["seconds"].values()) == {0.0} for block in again[2]["blocks"])
+    # What was re-used can be re-used again.
+    assert results(tmp_path / "out") == results(folder)
+
+
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [
+        (["--tau", "9"], 2),
+        pytest.param(["--takes", "3:2"], 2, marks=pytest.mark.heavy),
+        pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
+        pytest.param(["--gate-prompt", "ball", "--tau", "9"], 1, marks=pytest.mark.heavy),
+        pytest.param(["--dtype", "vae=bfloat16"], 0, marks=pytest.mark.heavy),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_changed_request_re_uses_the_beginning_and_makes_the_same_video(base, earlier, tmp_path, more, count):
+    nothing = made(tmp_path / "nothing", [*base, *more])
+    again = made(tmp_path / "again", [*base, *more, "--reuse", str(earlier[0])])
+    same(again, nothing)
+    assert reused(again) == count
+
+
+# --- what cannot be re-used
+
+
+@pytest.mark.parametrize("empty", ["nowhere", "empty", "file"])
+def test_a_folder_without_a_video_is_refused_before_anything_is_read(base, tmp_path, capsys, empty):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("{}")
+    with patch.object(loading, "load_wan", None):
+        line = refused(capsys, [*base, "--output", str(tmp_path / "out"), "--reuse", str(tmp_path / empty)])
+    assert f"{tmp_path / empty} has no {BLOCKS} to re-use; give the folder of" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earlier, tmp_path, capsys):
+    before = contents(earlier[0])
+    both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
+    line = refused(capsys, [*base, *both, "--output", str(tmp_path / "out")])
+    assert f"{earlier[0]} was made with another drafter or target or other settings" in line
+    over = ["--schedule", "1000,500", *both[4:], "--output", str(earlier[0]), "--overwrite"]
+    line = refused(capsys, [*base, *over])
+    assert "give the same, or leave --reuse out" in line
+    assert not (tmp_path / "out").exists()
+    assert contents(earlier[0]) == before
+
+
+def test_a_change_of_any_weight_is_another_model(files):
+    """Catches a hash of pieces of the file, or of sums that a change elsewhere makes up for in one place only."""
+    tree = load_wan(files.target).tree
+    whole, weights = weight_digest(tree), dict(tree.named_parameters())
+    with torch.no_grad():
+        for name in (list(weights)[-1], max(weights, key=lambda n: weights[n].numel())):
+            flat = weights[name].view(-1)
+            for place in (0, len(flat) // 2, len(flat) - 1):
+                before = float(flat[place])
+                flat[place] = before * (1 + 2**-20) + 1e-30
+                assert weight_digest(tree) != whole, (name, place)
+                flat[place] = before
+        assert weight_digest(tree) == whole
+        flat[[0, 1]] = flat[[1, 0]].clone()
+        assert weight_digest(tree) != whole, "two weights have changed places"

@@ -1,0 +1,190 @@
+"""Blocks for a program that shows them itself: the same video, one at a time, ended when asked to."""
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from research.routers import planned_route
+from sdvg_core.causal_wan import generator
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.errors import BadInput
+from sdvg_core.files.video import Mp4Writer
+from sdvg_core.make import stream
+from sdvg_core.make.batch import Batch
+from sdvg_core.make.stream import Busy, Streamer
+from sdvg_core.make.videos import make_videos
+from sdvg_core.models import loading
+from sdvg_core.models.options import LoadOptions
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.request.request import VideoRequest
+from sdvg_core.request.resolve import ResolvedRequest
+from sdvg_core.text.prompts import one_prompt
+
+PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
+REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, router=planned_route("rar"))
+
+
+OPTIONS = replace(pocket_options(), schedule="1000,625")
+
+
+@pytest.fixture(scope="module")
+def streamer() -> Streamer:
+    return Streamer(trained_set(), OPTIONS)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open(streamer) -> Iterator[None]:
+    yield
+    streamer.stream(REQUEST, PROMPT).close()
+
+
+def frames_of(blocks: Iterator[stream.StreamBlock]) -> torch.Tensor:
+    return torch.cat([block.frames for block in blocks])
+
+
+def written_frames(
+    request: VideoRequest, output: Path, monkeypatch: pytest.MonkeyPatch, options: LoadOptions = OPTIONS
+) -> torch.Tensor:
+    """Make the video as the command line does, and return its frames as they went to the mp4, `f h w c`."""
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: seen.append(frames[0].movedim(1, -1)))
+    monkeypatch.setattr(Mp4Writer, "__exit__", lambda *given: Path(given[0]._path).write_bytes(b""))
+    prompts = (one_prompt(PROMPT),)
+    make_videos(Batch(files=trained_set(), load=options, request=request, prompts=prompts, output=output))
+    return torch.cat(seen)
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        REQUEST.router,
+        RouterConfig(policy="first", forced_blocks=0),
+        RouterConfig(policy="first", forced_blocks=2),
+    ],
+    ids=["scored", "draft-only", "unscored"],
+)
+def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, tmp_path, monkeypatch, router):
+    """Catches an engine with parts the video does not ask for, and frames in another layout."""
+    request = replace(REQUEST, router=router)
+    blocks = list(streamer.stream(request, PROMPT))
+    assert [(block.number, block.of) for block in blocks] == [(1, 3), (2, 3), (3, 3)]
+    assert [tuple(block.frames.shape) for block in blocks] == [(9, 32, 32, 3), (12, 32, 32, 3), (12, 32, 32, 3)]
+    assert torch.cat([block.frames for block in blocks]).equal(written_frames(request, tmp_path, monkeypatch))
+
+
+@pytest.mark.heavy
+def test_a_model_that_is_loaded_but_not_asked_for_changes_no_block(tmp_path, monkeypatch):
+    """Catches blocks of the target's size in a video that is all the drafter's."""
+    options = replace(OPTIONS, drafter=replace(OPTIONS.drafter, block_frames=1))
+    request = replace(REQUEST, router=RouterConfig(policy="first", forced_blocks=0))
+    found = frames_of(Streamer(trained_set(), options).stream(request, PROMPT))
+    assert found.equal(written_frames(request, tmp_path, monkeypatch, options))
+    assert found.shape[0] == 9
+
+
+def test_videos_follow_one_another_on_models_that_are_loaded_once(streamer, monkeypatch):
+    """Catches state that one video leaves to the next."""
+    for name in ("load_wan", "load_vae", "load_image_reward", "load_umt5"):
+        monkeypatch.setattr(loading, name, None)
+    once = frames_of(streamer.stream(REQUEST, PROMPT))
+    assert not frames_of(streamer.stream(REQUEST, OTHER)).equal(once)
+    assert not frames_of(streamer.stream(replace(REQUEST, seed=8), PROMPT)).equal(once)
+    assert frames_of(streamer.stream(replace(REQUEST, width=48), PROMPT)).shape[2] == 48
+    assert frames_of(streamer.stream(REQUEST, PROMPT)).equal(once)
+
+
+def test_a_second_stream_is_refused_until_the_first_has_ended(streamer):
+    first = streamer.stream(REQUEST, PROMPT)
+    with pytest.raises(Busy, match="another stream is open; read it to its end, close it"):
+        streamer.stream(REQUEST, PROMPT)
+    next(first)
+    with pytest.raises(Busy):
+        streamer.stream(REQUEST, PROMPT)
+    assert len(list(first)) == 2
+    with streamer.stream(REQUEST, PROMPT) as second:
+        next(second)
+    third = streamer.stream(REQUEST, PROMPT)
+    next(third)
+    del third
+    gc.collect()
+    assert next(streamer.stream(REQUEST, PROMPT)).number == 1, "a stream that nobody holds is not waited for"
+
+
+class Watched:
+    """Counts denoising passes; the one numbered `at` waits until it is told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+        self.passes, self._at, self._whole = 0, at, generator.denoise_pass
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        monkeypatch.setattr(generator, "denoise_pass", self)
+
+    def __call__(self, *given: object) -> torch.Tensor:
+        self.passes += 1
+        if self.passes == self._at:
+            self.reached.set()
+            assert self.go_on.wait(600)
+        return self._whole(*given)
+
+
+def test_closing_from_another_thread_ends_the_block_before_its_next_pass(streamer, monkeypatch):
+    """Catches a close that waits for the block, and one that returns while the models still work."""
+    begun = streamer.stream(REQUEST, PROMPT)
+    watched = Watched(monkeypatch, at=1)
+    with ThreadPoolExecutor(2) as pool:
+        block = pool.submit(next, begun, None)
+        assert watched.reached.wait(600)
+        with pytest.raises(Busy):
+            streamer.stream(REQUEST, PROMPT)
+        closed = pool.submit(begun.close)
+        assert begun._asked_to_end.wait(600)
+        assert not closed.done(), "the pass under way is not done"
+        watched.go_on.set()
+        assert block.result(600) is None
+        closed.result(600)
+    assert watched.passes == 1
+    assert len(list(streamer.stream(REQUEST, PROMPT))) == 3
+
+
+def test_a_stream_leaves_the_hosts_torch_as_it_was(streamer):
+    state = torch.get_rng_state()
+    for _ in streamer.stream(REQUEST, PROMPT):
+        assert torch.is_grad_enabled()
+        assert not torch.is_inference_mode_enabled()
+    assert torch.get_rng_state().equal(state)
+
+
+def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(streamer):
+    with pytest.raises(BadInput, match="16"):
+        streamer.stream(replace(REQUEST, width=33), PROMPT)
+    for prompt, gate in ((" ", None), (None, None), (PROMPT, "")):
+        with pytest.raises(BadInput, match="the prompt is empty"):
+            streamer.stream(REQUEST, prompt, gate)
+    without = Streamer(replace(trained_set(), reward=None, vocabulary=None), OPTIONS)
+    with pytest.raises(BadInput, match="needs a reward model"):
+        without.stream(replace(REQUEST, router=RouterConfig()), PROMPT)
+    assert next(without.stream(replace(REQUEST, router=RouterConfig(policy="first")), PROMPT)).number == 1
+
+
+def test_what_a_video_needed_is_freed_with_it(streamer, monkeypatch):
+    """Catches keys and values that wait for the next video."""
+    engines = []
+    whole = ResolvedRequest.run
+
+    def noted(resolved, engine, *given):
+        engines.append(weakref.ref(engine.drafter))
+        return whole(resolved, engine, *given)
+
+    monkeypatch.setattr(ResolvedRequest, "run", noted)
+    begun = streamer.stream(REQUEST, PROMPT)
+    block = next(begun)
+    assert engines[0]() is not None
+    begun.close()
+    assert engines[0]() is None
+    assert block.frames.shape[0] == 9
