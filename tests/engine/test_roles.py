@@ -13,7 +13,7 @@ import torch
 from tiny import latents_of, make_engine, planned, scripted
 
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.plan import MISSING, ModelSet, RunPlan, plan_blocks
+from sdvg_core.engine.plan import MISSING, Lead, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import DIRECTION_LETTERS, ROUTER_PRESETS, RouterConfig
@@ -88,10 +88,10 @@ def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
 
 def test_blocks_after_a_clip_are_what_counts() -> None:
     """Block 1 of the clip is not to be made, so neither its target nor its letters are asked for."""
-    assert asked(RouterConfig(policy="first"), given_frames=3) == "d"
-    assert asked(RouterConfig(policy="first"), given_frames=1) == "dt", "a start image is before block 1"
-    assert asked(scripted("tttdddddd"), given_frames=9) == "d"
-    assert asked(scripted("tttdddddd"), given_frames=6) == "dt"
+    assert asked(RouterConfig(policy="first"), lead=Lead(frames=3)) == "d"
+    assert asked(RouterConfig(policy="first"), lead=Lead(frames=1)) == "dt", "a start image is before block 1"
+    assert asked(scripted("tttdddddd"), lead=Lead(frames=9)) == "d"
+    assert asked(scripted("tttdddddd"), lead=Lead(frames=6)) == "dt"
 
 
 # --- what is missing
