@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sdvg_core.plan import sizes
+from sdvg_core.memory import sizes
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
 from benchmarks.models import SCALES

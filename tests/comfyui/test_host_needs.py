@@ -44,7 +44,7 @@ from sdvg_pack.sdvg_core.memory.choose import plan
 from sdvg_pack.sdvg_core.memory.request import PlanRequest
 from sdvg_pack.sdvg_core.memory.sizes import decode_state_bytes
 from sdvg_pack.sdvg_core.memory.text import NAMES
-from sdvg_pack.sdvg_core.plan import sizes
+from sdvg_pack.sdvg_core.memory import sizes
 from sdvg_pack.sdvg_core.request.request import VideoRequest
 from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.blip import ImageRewardConfig

@@ -14,7 +14,7 @@ import torch
 from cli_runs import options
 from random_set import TARGET, TEXT_WIDTH, write_random_set
 from safetensors.torch import save_file
-from sdvg_core.plan import sizes
+from sdvg_core.memory import sizes
 from test_exactness import check_pattern
 from thinned import every_pair
 from tiny import (

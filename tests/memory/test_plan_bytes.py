@@ -7,7 +7,7 @@ import pytest
 import torch
 from diffusers import AutoencoderKLWan
 from live_bytes import Peak
-from sdvg_core.plan import counts, sizes
+from sdvg_core.memory import counts, sizes
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode

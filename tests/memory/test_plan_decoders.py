@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from live_bytes import Peak
-from sdvg_core.plan import counts, sizes
+from sdvg_core.memory import counts, sizes
 from test_plan_bytes import META
 from torch.utils.flop_counter import FlopCounterMode
 
