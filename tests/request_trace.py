@@ -3,12 +3,12 @@
     python -m tests.request_trace
 
 First the files through which the request goes, in the order of the first visit. A file counts if a function in it
-takes the request in one of its forms, or is on the stack at that pass. What only reads a file, checks a value or draws
-a bar on the way is no station of the request. Files that are called by one that they call themselves are named.
+takes the request in one of its forms, or is on the stack at that pass. What only reads a file, checks a value or
+draws a bar on the way is no station of the request. Files that call each other are named.
 
-Then everything that is entered on the way: files, functions of `sdvg_core`, changes of room, and how often a file of
-weights is opened and hashed. A function counts once, a lambda or a comprehension never. A change of room is a function
-that is entered, or a generator that goes on, in another room than the one entered before it.
+Then all that is entered on the way: files, functions of `sdvg_core`, changes of room, and how often a file of weights
+is opened and hashed. A function counts once, a lambda or a comprehension never. The room changes where a function is
+entered, or a generator goes on, in another room than the one before.
 """
 
 from __future__ import annotations
@@ -92,9 +92,8 @@ def trace(make: Callable[[], object]) -> Trace:
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if (
-            event != "call" or code.co_name.startswith("<") or not code.co_flags & CO_OPTIMIZED
-        ):  # the body of a class
+        is_class_body = not code.co_flags & CO_OPTIMIZED
+        if event != "call" or is_class_body or code.co_name.startswith("<"):
             return
         file = _file(code.co_filename)
         if file is None:
