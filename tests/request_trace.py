@@ -6,9 +6,9 @@ First the files through which the request goes, in the order of the first visit.
 takes the request in one of its forms, or is on the stack at that pass. What only reads a file, checks a value or
 draws a bar on the way is no station of the request. Files that call each other are named.
 
-Then all that is entered on the way: files, functions of `sdvg_core`, changes of room, and how often a file of weights
-is opened and hashed. A function counts once, a lambda or a comprehension never. The room changes where a function is
-entered, or a generator goes on, in another room than the one before.
+Then all that is entered on the way: files, functions of `sdvg_core`, changes of room, and how often a file of
+weights is opened and hashed. A function counts once, a lambda or a comprehension never. The room changes where a
+function is entered, or a generator goes on, in another room than the one before.
 """
 
 from __future__ import annotations
