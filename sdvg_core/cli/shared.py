@@ -186,8 +186,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         dest="tau",
         metavar="TAU",
         type=float,
-        help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7); for --policy "
-        "relative, at least this more than the last committed frame",
+        help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7)",
     )
     if demo:
         return
