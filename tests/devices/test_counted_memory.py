@@ -38,7 +38,7 @@ USUAL = replace(
     fp8=False,
 )
 ROUTERS = {
-    ModelSet(): RouterConfig(policy="scripted", script="ttr"),
+    ModelSet(): RouterConfig(directions="ttr"),
     ModelSet(scorer=False): ROUTER_PRESETS["balanced"],
     ModelSet(drafter=False, scorer=False): RouterConfig(policy="always-target"),
     ModelSet(target=False, scorer=False): RouterConfig(policy="first", forced_blocks=0),
