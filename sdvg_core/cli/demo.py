@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,14 +71,16 @@ def _run(options: argparse.Namespace) -> int:
     from .generate import exit_code
     from .options import video_request
 
-    scene, told = understand(options.prompt)
-    if told:
-        print(told, file=sys.stderr)
+    warn = partial(print, "sdvg:", file=sys.stderr, flush=True)
+    scene, note = understand(options.prompt)
+    if note:
+        print(note, file=sys.stderr)
     request = replace(video_request(options), width=SIZE, height=SIZE)
     load = pocket_options()  # on the CPU, which is enough
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
-    began, stopping = time.perf_counter(), StopRequest()
+    began = time.perf_counter()
+    stopping = StopRequest()
     batch = Batch(
         files=replace(trained_set(), vae=pocket_fast_vae()),
         load=load,
@@ -86,18 +89,19 @@ def _run(options: argparse.Namespace) -> int:
         output=options.output,
         overwrite=options.overwrite,
         last=COMPARISON,
-        command=options.words,
     )
-    said = f"Two tiny models will make {count(request.blocks, 'block')} of {scene.text!r}."
-    say(f"{said} The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it.")
-    ((folder, report),) = make_videos(batch, stopping=stopping, say=say)
+    say(
+        f"Two tiny models will make {count(request.blocks, 'block')} of {scene.text!r}. "
+        "The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it."
+    )
+    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn)
     compared = not options.overwrite and (folder / COMPARISON).exists()  # then all was there
     if not compared:
         (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     alone = None
     if not compared and not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the target alone makes the same blocks from the same noise.")
-        alone = _compare(batch, folder, report, stopping)
+        alone = _compare(batch, folder, report, stopping, warn)
     say(route_in_words(report))
     if alone and not any(block.reused for block in report.blocks):
         seconds = report.seconds.total
@@ -112,7 +116,9 @@ def _run(options: argparse.Namespace) -> int:
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 
 
-def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
+def _compare(
+    batch: Batch, folder: Path, report: RunReport, stopping: StopRequest, warn: Callable[[str], None]
+) -> RunReport | None:
     """Make the target-only video, and from the latents of both the comparison; an mp4's pixels are compressed.
 
     `folder`, `report`: of the routed video. Return the report of the other one; None if this was stopped.
@@ -129,11 +135,11 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     # Without the comparison, a finished video here is one that we go on with.
     last = f"../{COMPARISON}"
     batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=last)
-    ((other, alone_report),) = make_videos(batch, stopping=stopping)
+    ((other, alone_report),) = make_videos(batch, stopping=stopping, warn=warn)
     if stopping.asked:
         return None
     codec = load_decoder(batch.files.vae, batch.load)
-    frames = [codec.decode(load_latents(one / LATENTS).latents)[0][0] for one in (folder, other)]
+    frames = [codec.decode(load_latents(video / LATENTS).latents)[0][0] for video in (folder, other)]
     sides = Side("Drafted and routed", frames[0], report), Side("Target only", frames[1], alone_report)
     with staged_outputs(folder) as staging, Mp4Writer(staging.path(COMPARISON), report.fps) as video:
         for frame in side_by_side(*sides):

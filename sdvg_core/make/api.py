@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,19 +51,18 @@ def make(
             files=choose_files(models, video, {}),
             load=pocket_options() if embedded else LoadOptions(device=pick_device(AUTO)),
             request=with_strengths(video, prompts[0]),
-            prompts=understood(prompts) if embedded else prompts,
+            prompts=understood(prompts)[0] if embedded else prompts,
             output=Path(out),
         )
         ((folder, report),) = make_videos(batch)
     return folder, report
 
 
-def understood(prompts: Iterable[PromptSchedule]) -> tuple[PromptSchedule, ...]:
-    """Return prompts as the embedded models know them: the nearest ones of their small world."""
-    prompts = tuple(prompts)
+def understood(prompts: Sequence[PromptSchedule]) -> tuple[tuple[PromptSchedule, ...], list[str]]:
+    """Return prompts as the embedded models know them, the nearest ones of their small world; and notes on that."""
     scenes = {text: understand(text) for prompt in prompts for text in prompt.texts}
-    sys.stderr.write("".join(f"sdvg: {note}\n" for _, note in scenes.values() if note))
-    return tuple(
+    nearest = (
         replace(prompt, entries=tuple((start, scenes[text][0].text) for start, text in prompt.entries))
         for prompt in prompts
     )
+    return tuple(nearest), [note for _, note in scenes.values() if note]

@@ -18,7 +18,10 @@ from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
 from .batch import BatchPlan
 
-WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
+WAITING = "waiting"
+FINISHED = "finished"
+STOPPED = "stopped"
+FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,8 @@ class VideoTable:
 
     def __init__(self, planned: BatchPlan) -> None:
         """Write the table of planned videos."""
-        self._folder, self._blocks = planned.folder, planned.batch.request.blocks
+        self._folder = planned.folder
+        self._blocks = planned.batch.request.blocks
         shown: Callable[[str], str] = hide_prompt if planned.batch.private else str
         self._rows = {
             video.number: Row(

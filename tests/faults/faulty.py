@@ -31,7 +31,7 @@ from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, staged_outputs
 from sdvg_core.make import blocks, rendering
-from sdvg_core.make.rendering import render
+from sdvg_core.make.rendering import render, write_report
 from sdvg_core.models.loading import Models
 from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
@@ -98,8 +98,10 @@ def make_video(
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
     bar: Any = SimpleNamespace(block=on_block, step=None)
-    with staged_outputs(folder, {"request": IDENTITY}) as staging:
-        return render(loaded, resolve(request), conditions, staging, "", bar)
+    with staged_outputs(folder, IDENTITY) as staging:
+        report = render(loaded, resolve(request), conditions, staging, "", bar)
+        write_report(report, staging)
+        return report
 
 
 def resolve(request: VideoRequest) -> ResolvedRequest:

@@ -13,7 +13,7 @@ from sdvg_core.cli import main
 from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
 from sdvg_core.make.batch import Batch
-from sdvg_core.make.identity import digest_of, identify
+from sdvg_core.make.identity import digest_of, request_fingerprint
 from sdvg_core.make.videos import make_videos
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import ROUNDED, load_encoder
@@ -61,7 +61,8 @@ def test_layouts_that_change_no_arithmetic_make_the_same_video(usual, tmp_path):
         assert f"{role} {there:.1f} MB on the device and {copied:.1f} MB copied over in every pass" in note
         assert f"planned peak {layout.peak / 1e6:.1f} MB" in note
     requests = [
-        identify(FILES, replace(pocket_options(), vram=vram), REQUEST, one_prompt(PROMPT)) for vram in ("all", 1.0)
+        request_fingerprint(FILES, replace(pocket_options(), vram=vram), REQUEST, one_prompt(PROMPT))
+        for vram in ("all", 1.0)
     ]
     assert digest_of(requests[0]) == digest_of(requests[1])
 

@@ -41,7 +41,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, unfinished_blocks
 from sdvg_core.make import batch, identity, videos
 from sdvg_core.make.blocks import read_block
-from sdvg_core.make.identity import identify
+from sdvg_core.make.identity import request_fingerprint
 from sdvg_core.models import loading
 from sdvg_core.models.options import LoadOptions
 from sdvg_core.request.request import VideoRequest
@@ -139,9 +139,9 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
 def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):
     """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
     monkeypatch.setattr(identity, "arithmetic_on", lambda device: {"threads": f"of {device}"})
-    one = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    one = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
     monkeypatch.setattr(LoadOptions, "side", torch.device("meta"))
-    two = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    two = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
     assert (one["threads"], one.get("side threads")) == ("of cpu", None)
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 
