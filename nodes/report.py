@@ -11,7 +11,9 @@ from ..sdvg_core.report.summary import summarise
 from .known import known_inputs_only, node_schema
 from .sockets import Report
 
-AUTO, LIGHT_THEME, DARK_THEME = "auto", "light", "dark"
+AUTO = "auto"
+LIGHT_THEME = "light"
+DARK_THEME = "dark"
 
 
 class RouteReport(io.ComfyNode):

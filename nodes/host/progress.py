@@ -23,8 +23,10 @@ logger = logging.getLogger(__name__)
 
 _notified: set[str | None] = set()
 """The nodes that `notify` left a text on."""
-BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
-GIVEN = {
+BEGIN_EVENT = "sdvg.run"
+BLOCK_EVENT = "sdvg.block"
+DONE_EVENT = "sdvg.done"
+KEPT_EVENT = {
     "fate": "given",
     "take": 1,
     "reused": True,
@@ -39,7 +41,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 class NodeProgress:
     """Reports one run on its node, and stops it when the user interrupts.
 
-    `steps`: of a block, by both models. `given`: how many blocks are kept from an earlier run; `until`: the last block
+    `steps`: of a block, by both models. `kept_count`: how many blocks are kept from an earlier run; `until`: the last block
     that is made now, to be compared, or 0. `more`: further fields of the run's first event.
     """
 
@@ -50,18 +52,20 @@ class NodeProgress:
         steps: int,
         *,
         workflow_id: str | None = None,
-        given: int = 0,
+        kept_count: int = 0,
         until: int = 0,
         **more: Any,
     ) -> None:
-        self._node_id, self._blocks = node_id, blocks
+        self._node_id = node_id
+        self._blocks = blocks
         # The bar skips the steps that were not needed.
         self._steps_per_block = steps
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
         self._done = 0
         self._passes = 0
         self._began = time.perf_counter()
-        self._given, self.given_left = given, given
+        self._kept_count = kept_count
+        self.kept_left = kept_count
         ids = {"run": uuid.uuid4().hex, "node": node_id, "workflow": workflow_id}
         self.live = LiveRun({**ids, "of": blocks, "reused": 0, "loading": 0.0, "until": until, **more})
 
@@ -80,7 +84,8 @@ class NodeProgress:
 
     def block(self, record: BlockRecord, frames: Tensor) -> None:
         """Show a finished block: its last frame of `b f c h w`, the sentence, and the strip's next square."""
-        self._done, self._passes = self._done + 1, 0
+        self._done += 1
+        self._passes = 0
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block)
         self._preview(picture)
@@ -90,11 +95,12 @@ class NodeProgress:
             event["sprite"] = self.live.add_sprite(self._done, frames)
         self._add(event)
 
-    def given(self, frames: Tensor) -> None:
-        """Show a block that is kept from an earlier run: a square of its own, and its pixels."""
-        self._done, self.given_left = self._done + 1, self.given_left - 1
+    def kept_block(self, frames: Tensor) -> None:
+        """Show a block that is kept from an earlier run: its square, and its pixels."""
+        self._done += 1
+        self.kept_left -= 1
         sprite = self.live.add_sprite(self._done, frames)
-        self._add({**GIVEN, "number": self._done, "of": self._blocks, "sprite": sprite})
+        self._add({**KEPT_EVENT, "number": self._done, "of": self._blocks, "sprite": sprite})
 
     def _add(self, event: dict[str, Any]) -> None:
         self.live.events.append({**whose(self.live), **event})
@@ -102,7 +108,7 @@ class NodeProgress:
 
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
-        ended = end_of(report, self._blocks - self._given)
+        ended = end_of(report, self._blocks - self._kept_count)
         digests = list(self.live.beginnings)
         self.live.done = {**whose(self.live), **ended, "digests": digests}
         self._send(DONE_EVENT, self.live.done)
