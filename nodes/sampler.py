@@ -37,6 +37,7 @@ class SpeculativeSampler(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
+        schedules = [PRESET_SCHEDULE, *SCHEDULES]
         return node_schema(
             node_id="SDVGSpeculativeSampler",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
@@ -56,9 +57,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Int.Input(
                     "seed", default=42, min=0, max=2**64 - 1, control_after_generate=io.ControlAfterGenerate.fixed
                 ),
-                io.Combo.Input(
-                    "schedule", options=[PRESET_SCHEDULE, *SCHEDULES], default=PRESET_SCHEDULE, advanced=True
-                ),
+                io.Combo.Input("schedule", options=schedules, default=PRESET_SCHEDULE, advanced=True),
                 io.Combo.Input("drafter_context", options=["committed", "own"], default="committed", advanced=True),
                 io.Combo.Input(
                     "kv_dtype", options=list(get_args(KvDtype)), default=AUTO, advanced=True, optional=True
@@ -69,7 +68,10 @@ class SpeculativeSampler(io.ComfyNode):
                 Prompts.Input("prompt_schedule", optional=True),
                 io.String.Input("directions", default="", optional=True),
                 io.String.Input("takes", default="", optional=True),
-                *(_schedule_input(role) for role in ("drafter", "target")),
+                *(
+                    io.Combo.Input(name, options=[BOTH, *schedules], default=BOTH, advanced=True, optional=True)
+                    for name in ("drafter_schedule", "target_schedule")
+                ),
                 io.Float.Input(
                     "reuse_gb", default=REUSE_GB, min=0.0, max=256.0, step=0.5, advanced=True, optional=True
                 ),
@@ -176,9 +178,3 @@ _stops: Counter[str | None] = Counter()
 def plain(directions: str | None) -> str:
     """Return directions without blanks and in small letters, as people type them in an API prompt."""
     return "".join((directions or "").split()).lower()
-
-
-def _schedule_input(role: str) -> io.Combo.Input:
-    return io.Combo.Input(
-        f"{role}_schedule", options=[BOTH, PRESET_SCHEDULE, *SCHEDULES], default=BOTH, advanced=True, optional=True
-    )

@@ -22,6 +22,8 @@ class StartNode(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
+        strength = io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL)
+        amount = io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True)
         return node_schema(
             node_id="SDVGStart",
             search_aliases=["video to video", "vid2vid", "image to video", "extend video", "restyle"],
@@ -31,7 +33,7 @@ class StartNode(io.ComfyNode):
                     options=[
                         io.DynamicCombo.Option(PICTURE, []),
                         io.DynamicCombo.Option("extend", []),
-                        io.DynamicCombo.Option(RESTYLE, _strength_inputs()),
+                        io.DynamicCombo.Option(RESTYLE, [strength, amount]),
                     ],
                 ),
                 io.Video.Input("video", optional=True),
@@ -90,10 +92,3 @@ def _frames_of(video: Any) -> tuple[Any, Any, str]:
         end = round(len(images) / RATE * sound["sample_rate"])
         sound = {**sound, "waveform": sound["waveform"][..., :end]}
     return images, sound, taken
-
-
-def _strength_inputs() -> list[io.Input]:
-    return [
-        io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL),
-        io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True),
-    ]

@@ -19,8 +19,6 @@ from ..sockets import PromptEntry
 WIRE = "wire CLIP Text Encode (Wan) straight to this input"
 
 VACE_NODE = "make them with WanVaceToVideo"
-ONE_CONTROL = "wire them into positive, for the whole video"
-START_IMAGE = "leave it out, or give it to SDVG Start as the first frame"
 ZERO = 1e-4
 
 TEXT_KEY = "sdvg_text"
@@ -127,7 +125,8 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
     for entry in prompts:
         embedding = read_embedding(entry.conditioning, text_channels)
         if entry.index and has_control(entry.conditioning):
-            raise BadInput(f"the prompt from block {entry.index + 1} on carries VACE frames; {ONE_CONTROL}")
+            fault = f"the prompt from block {entry.index + 1} on carries VACE frames"
+            raise BadInput(f"{fault}; wire them into positive, for the whole video")
         if scored and not entry.text.strip():
             raise BadInput(f"the scorer has no prompt text from block {entry.index + 1} on; {TEXT_NODE}")
         if entry.text.strip():
@@ -162,7 +161,8 @@ def read_controls(
         kept, made = (normalised(half.float()) for half in frames.split(16, dim=1))
         # A reference comes before the clip: nothing is made in its frame, so that half is zero, not even grey.
         if bool((made[:, :, 0].abs() < ZERO).all()):
-            raise BadInput(f"the control has a reference image, which blocks hardly obey; {START_IMAGE}")
+            fault = "the control has a reference image, which blocks hardly obey"
+            raise BadInput(f"{fault}; leave it out, or give it to SDVG Start as the first frame")
         clips.append(ControlClip(torch.cat((kept, made, mask.to(kept)), dim=1).cpu(), float(strength)))
     return tuple(clips)
 

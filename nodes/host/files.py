@@ -44,8 +44,8 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
     "fp8_e4m3fn_fast": {"dtype": torch.float8_e4m3fn, "fp8_optimizations": True},
 }
 
-# Key styles that ComfyUI's own loader takes; there it also handles scaled fp8.
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
+"""Key styles that ComfyUI's own loader takes; there it also handles scaled fp8."""
 
 
 def load_checkpoint(

@@ -42,7 +42,7 @@ class Job:
 
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
     `reuse_bytes`: of host memory for results that later runs may use. `notes`: on inputs that have no effect.
-    `request`: what its widgets say, without router and start. `kept`: blocks given by an earlier run; the
+    `request`: what its widgets say, without router and start. `kept`: blocks of an earlier run; the
     request is then for those after them.
     `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
     control. `prompt_id`, `signature`: of the prompt in API form, for the page.

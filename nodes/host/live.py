@@ -108,7 +108,7 @@ class LiveRuns:
         return [run.as_dict() for run in self.now()]
 
     def sprite(self, run_id: str, number: int) -> bytes | None:
-        """Return the picture of a run's block; None if it is gone."""
+        """Return the picture of a run's block; None if it is not kept."""
         return next((run.sprites.get(number) for run in self.now() if run.begin["run"] == run_id), None)
 
     def stop(self, node: str) -> bool:

@@ -1,6 +1,6 @@
 """The memory of a run: say what it needs before loading, request it all at once, and give it back.
 
-It is worked out with the numbers of `sdvg_core.plan`: ComfyUI counts weights, but not keys and values, the VAE's state
+It is worked out with the numbers of `sdvg_core.memory`: ComfyUI counts weights, but not keys and values, the VAE's state
 or activations. Left alone, it would fill the device with weights first.
 """
 
@@ -30,7 +30,7 @@ SPARE = FRAGMENTS - 4 * GB // 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Bytes needed on one device besides weights, in the step that needs most there; names as in `sdvg_core.plan`."""
+    """Bytes needed on one device besides weights, in the step that needs most there; names as in `sdvg_core.memory`."""
 
     step: str
     parts: Mapping[str, int]
@@ -124,10 +124,10 @@ class Memory:
             return ()
         sizes = _on(device, self.models)
         # Dynamic VRAM counts whole pages, and the allocator does not see its weights.
-        held = {name: (min(int(self.models[name].loaded_size()), size), size) for name, size in sizes.items()}
-        lazy = [name for name in held if name in self.lazy]
-        planned = sum(held[name][0] for name in held if name not in lazy) + self.needs[device].total
-        return memory_notes(held, planned, int(torch.cuda.max_memory_allocated(device)), lazy=lazy)
+        loaded = {name: (min(int(self.models[name].loaded_size()), size), size) for name, size in sizes.items()}
+        lazy = [name for name in loaded if name in self.lazy]
+        planned = sum(loaded[name][0] for name in loaded if name not in lazy) + self.needs[device].total
+        return memory_notes(loaded, planned, int(torch.cuda.max_memory_allocated(device)), lazy=lazy)
 
 
 def memory_of(job: Job) -> Memory:
@@ -194,8 +194,8 @@ def usable_on(device: torch.device) -> int:
     free = int(mm.get_free_memory(device))
     if device.type == "cpu":
         return free
-    held = sum(p.loaded_size() for p in mm.loaded_models() if p.load_device == device)
-    return max(0, free + held - int(mm.extra_reserved_memory()) - SPARE)
+    movable = sum(p.loaded_size() for p in mm.loaded_models() if p.load_device == device)
+    return max(0, free + movable - int(mm.extra_reserved_memory()) - SPARE)
 
 
 def check_room(memory: Memory) -> None:

@@ -79,7 +79,7 @@ def comfy_wan(
 ) -> Wan:
     """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `memory`.
 
-    `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run beside it.
+    `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run with it.
     """
     return Wan(
         tree=patcher.model.diffusion_model,

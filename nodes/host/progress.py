@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 _notified: set[str | None] = set()
 """The nodes that `notify` left a text on."""
-BEGIN_EVENT = "sdvg.run"
-BLOCK_EVENT = "sdvg.block"
 DONE_EVENT = "sdvg.done"
 KEPT_EVENT = {
     "fate": "given",
@@ -73,7 +71,7 @@ class NodeProgress:
         """Say that the run begins, now that the models are loaded, and how many of its blocks an earlier run made."""
         self.live.begin |= {"reused": reused, "loading": time.perf_counter() - self._began}
         RUNS.begin(self.live)
-        self._send(BEGIN_EVENT, self.live.begin)
+        self._send("sdvg.run", self.live.begin)
 
     def before_pass(self, kind: str) -> None:
         """Stop if the user interrupts; otherwise count a denoising step. Called before every forward pass."""
@@ -89,7 +87,9 @@ class NodeProgress:
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block)
         self._preview(picture)
-        self.show(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
+        # On a narrow node, a line wraps before the comparison, `worst frame -0.31 >= -0.70`, not inside it.
+        start, comma, comparison = block_line(record, self._done, self._blocks).rpartition(", ")
+        self.show(start + comma + comparison.replace(" ", NO_BREAK))
         event = block_event(record, self._done, self._blocks)
         if self._done >= self.live.begin["until"]:  # for a take to compare, only that block is shown
             event["sprite"] = self.live.add_sprite(self._done, frames)
@@ -104,13 +104,18 @@ class NodeProgress:
 
     def _add(self, event: dict[str, Any]) -> None:
         self.live.events.append({**whose(self.live), **event})
-        self._send(BLOCK_EVENT, self.live.events[-1])
+        self._send("sdvg.block", self.live.events[-1])
 
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
-        ended = end_of(report, self._blocks - self._kept_count)
-        digests = list(self.live.beginnings)
-        self.live.done = {**whose(self.live), **ended, "digests": digests}
+        blocks = len(report.blocks)
+        of = self._blocks - self._kept_count
+        self.live.done = {
+            **whose(self.live),
+            **{"blocks": blocks, "of": of, "stopped": blocks < of},
+            **{"seconds": report.seconds.total, "speed_up": speedup_known(report)},
+            "digests": list(self.live.beginnings),
+        }
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:
@@ -169,13 +174,6 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
     }
 
 
-def end_of(report: RunReport, of: int) -> dict[str, Any]:
-    """Return what the strip says at the end of a run that was to have `of` blocks."""
-    blocks = len(report.blocks)
-    ended = {"blocks": blocks, "of": of, "stopped": blocks < of, "seconds": report.seconds.total}
-    return {**ended, "speed_up": speedup_known(report)}
-
-
 def whose(live: LiveRun) -> dict[str, Any]:
     """Return the fields with which every event of a run begins."""
     return {name: live.begin.get(name) for name in ("run", "node", "workflow", "prompt", "until")}
@@ -184,9 +182,3 @@ def whose(live: LiveRun) -> dict[str, Any]:
 def output_of(live: LiveRun) -> dict[str, Any]:
     """Return a run for the history, and for a cached result: its events, and the fields of its first and last one."""
     return {"sdvg_route": live.events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
-
-
-def _for_a_narrow_node(line: str) -> str:
-    """Let a block's line wrap before the comparison, `worst frame -0.31 >= -0.70`, not inside it."""
-    start, comma, comparison = line.rpartition(", ")
-    return start + comma + comparison.replace(" ", NO_BREAK)

@@ -123,9 +123,6 @@ def store_notes() -> tuple[str, ...]:
 # --- the signature of all that a sampler's video depends on: a hash of the node and everything upstream of it in the API
 # prompt. Nothing is run. Node ids do not count, so the same settings have the same signature in every workflow.
 
-SAMPLER = "SDVGSpeculativeSampler"
-SCHEDULE = "SDVGPromptSchedule"
-ROUTER = "SDVGQualityRouter"
 PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
 """Nodes whose prompt may have lines, and its input."""
 OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
@@ -139,7 +136,7 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.
     """
     try:
-        if prompt[node_id]["class_type"] != SAMPLER:
+        if prompt[node_id]["class_type"] != "SDVGSpeculativeSampler":
             return None
         graph = _Graph(prompt)
         inputs = dict(prompt[node_id]["inputs"])
@@ -184,7 +181,7 @@ class _Graph:
         inputs = dict(node.get("inputs", {}))
         tau = inputs.pop("policy.tau", None)
         plain = isinstance(tau, int | float) and not isinstance(tau, bool)
-        if node.get("class_type") != ROUTER or inputs.get("policy") != "reward" or not plain:
+        if node.get("class_type") != "SDVGQualityRouter" or inputs.get("policy") != "reward" or not plain:
             return known, None
         return {name: self.value(value) for name, value in inputs.items()}, float(tau)
 
@@ -210,7 +207,7 @@ class _Graph:
         name = self.node(wire[0])
         node = self._prompt[wire[0]]
         inputs = node["inputs"]
-        if node["class_type"] != SCHEDULE or not isinstance(inputs["from_block"], int):
+        if node["class_type"] != "SDVGPromptSchedule" or not isinstance(inputs["from_block"], int):
             return [(1, name)]
         text = [self.value(inputs["conditioning"]), self.value(inputs["text"])]
         here = [(inputs["from_block"], _hash(text)), *self.lines(inputs["conditioning"])]

@@ -23,12 +23,11 @@ NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
 """The commands, in the order of the help: every file here that is not a helper of the others."""
 
+# Exit codes; that of a signal is its number more than `SIGNALLED`.
 OUT_OF_MEMORY = 1
 BAD_INPUT = 2
 SIGNALLED = 128
 NOBODY_READS = 141
-OF_TORCH = "OutOfMemoryError"
-"""torch's own error for a GPU; by its name, because torch is not imported here."""
 # What torch says when the host has none left.
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
 
@@ -117,8 +116,9 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
         where = printable(str(error.filename or "a file")[:200])
         message = f"the system refused {where} ({error.strerror or first_line(error)}); check it"
     except (MemoryError, RuntimeError) as error:
-        ours = isinstance(error, MemoryError) or type(error).__name__ == OF_TORCH
-        if not ours and not NO_MEMORY.search(str(error)):
+        # torch's own error for a GPU goes by its name, because torch is not imported here.
+        known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if not known and not NO_MEMORY.search(str(error)):
             raise
         what = first_line(error) if str(error) else "of the host"
         code = OUT_OF_MEMORY

@@ -28,8 +28,6 @@ MODEL = (
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
-MACHINE = "device"
-"""The ending of settings that say where a video was made, not what it is."""
 
 
 def words_again(report: RunReport, models: Path | None) -> list[str]:
@@ -128,4 +126,5 @@ def _settings_of(report: RunReport) -> dict[str, str]:
     parts = {**report.settings, "prompts": prompts, "version of": report.versions}
     values = {name: part if isinstance(part, Mapping) else {"": part} for name, part in parts.items()}
     flat = {f"{name} {inner}".strip(): str(value) for name, part in values.items() for inner, value in part.items()}
-    return {name: value for name, value in flat.items() if not name.endswith(MACHINE)}
+    # Where a video was made is not what it is.
+    return {name: value for name, value in flat.items() if not name.endswith("device")}

@@ -19,17 +19,13 @@ from ..engine.types import DrafterContext
 from ..pocket import POCKET
 from ..scorers import Crop
 
-LONGEST_PART = 255
-LONGEST_PATH = 4095
-"""Bytes of a name and of a path, as on most systems."""
-
 
 def file_path(text: str) -> Path:
     """Return a path. Argparse prints the error if no system has such a file."""
     longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
-    if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
+    if "\0" in text or longest > 255 or len(text) > 4095:  # bytes of a name and of a path, as on most systems
         raise argparse.ArgumentTypeError("the path is too long or has a NUL byte; give another")
     return Path(text)
 

@@ -31,7 +31,7 @@ from ..files.outputs import (
     unfinished_request,
 )
 from ..memory.budget import mean_route_for_budget
-from ..models.fingerprints import identify_parts
+from ..models.fingerprints import part_fingerprints
 from ..models.headers import Headers, check_models
 from ..models.loading import encode_prompts
 from ..models.options import LoadOptions
@@ -287,7 +287,7 @@ def _taken(folder: Path, *more: str) -> str | None:
 
 
 def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
-    identities = identify_parts(planned.batch.files, planned.batch.load, planned.headers.models)
+    identities = part_fingerprints(planned.batch.files, planned.batch.load, planned.headers.models)
     # An earlier call that was stopped has no folders for the last of its videos.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:

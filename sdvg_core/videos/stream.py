@@ -31,9 +31,6 @@ from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
 from ..text.prompts import PromptSchedule, check_prompt, one_prompt, unshown
 
-MOST_PROMPTS = 16
-"""Prompts whose embeddings are kept, 8 MB each."""
-
 
 class Busy(RuntimeError):
     """The models are making another video."""
@@ -141,7 +138,8 @@ class Streamer:
         self._router = outside.pop("router", None)
         parts = checked_parts(outside, self._headers.vae)
         encode = load_encoder(files, options) if keep_text_encoder else None
-        self._embed = lru_cache(MOST_PROMPTS)(encode or (lambda text: load_encoder(files, options)(text)))
+        # The embeddings of 16 prompts are kept, 8 MB each.
+        self._embed = lru_cache(16)(encode or (lambda text: load_encoder(files, options)(text)))
         from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
         files = replace(files, reward=None) if scorer else files
         self._loaded = replace(load_models(files, options, from_files), **parts)

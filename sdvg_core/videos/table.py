@@ -18,9 +18,7 @@ from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
 from .batch import BatchPlan
 
-WAITING = "waiting"
 FINISHED = "finished"
-STOPPED = "stopped"
 FAILED = "failed"
 
 
@@ -32,7 +30,7 @@ class Row:
     folder: str
     prompt: str
     seed: int
-    state: str = WAITING
+    state: str = "waiting"
     blocks: int = 0
     route: str = ""
     draft_share: float | None = None
@@ -85,7 +83,7 @@ class VideoTable:
         worst = report.worst_block
         return replace(
             self._rows[number],
-            state=FINISHED if len(report.blocks) == self._blocks else STOPPED,
+            state=FINISHED if len(report.blocks) == self._blocks else "stopped",
             blocks=len(report.blocks),
             route="".join(LETTERS[outcome_of(record)] for record in report.blocks),
             draft_share=report.tally.draft_share,

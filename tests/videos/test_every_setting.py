@@ -8,7 +8,7 @@ from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.devices.execution import Execution
-from sdvg_core.models.fingerprints import identify_parts
+from sdvg_core.models.fingerprints import part_fingerprints
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
@@ -71,7 +71,7 @@ def usual(**changes: Any) -> LoadOptions:
 def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
     """The parts whose keys differ, and nothing if the whole request does not."""
     checked = [check_models(files, load).models for load in (one, other)]
-    first, second = (identify_parts(files, load, of) for load, of in zip((one, other), checked, strict=True))
+    first, second = (part_fingerprints(files, load, of) for load, of in zip((one, other), checked, strict=True))
     requests = [request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
     changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}
     assert (requests[0] != requests[1]) or not changed, "what changes a result changes the request"
