@@ -55,12 +55,11 @@ LOADING = "loading: the models' weights come as they are first used, so the firs
 LONG_BYTES = GB  # of the video's frames: from this size on, the node says what they take
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReadyRun:
     """A job whose inputs were checked, and what its run needs; no model is loaded yet.
 
-    `kept_count`: how many blocks an earlier run made. `clip_blocks`: those of the clip that goes on, none if the
-    clip is not shown with the new frames. `notes`: what an artist should know before it begins.
+    `kept_count`: how many blocks an earlier run made. `clip_blocks`: how many the clip before them has.
     """
 
     job: Job
@@ -151,27 +150,17 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     notes = (*model_notes, *text_notes, *late_prompts, *resolved.notes, *memory.plan, *size_note, *part_notes)
     for note in notes:
         logger.info("SDVG: %s", note)
-    return ReadyRun(
-        job=job,
-        resolved=resolved,
-        conditions=conditions,
-        memory=memory,
-        progress=progress,
-        kept_count=kept_count,
-        clip_blocks=clip_blocks,
-        notes=notes,
-    )
+    return ReadyRun(job, resolved, conditions, memory, progress, kept_count, clip_blocks, notes)
 
 
 def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> ResolvedRequest:
-    """Return the request up to the job's last block; after kept blocks, the same video goes on: its route is no news."""
-    notes = resolved.notes
-    plan = resolved.plan
+    """Return the request up to the job's last block; after kept blocks, without the note on a route that was known."""
     if job.kept:
-        notes = tuple(note for note in notes if note != NO_TARGET_BLOCK)
-    if job.until_block > kept_count:
-        plan = replace(plan, spans=plan.spans[: job.until_block - kept_count])
-    return replace(resolved, notes=notes, plan=plan)
+        resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
+    if job.until_block <= kept_count:
+        return resolved
+    spans = resolved.plan.spans[: job.until_block - kept_count]
+    return replace(resolved, plan=replace(resolved.plan, spans=spans))
 
 
 def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunReport]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -71,7 +70,6 @@ def _run(options: argparse.Namespace) -> int:
     from .generate import exit_code
     from .options import video_request
 
-    warn = partial(print, "sdvg:", file=sys.stderr, flush=True)
     scene, note = understand(options.prompt)
     if note:
         print(note, file=sys.stderr)
@@ -94,6 +92,7 @@ def _run(options: argparse.Namespace) -> int:
         f"Two tiny models will make {count(request.blocks, 'block')} of {scene.text!r}. "
         "The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it."
     )
+    warn = partial(print, "sdvg:", file=sys.stderr)
     ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn)
     compared = not options.overwrite and (folder / COMPARISON).exists()  # then all was there
     if not compared:
@@ -101,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
     alone = None
     if not compared and not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the target alone makes the same blocks from the same noise.")
-        alone = _compare(batch, folder, report, stopping, warn)
+        alone = _compare(batch, folder, report, stopping)
     say(route_in_words(report))
     if alone and not any(block.reused for block in report.blocks):
         seconds = report.seconds.total
@@ -116,9 +115,7 @@ def _run(options: argparse.Namespace) -> int:
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 
 
-def _compare(
-    batch: Batch, folder: Path, report: RunReport, stopping: StopRequest, warn: Callable[[str], None]
-) -> RunReport | None:
+def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
     """Make the target-only video, and from the latents of both the comparison; an mp4's pixels are compressed.
 
     `folder`, `report`: of the routed video. Return the report of the other one; None if this was stopped.
@@ -135,7 +132,7 @@ def _compare(
     # Without the comparison, a finished video here is one that we go on with.
     last = f"../{COMPARISON}"
     batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=last)
-    ((other, alone_report),) = make_videos(batch, stopping=stopping, warn=warn)
+    ((other, alone_report),) = make_videos(batch, stopping=stopping)
     if stopping.asked:
         return None
     codec = load_decoder(batch.files.vae, batch.load)

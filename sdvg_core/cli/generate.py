@@ -70,8 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line per video")
     add_video_options(parser)
-    _add_start_options(parser)
-    _add_control_options(parser)
+    _add_clip_options(parser)
     add_router_options(parser)
     add_model_options(parser)
     add_device_options(parser)
@@ -82,7 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     many.add_argument("--ray", metavar="ADDRESS", help="workers on a Ray cluster: its address, or local")
 
 
-def _add_start_options(parser: argparse.ArgumentParser) -> None:
+def _add_clip_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what a video starts from, and what its blocks obey."""
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
         "--continue-from",
@@ -102,9 +102,6 @@ def _add_start_options(parser: argparse.ArgumentParser) -> None:
         metavar="0..1",
         help="pull each block's colours back to those its scene began with, for long clips (0: not at all)",
     )
-
-
-def _add_control_options(parser: argparse.ArgumentParser) -> None:
     control = parser.add_argument_group("control", "what every block obeys; each model needs its VACE module")
     control.add_argument(
         "--control",
@@ -166,7 +163,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
 
     request = video_request(options)
     load = load_options(options, embedded=embedded)
-    warn = partial(print, "sdvg:", file=sys.stderr, flush=True)
+    warn = partial(print, "sdvg:", file=sys.stderr)
     prompts, notes = read_prompts(options, again)
     devices = worker_devices(options, load.device)
     for note in notes:

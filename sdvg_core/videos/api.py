@@ -36,7 +36,7 @@ def make(
 
     `models`: a folder of them, or `pocket`. `preset`: fast, balanced, careful, or paper, the gate. `request`: other
     fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own. Where `out` has a video, the
-    next free name is taken.
+    next free name is taken. What a user should know of the video is in the report's notes.
     Raises `BadInput` for any unusable input, before a weight is read.
     """
     models = Path(models)

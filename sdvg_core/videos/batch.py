@@ -40,7 +40,7 @@ from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, budgeted_run, predict_bytes, resolve_files
 from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
-from .identity import Identity, differences, digest_of, request_fingerprint
+from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
 OF_PARTS = {
     "drafter": ("drafter", "drafter_settings", "drafter_context"),
@@ -65,7 +65,7 @@ class Video:
     request: VideoRequest
     folder: Path
     prompt: PromptSchedule
-    identity: Identity
+    fingerprint: Fingerprint
     notes: tuple[str, ...]
     unfinished: bool = False
     exists: bool = False
@@ -171,8 +171,8 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         for seed in batch.seeds or (request.seed,):
             wanted = replace(route, seed=seed)
             fingerprint = request_fingerprint(files, batch.load, wanted, prompt, batch.gate_prompt)
-            video_notes = (note, *late_prompts)
-            videos.append(Video(len(videos) + 1, wanted, batch.output, prompt, fingerprint, video_notes))
+            number = len(videos) + 1
+            videos.append(Video(number, wanted, batch.output, prompt, fingerprint, (note, *late_prompts)))
     numbered = batch.numbered or len(videos) > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, placed, folder_notes):
@@ -320,13 +320,13 @@ def look_up(video: Video, last: str | None) -> Video:
     if unfinished_blocks(folder) and not unfinished:
         then = {name: str(value) for name, value in unfinished_request(folder).items()}
         raise BadInput(
-            f"{folder} has an unfinished video that differs in {differences(then, video.identity)}; "
+            f"{folder} has an unfinished video that differs in {differences(then, video.fingerprint)}; "
             "repeat its command or name another folder"
         )
     taken = _taken(folder, *([last] if last else []))
     if taken is None:
         return replace(video, unfinished=unfinished)
-    ours = _request_of(folder / LATENTS) == digest_of(video.identity)
+    ours = _request_of(folder / LATENTS) == digest_of(video.fingerprint)
     # A run that was killed while moving its files had put an earlier run's aside.
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
@@ -339,7 +339,7 @@ def look_up(video: Video, last: str | None) -> Video:
 def _has_blocks(video: Video) -> bool:
     """Whether a stopped run of this very request left blocks. Raises `BadInput` if the files there are not ours."""
     check_unfinished(video.folder)
-    return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder) == video.identity
+    return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder) == video.fingerprint
 
 
 def _request_of(latents: Path) -> object:

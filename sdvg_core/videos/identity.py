@@ -17,7 +17,7 @@ from ..models.options import LoadOptions
 from ..request.request import VideoRequest
 from ..text.prompts import PromptSchedule
 
-Identity = Mapping[str, str]
+Fingerprint = Mapping[str, str]
 MOST_NAMED = 3
 CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
 """Fields of a request that are files, known by their contents."""
@@ -29,7 +29,7 @@ def request_fingerprint(
     request: VideoRequest,
     prompt: PromptSchedule,
     gate_prompt: str | None = None,
-) -> Identity:
+) -> Fingerprint:
     """Return everything that determines a video's bits, by name. Equal ones make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     clips = {name: getattr(request, name) for name in CLIPS}
@@ -59,16 +59,16 @@ def request_fingerprint(
     }
 
 
-def differences(then: Identity, now: Identity) -> str:
+def differences(then: Fingerprint, now: Fingerprint) -> str:
     """Return what differs, for people to read: `seed (then 42, now 43), tau (...)`."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     pairs = [f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names[:MOST_NAMED]]
     return ", ".join(pairs) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
 
 
-def digest_of(identity: Identity) -> str:
-    """Return a hash of an identity, which reveals nothing of it."""
-    return hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode()).hexdigest()
+def digest_of(fingerprint: Fingerprint) -> str:
+    """Return a hash of a fingerprint, which reveals nothing of it."""
+    return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -176,7 +176,7 @@ class VideoMaker:
             reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
         with (
             lock_folder(video.folder) if batch.numbered else nullcontext(),
-            staged_outputs(video.folder, video.identity) as staging,
+            staged_outputs(video.folder, video.fingerprint) as staging,
             shown_bar as bar,
         ):
             report = render(
@@ -184,7 +184,7 @@ class VideoMaker:
                 self._resolve(video),
                 video.prompt.conditions(embeddings, batch.gate_prompt),
                 staging,
-                digest_of(video.identity),
+                digest_of(video.fingerprint),
                 bar,
                 reuse=reuse,
                 stop=stop,
