@@ -37,7 +37,7 @@ class HostScorer(ImageRewardScorer):
     notes: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings for the report, and under `notes` what a reader must know."""
+        """Return the settings for the report, with its notes."""
         described = ImageRewardScorer.describe(self)
         return {**described, "notes": (*described["notes"], *self.notes)}
 

@@ -169,7 +169,7 @@ def preset_by_name(file: Path) -> Preset | None:
 
 
 def notes_by_name(file: Path, config: WanConfig, *, stated: bool) -> tuple[str, ...]:
-    """Return what a user must know of a file because of its name. `stated`: whether the preset was."""
+    """Return notes on a file that its name gives rise to. `stated`: whether the preset was."""
     known = known_model(file)
     if known is None:
         return ()

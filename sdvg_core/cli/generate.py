@@ -137,8 +137,8 @@ def run(options: argparse.Namespace) -> int:
     before = words_again(report, options.models) if report else []
     # Also for a report that lacks one of the embedded models, because no block asked for it.
     before = [*EMBEDDED, *before] if options.models == POCKET or f"--models={POCKET}" in before else before
-    # Placed first, so that options on the command line override them.
     stated = tuple(name for name, value in vars(options).items() if value != options.parser.get_default(name))
+    # Placed first, so that options on the command line override them.
     options = options.parser.parse_args([*before, *options.words[1:]])
     options.seed = options.seeds[0]
     options.report = path

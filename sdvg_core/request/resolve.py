@@ -41,7 +41,7 @@ class ResolvedRequest:
     """A video that its models can make: its request, its size in pixels, its blocks, and its start.
 
     `control`: what the blocks obey, as pixels; `controls`: the same as latents. `sound`: what the mp4 has.
-    `notes`: what a reader of the report must know of models and budget.
+    `notes`: for the report, on models, budget and clips.
     """
 
     request: VideoRequest
