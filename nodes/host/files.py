@@ -91,8 +91,9 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     if file.path.suffix in SAFETENSORS and checkpoint.key_style in HOST_STYLES and stated:
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
     metadata = {"config": json.dumps({"transformer": unusual})} if unusual else None
-    weights = _state_dict(checkpoint)
-    model = comfy.sd.load_diffusion_model_state_dict(weights, options, metadata=metadata, **host_options)
+    host_options["metadata"] = metadata
+    # The weights get no name here, so that ComfyUI can free each as it copies it.
+    model = comfy.sd.load_diffusion_model_state_dict(_state_dict(checkpoint), options, **host_options)
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
     taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
