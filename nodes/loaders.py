@@ -21,7 +21,6 @@ from .known import check_option, known_inputs_only, node_schema
 SAME_SCHEDULE = "as the other blocks"
 NO_FILE = "none"
 FLUSH = "flush"
-KEEP = "keep"
 
 
 def _schema(role: str) -> io.Schema:
@@ -47,7 +46,7 @@ def _schema(role: str) -> io.Schema:
                 optional=True,
                 advanced=True,
             ),
-            io.Combo.Input("new_prompt", options=[FLUSH, KEEP], default=FLUSH, optional=True, advanced=True),
+            io.Combo.Input("new_prompt", options=[FLUSH, "keep"], default=FLUSH, optional=True, advanced=True),
         ],
         outputs=[io.Model.Output(display_name=role)],
     )

@@ -33,8 +33,6 @@ from ...sdvg_core.memory.request import PlanRequest
 from ...sdvg_core.memory.sizes import SOLD_UNIT
 from .model import attach_origin, compute_dtype, config_of, origin_of
 
-DEFAULT = "default"
-FP8 = "fp8_e4m3fn"
 NONE = "none"
 
 # Widget value -> model options, as ComfyUI's own loader has them.
@@ -129,9 +127,9 @@ def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: 
     """
     device = mm.get_torch_device()
     if role != "target" or device.type != "cuda" or checkpoint.quantisation.label != NONE:
-        return DEFAULT, ""
+        return "default", ""
     planned = plan_card(int(mm.get_total_memory(device)), checkpoint.config, preset)
-    chosen = FP8 if planned.fp8 else DEFAULT
+    chosen = "fp8_e4m3fn" if planned.fp8 else "default"
     request = planned.request
     return chosen, (
         f"weight_dtype auto is {chosen} for {checkpoint.weights.path.name}: planned for {request.width}x{request.height} on "

@@ -22,9 +22,6 @@ from .live import RUNS
 
 NOT_KEPT = "the kept blocks are no longer there; make them again on the strip, then keep them"
 FOLDER = "sdvg/kept"
-BLOCKS = "blocks"
-WIDTH = "width"
-HEIGHT = "height"
 
 _writing = threading.Lock()  # the page's question is answered on a thread of its own
 
@@ -64,7 +61,7 @@ def find_kept(text: str) -> KeptBlocks | None:
     path = _path(name)
     if kept is None and path.is_file():
         saved = load_latents(path)
-        blocks, width, height = (int(saved.metadata.get(key, 0)) for key in (BLOCKS, WIDTH, HEIGHT))
+        blocks, width, height = (int(saved.metadata.get(key, 0)) for key in ("blocks", "width", "height"))
         lead = read_lead(saved.metadata, saved.latents.shape[2])
         kept = KeptBlocks(blocks, name, saved.latents, width, height, lead)
     if kept is None or kept.blocks != int(match[1]):
@@ -79,7 +76,7 @@ def write_kept(kept: KeptBlocks) -> int:
     """
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
-    values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height}
+    values = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
     values |= lead_metadata(kept.lead, kept.latents.shape[2])
     try:
         with _writing:
