@@ -32,15 +32,16 @@ WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read
 """What the nodes say in English, which ComfyUI shows from here too."""
 NOT_WIRED = object()
 """What `validate_inputs` gets for a socket without a wire; with one, it gets None."""
-LONGEST_VERSION, MOST_NAMED = 40, 8
+LONGEST_VERSION = 40
+MOST_NAMED = 8
 UPDATE = f"update SDVG, which is {__version__}, if the workflow is from a newer version"
 
 
 def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
     """Return a schema of this pack, in the words of `WORDS`. Its node gets every input of the prompt, known or not."""
     words = WORDS[node_id]
-    for name, one in every_input(fields["inputs"]):
-        one.tooltip = words["inputs"][name.replace(".", "_")]["tooltip"]
+    for name, widget in every_input(fields["inputs"]):
+        widget.tooltip = words["inputs"][name.replace(".", "_")]["tooltip"]
     for number, output in enumerate(fields["outputs"]):
         output.tooltip = words["outputs"][str(number)]["tooltip"]
     fields |= {name: words[name] for name in ("display_name", "description")}
@@ -61,18 +62,18 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         if unknown:
             logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
         # An empty value of an optional widget counts as not given, so that its default is used.
-        widgets = {one.id for one in schema.inputs if one.optional and isinstance(one, io.WidgetInput)}
+        widgets = {field.id for field in schema.inputs if field.optional and isinstance(field, io.WidgetInput)}
         # Inputs of options that are not chosen, such as policy.tau under another policy, have no effect.
         names = [name for name in inputs if name in known and "." not in name]
         chosen = {name: inputs[name] for name in names if inputs[name] is not None or name not in widgets}
         # Choices that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
-        own = signature(cls.validate_inputs).parameters
-        left = [one for one in schema.inputs if not (isinstance(one, io.Combo.Input) and one.id in own)]
+        named = signature(cls.validate_inputs).parameters
+        left = [field for field in schema.inputs if not (isinstance(field, io.Combo.Input) and field.id in named)]
         check_values(left, chosen)
         # For an optional input of an option, ComfyUI passes None if it is not given.
-        for one in schema.inputs:
-            if isinstance(one, io.DynamicCombo.Input) and isinstance(options := chosen.get(one.id), dict):
-                chosen[one.id] = {name: value for name, value in options.items() if value is not None}
+        for field in schema.inputs:
+            if isinstance(field, io.DynamicCombo.Input) and isinstance(options := chosen.get(field.id), dict):
+                chosen[field.id] = {name: value for name, value in options.items() if value is not None}
         return execute(cls, **chosen)
 
     return checked
@@ -94,11 +95,11 @@ def _some(names: Sequence[str]) -> str:
 
 def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield all inputs by name, including those of every option of a dynamic combo, as `policy.tau`."""
-    for one in inputs:
-        yield prefix + one.id, one
-        if isinstance(one, io.DynamicCombo.Input):
-            for option in one.options:
-                yield from every_input(option.inputs, f"{prefix}{one.id}.")
+    for field in inputs:
+        yield prefix + field.id, field
+        if isinstance(field, io.DynamicCombo.Input):
+            for option in field.options:
+                yield from every_input(option.inputs, f"{prefix}{field.id}.")
 
 
 def check_option(chosen: Any, what: str, options: Sequence[str]) -> None:
@@ -129,8 +130,8 @@ def saved_by(extra_pnginfo: Any) -> str:
 
 def _member(value: Any, name: str, kind: type) -> Any:
     """Return `value[name]`, or an empty value of that kind: a workflow can be any JSON."""
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, kind) else kind()
+    member = value.get(name) if isinstance(value, dict) else None
+    return member if isinstance(member, kind) else kind()
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -155,7 +156,8 @@ KINDS = {
     Prompts.io_type: tuple,
 }
 NUMBERS = {"INT": (int, "a whole number"), "FLOAT": (int | float, "a number")}
-LONGEST_SHOWN, LARGEST_SHOWN = 60, 10**30
+LONGEST_SHOWN = 60
+LARGEST_SHOWN = 10**30
 
 
 def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str = "") -> None:
@@ -163,35 +165,35 @@ def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str =
 
     For a dynamic combo, only the inputs of the chosen option are checked; its node checks that the option exists.
     """
-    for one in inputs:
-        value = values.get(one.id)
-        if value is None and (one.optional or one.id not in values):
+    for field in inputs:
+        value = values.get(field.id)
+        if value is None and (field.optional or field.id not in values):
             continue
-        wanted = _wanted(one, value)
+        wanted = _wanted(field, value)
         if wanted:
-            raise BadInput(f"{prefix}{one.id} is {shown(value)}, not {wanted}; change it or its wire")
-        if isinstance(one, io.DynamicCombo.Input) and isinstance(value, dict):
-            for option in one.options:
-                if option.key == value.get(one.id):
-                    _check_option(option, one.id, value, f"{prefix}{one.id}")
+            raise BadInput(f"{prefix}{field.id} is {shown(value)}, not {wanted}; change it or its wire")
+        if isinstance(field, io.DynamicCombo.Input) and isinstance(value, dict):
+            for option in field.options:
+                if option.key == value.get(field.id):
+                    _check_option(option, field.id, value, f"{prefix}{field.id}")
 
 
 def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -> None:
-    unknown = value.keys() - {name, *(one.id for one in option.inputs)}
+    unknown = value.keys() - {name, *(field.id for field in option.inputs)}
     if unknown:
         raise BadInput(f"{path} has no {shown(min(unknown, key=str))} under {option.key}; change its wire")
     check_values(option.inputs, value, f"{path}.")
 
 
-def _wanted(one: Any, value: Any) -> str:
-    """Return in words what an input takes, or an empty string if `value` fits."""
-    kind = one.get_io_type()
+def _wanted(field: Any, value: Any) -> str:
+    """Return what an input takes, for a sentence, or an empty string if `value` fits."""
+    kind = field.get_io_type()
     if kind in NUMBERS:
         of, words = NUMBERS[kind]
-        sound = isinstance(value, of) and not isinstance(value, bool) and one.min <= value <= one.max
-        return "" if sound else f"{words} from {one.min} to {one.max}"
-    if isinstance(one, io.Combo.Input):
-        return "" if value in one.options else f"one of {', '.join(map(str, one.options))}"
+        sound = isinstance(value, of) and not isinstance(value, bool) and field.min <= value <= field.max
+        return "" if sound else f"{words} from {field.min} to {field.max}"
+    if isinstance(field, io.Combo.Input):
+        return "" if value in field.options else f"one of {', '.join(map(str, field.options))}"
     article = "an" if kind.startswith((*"AEIO", "SDVG")) else "a"
     return "" if isinstance(value, KINDS.get(kind, object)) else f"{article} {kind}"
 

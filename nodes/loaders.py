@@ -18,16 +18,19 @@ from .host.model import CONTROL, check_control, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
-ALIKE, NO_FILE, FLUSH, KEEP = "as the other blocks", "none", "flush", "keep"
+SAME_SCHEDULE = "as the other blocks"
+NO_FILE = "none"
+FLUSH = "flush"
 
 
 def _schema(role: str) -> io.Schema:
+    files = folder_paths.get_filename_list("diffusion_models")
     return node_schema(
         node_id=f"SDVG{role.title()}Loader",
         hidden=[io.Hidden.unique_id],
         search_aliases=["Self-Forcing", "Krea", "causal Wan"],
         inputs=[
-            io.Combo.Input("file", options=folder_paths.get_filename_list("diffusion_models")),
+            io.Combo.Input("file", options=files),
             io.Combo.Input("weight_dtype", options=[AUTO, *WEIGHT_DTYPES], default=AUTO, advanced=True),
             io.DynamicCombo.Input(
                 "preset",
@@ -38,15 +41,12 @@ def _schema(role: str) -> io.Schema:
             io.Model.Input("control", optional=True),
             io.Combo.Input(
                 "control_file",
-                options=[
-                    NO_FILE,
-                    *(one for one in folder_paths.get_filename_list("diffusion_models") if "vace" in one.lower()),
-                ],
+                options=[NO_FILE, *(name for name in files if "vace" in name.lower())],
                 default=NO_FILE,
                 optional=True,
                 advanced=True,
             ),
-            io.Combo.Input("new_prompt", options=[FLUSH, KEEP], default=FLUSH, optional=True, advanced=True),
+            io.Combo.Input("new_prompt", options=[FLUSH, "keep"], default=FLUSH, optional=True, advanced=True),
         ],
         outputs=[io.Model.Output(display_name=role)],
     )
@@ -66,7 +66,7 @@ def _custom_inputs() -> list[Any]:
         count("window", 21),
         count("sink", 0, least=0),
         yes_or_no("recache"),
-        io.Combo.Input("first_schedule", options=[ALIKE, *SCHEDULES], default=ALIKE, optional=True),
+        io.Combo.Input("first_schedule", options=[SAME_SCHEDULE, *SCHEDULES], default=SAME_SCHEDULE, optional=True),
         yes_or_no("relative", True),
         yes_or_no("flush"),
         yes_or_no("keep_first_frame"),
@@ -79,7 +79,7 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     name = widgets["preset"]
     if name == AUTO:
         return None
-    changes = {key: value for key, value in widgets.items() if key != "preset" and value != ALIKE}
+    changes = {key: value for key, value in widgets.items() if key != "preset" and value != SAME_SCHEDULE}
     return replace(get_preset(name), **changes)
 
 

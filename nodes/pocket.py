@@ -68,16 +68,18 @@ class PocketModels(io.ComfyNode):
     @known_inputs_only
     def execute(cls, prompt, strict=False) -> io.NodeOutput:
         """Load the set with the ordinary loaders, and encode the prompt, or the one of the small world nearest to it."""
-        lines, files = read_prompt(prompt), trained_set()
+        lines = read_prompt(prompt)
         shown = {text: understand(text, strict=strict) for text in lines.texts}
-        text, note = shown[lines.texts[0]][0].text, "\n".join(told for _, told in shown.values() if told)
+        note = "\n".join(note for _, note in shown.values() if note)
         notify(cls.hidden and cls.hidden.unique_id, note)
         drafter, target, vae, scorer, fast_vae = _models()
-        embeddings = encode_prompts(files, tuple(scene.text for scene, _ in shown.values()), pocket_options())
+        embeddings = encode_prompts(
+            trained_set(), tuple(scene.text for scene, _ in shown.values()), pocket_options()
+        )
 
-        def encoded(one: str) -> list[list[Any]]:
-            scene, told = shown[one]
-            return with_text([[embeddings[scene.text], {}]], scene.text, NEAREST_NOTE if told else "")
+        def encoded(text: str) -> list[list[Any]]:
+            scene, note = shown[text]
+            return with_text([[embeddings[scene.text], {}]], scene.text, NEAREST_NOTE if note else "")
 
         return io.NodeOutput(
             drafter,
@@ -85,7 +87,7 @@ class PocketModels(io.ComfyNode):
             with_lines(lines, encoded),
             vae,
             scorer,
-            text,
+            shown[lines.texts[0]][0].text,
             fast_vae,
             ui={"sdvg_shown": [note]} if note else None,
         )

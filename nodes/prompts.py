@@ -34,8 +34,8 @@ class Prompt(io.ComfyNode):
     def execute(cls, clip, text) -> io.NodeOutput:
         """Encode each prompt as CLIP Text Encode does. Raises `BadInput` if it is not text, unless it is empty."""
 
-        def encoded(one: str) -> list[list[Any]]:
-            return with_text(clip.encode_from_tokens_scheduled(clip.tokenize(one)), one)
+        def encoded(line: str) -> list[list[Any]]:
+            return with_text(clip.encode_from_tokens_scheduled(clip.tokenize(line)), line)
 
         lines = read_prompt(text) if text.strip() else None
         return io.NodeOutput(with_lines(lines, encoded) if lines and lines.changes else encoded(text))

@@ -11,7 +11,8 @@ from ..sdvg_core.report.summary import summarise
 from .known import known_inputs_only, node_schema
 from .sockets import Report
 
-AUTO, LIGHT_THEME, DARK_THEME = "auto", "light", "dark"
+AUTO = "auto"
+DARK = "dark"
 
 
 class RouteReport(io.ComfyNode):
@@ -26,9 +27,7 @@ class RouteReport(io.ComfyNode):
             inputs=[
                 Report.Input("report"),
                 io.Boolean.Input("prompt_in_report", default=False, optional=True),
-                io.Combo.Input(
-                    "theme", options=[AUTO, LIGHT_THEME, DARK_THEME], default=AUTO, advanced=True, optional=True
-                ),
+                io.Combo.Input("theme", options=[AUTO, "light", DARK], default=AUTO, advanced=True, optional=True),
             ],
             outputs=[io.Image.Output(display_name="picture"), io.String.Output(display_name="json")],
         )
@@ -38,7 +37,7 @@ class RouteReport(io.ComfyNode):
     def execute(cls, report, prompt_in_report=False, theme=AUTO) -> io.NodeOutput:
         """Draw the picture and write the JSON."""
         report = report if prompt_in_report else report.without_prompts()
-        picture = np.asarray(route_picture(report, dark=theme == DARK_THEME).convert("RGB"), dtype=np.float32) / 255
+        picture = np.asarray(route_picture(report, dark=theme == DARK).convert("RGB"), dtype=np.float32) / 255
         image = torch.from_numpy(picture)[None]
         record = report.to_json()
         # `sdvg_report` is for headless use: it stays in the prompt's history. The preview must not get `cls`, or

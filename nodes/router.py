@@ -21,9 +21,11 @@ from .sockets import RewardModel, Router, RouterValue, load_host_scorer, scorer_
 
 logger = logging.getLogger(__name__)
 
-NONE, BUDGET = "none", "budget"
+NONE = "none"
+BUDGET = "budget"
 REWARD_FOLDER = "image_reward"
-OTHER_PACKS, SUFFIXES = ("ImageReward",), {".pt", ".pth", ".safetensors"}
+OTHER_PACKS = ("ImageReward",)
+SUFFIXES = {".pt", ".pth", ".safetensors"}
 DOWNLOADS = os.path.expanduser("~/.cache/ImageReward")  # noqa: PTH111 - Path's raises for a user without a home
 """Where the image-reward package puts its download."""
 FIRST = ("balanced", "fast", "careful", "first")
@@ -81,8 +83,8 @@ class QualityRouter(io.ComfyNode):
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
             options = {"crop": crop, "device": device, "dtype": dtype}
-            found = scorer_of(scorer) or load_host_scorer(find_reward_file(reward_file), **options)
-            router = replace(router, scorer=found)
+            scorer = scorer_of(scorer) or load_host_scorer(find_reward_file(reward_file), **options)
+            router = replace(router, scorer=scorer)
         return io.NodeOutput(router)
 
 

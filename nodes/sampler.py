@@ -24,7 +24,8 @@ from .host.run import run_job
 from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
 
-PRESET_SCHEDULE, BOTH = "preset", "as for both"
+PRESET_SCHEDULE = "preset"
+BOTH = "as for both"
 REUSE_GB = 4.0
 STEP = 16  # of width and height in pixels
 OF_REQUEST = ("width", "height", "blocks", "seed", "directions", "takes", "drafter_context", "colour_hold")
@@ -36,6 +37,7 @@ class SpeculativeSampler(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
+        schedules = [PRESET_SCHEDULE, *SCHEDULES]
         return node_schema(
             node_id="SDVGSpeculativeSampler",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
@@ -55,9 +57,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Int.Input(
                     "seed", default=42, min=0, max=2**64 - 1, control_after_generate=io.ControlAfterGenerate.fixed
                 ),
-                io.Combo.Input(
-                    "schedule", options=[PRESET_SCHEDULE, *SCHEDULES], default=PRESET_SCHEDULE, advanced=True
-                ),
+                io.Combo.Input("schedule", options=schedules, default=PRESET_SCHEDULE, advanced=True),
                 io.Combo.Input("drafter_context", options=["committed", "own"], default="committed", advanced=True),
                 io.Combo.Input(
                     "kv_dtype", options=list(get_args(KvDtype)), default=AUTO, advanced=True, optional=True
@@ -68,7 +68,10 @@ class SpeculativeSampler(io.ComfyNode):
                 Prompts.Input("prompt_schedule", optional=True),
                 io.String.Input("directions", default="", optional=True),
                 io.String.Input("takes", default="", optional=True),
-                *(_schedule_input(role) for role in ("drafter", "target")),
+                *(
+                    io.Combo.Input(name, options=[BOTH, *schedules], default=BOTH, advanced=True, optional=True)
+                    for name in ("drafter_schedule", "target_schedule")
+                ),
                 io.Float.Input(
                     "reuse_gb", default=REUSE_GB, min=0.0, max=256.0, step=0.5, advanced=True, optional=True
                 ),
@@ -107,12 +110,12 @@ class SpeculativeSampler(io.ComfyNode):
         """Raise `BadInput` for what is known before anything is loaded. What comes over a wire is None here."""
         if drafter is target is NOT_WIRED:
             raise BadInput(NO_MODEL)
-        if sum(one is not NOT_WIRED for one in (continue_from, start_image, start)) > 1:
+        if sum(wire is not NOT_WIRED for wire in (continue_from, start_image, start)) > 1:
             raise BadInput(TWO_STARTS)
-        given = {"width": width, "height": height, "blocks": blocks, "directions": directions, "takes": takes}
-        given = {name: value for name, value in given.items() if value is not None}
+        values = {"width": width, "height": height, "blocks": blocks, "directions": directions, "takes": takes}
+        values = {name: value for name, value in values.items() if value is not None}
         directions = plain(directions)
-        check_values([one for one in cls.define_schema().inputs if one.id in given], given)
+        check_values([field for field in cls.define_schema().inputs if field.id in values], values)
         check_size(width or STEP, height or STEP, STEP)
         if blocks is not None:
             check_directions(directions or "", blocks)
@@ -142,13 +145,13 @@ class SpeculativeSampler(io.ComfyNode):
         asked["directions"] = plain(asked.get("directions"))
         router = inputs["router"] = router_of(inputs["router"])
         notes = () if router.config.part is None else (note_on("router", router.config.part),)
-        stated = {"drafter": drafter_schedule, "target": target_schedule}
-        stated = {role: schedule if one == BOTH else one for role, one in stated.items()}
+        schedules = {"drafter": drafter_schedule, "target": target_schedule}
+        schedules = {role: schedule if name == BOTH else name for role, name in schedules.items()}
         job = Job(
             **inputs,
             request=VideoRequest(**asked),
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
-            schedules={role: one for role, one in stated.items() if one != PRESET_SCHEDULE},
+            schedules={role: name for role, name in schedules.items() if name != PRESET_SCHEDULE},
             reuse_bytes=int(reuse_gb * GIGABYTE),
             execution=Execution(kv_dtype=kv_dtype),
             notes=notes,
@@ -160,7 +163,7 @@ class SpeculativeSampler(io.ComfyNode):
         frames, latent, report, live = run_job(job, kept_blocks)
         if live.stop_asked:
             _stops[job.node_id] += 1
-        return io.NodeOutput(frames, latent, report, frames[live.given_frames :], ui=output_of(live))
+        return io.NodeOutput(frames, latent, report, frames[live.clip_frames :], ui=output_of(live))
 
     @classmethod
     def fingerprint_inputs(cls, **inputs) -> int:
@@ -175,9 +178,3 @@ _stops: Counter[str | None] = Counter()
 def plain(directions: str | None) -> str:
     """Return directions without blanks and in small letters, as people type them in an API prompt."""
     return "".join((directions or "").split()).lower()
-
-
-def _schedule_input(role: str) -> io.Combo.Input:
-    return io.Combo.Input(
-        f"{role}_schedule", options=[BOTH, PRESET_SCHEDULE, *SCHEDULES], default=BOTH, advanced=True, optional=True
-    )

@@ -25,7 +25,8 @@ Prompts = io.Custom("SDVG_PROMPTS")
 RewardModel = io.Custom("SDVG_SCORER")
 Start = io.Custom("SDVG_START")
 
-PICTURE, RESTYLE = "first frame", "restyle"
+PICTURE = "first frame"
+RESTYLE = "restyle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +37,7 @@ class HostScorer(ImageRewardScorer):
     notes: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings for the report, and under `notes` what a reader must know."""
+        """Return the settings for the report, with its notes."""
         described = ImageRewardScorer.describe(self)
         return {**described, "notes": (*described["notes"], *self.notes)}
 
@@ -47,13 +48,14 @@ def load_host_scorer(path: str | Path, *, crop: str, device: str, dtype: str) ->
     A device this machine lacks, such as the second GPU of another machine, counts as the default, with a note.
     """
     scorer = load_image_reward(path, dtype=DTYPES[dtype], crop=crop)
-    found, default, notes = mm.resolve_gpu_device_option(device), mm.get_torch_device(), tuple[str, ...]()
-    if found is None and device != "default":
+    chosen = mm.resolve_gpu_device_option(device)
+    default = mm.get_torch_device()
+    notes: tuple[str, ...] = ()
+    if chosen is None and device != "default":
         notes = (f"The scorer was set to {device}, which this machine lacks; it ran on {default}.",)
-    patcher = comfy.model_patcher.CoreModelPatcher(scorer.model, found or default, torch.device("cpu"))
-    return HostScorer(
-        **{one.name: getattr(scorer, one.name) for one in fields(scorer)}, patcher=patcher, notes=notes
-    )
+    patcher = comfy.model_patcher.CoreModelPatcher(scorer.model, chosen or default, torch.device("cpu"))
+    settings = {field.name: getattr(scorer, field.name) for field in fields(scorer)}
+    return HostScorer(**settings, patcher=patcher, notes=notes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,8 +90,8 @@ def router_of(value: Any) -> RouterValue:
     if isinstance(value, RouterValue):
         return value
     config = RouterConfig(part=value)
-    found = getattr(value, "scorer", None) if config.needs_scorer else None
-    return RouterValue(config, scorer_of(found), chosen=type(value).__name__)
+    scorer = getattr(value, "scorer", None) if config.needs_scorer else None
+    return RouterValue(config, scorer_of(scorer), chosen=type(value).__name__)
 
 
 def scorer_of(value: Any) -> Any:

@@ -22,6 +22,8 @@ class StartNode(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
+        strength = io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL)
+        amount = io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True)
         return node_schema(
             node_id="SDVGStart",
             search_aliases=["video to video", "vid2vid", "image to video", "extend video", "restyle"],
@@ -31,7 +33,7 @@ class StartNode(io.ComfyNode):
                     options=[
                         io.DynamicCombo.Option(PICTURE, []),
                         io.DynamicCombo.Option("extend", []),
-                        io.DynamicCombo.Option(RESTYLE, _strength_inputs()),
+                        io.DynamicCombo.Option(RESTYLE, [strength, amount]),
                     ],
                 ),
                 io.Video.Input("video", optional=True),
@@ -51,7 +53,9 @@ class StartNode(io.ComfyNode):
     def execute(cls, use_as, video=None, images=None) -> io.NodeOutput:
         """Return the clip at 16 frames a second, in its own size, and the sound of its frames; None without sound."""
         _check_one(video is not None, images is not None)
-        how, strength, taken = str(use_as["use_as"]), use_as.get("strength", ""), f"{RATE} a second"
+        how = str(use_as["use_as"])
+        strength = use_as.get("strength", "")
+        taken = f"{RATE} a second"
         sound = None
         if video is not None and how == PICTURE:
             images = video.get_components().images
@@ -65,29 +69,26 @@ class StartNode(io.ComfyNode):
 
 def _check_one(video: bool, images: bool) -> None:
     if video == images:
-        found = "images and a video" if video else "no images and no video"
-        raise BadInput(f"SDVG Start has {found}; wire one of them")
+        wired = "images and a video" if video else "no images and no video"
+        raise BadInput(f"SDVG Start has {wired}; wire one of them")
 
 
 def _frames_of(video: Any) -> tuple[Any, Any, str]:
     """Return the frames of a VIDEO as 16 a second, their sound, and how they were chosen: by its time stamps, if any."""
     parts = video.get_components()
-    images, rate = parts.images, Fraction(parts.frame_rate)
-    times, taken = [number / rate for number in range(len(images))], f"{float(rate):.4g} a second"
+    rate = Fraction(parts.frame_rate)
+    times = [number / rate for number in range(len(parts.images))]
+    taken = f"{float(rate):.4g} a second"
     if isinstance(video, InputImpl.VideoFromFile):
         stamps = time_stamps(video.get_stream_source(), *video.get_active_trim_window())
-        times, taken = (stamps, f"its time stamps, {taken}") if len(stamps) == len(images) else (times, taken)
+        if len(stamps) == len(parts.images):
+            times = stamps
+            taken = f"its time stamps, {taken}"
     if parts.alpha is not None:
         taken = f"{taken}, without its alpha"
-    images, sound = images[newest_at(times, 1 / rate, "the video")], parts.audio
+    images = parts.images[newest_at(times, 1 / rate, "the video")]
+    sound = parts.audio
     if sound is not None:
         end = round(len(images) / RATE * sound["sample_rate"])
         sound = {**sound, "waveform": sound["waveform"][..., :end]}
     return images, sound, taken
-
-
-def _strength_inputs() -> list[io.Input]:
-    return [
-        io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL),
-        io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True),
-    ]

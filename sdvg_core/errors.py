@@ -26,7 +26,9 @@ class MissingModel(BadInput):
     def __init__(self, role: str, fault: str, way_out: str) -> None:
         """`role`: drafter, target or scorer. `way_out`: what to do without it."""
         super().__init__(f"{fault}; load one, or {way_out}")
-        self.role, self.fault, self.way_out = role, fault, way_out
+        self.role = role
+        self.fault = fault
+        self.way_out = way_out
 
 
 def printable(text: str) -> str:

@@ -58,13 +58,13 @@ def pixel_frames(folder: Path) -> int:
 
 
 def refused(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int = 2) -> str:
-    """Run, and return the one sentence on stderr; the command that finishes another video may follow it."""
+    """Run, and return the one sentence on stderr."""
     try:
         ended: object = main(arguments)
     except SystemExit as stop:  # what argparse does
         ended = stop.code
     lines = capsys.readouterr().err.splitlines()
-    (line,) = [line for line in lines if not line.startswith(("block ", "To finish that one"))]
+    (line,) = [line for line in lines if not line.startswith("block ")]
     assert (ended, len(line) <= 400) == (code, True), line
     assert line.startswith(("sdvg: ", "python -m sdvg_core"))
     assert "; " in line, line

@@ -19,8 +19,6 @@ from ..sockets import PromptEntry
 WIRE = "wire CLIP Text Encode (Wan) straight to this input"
 
 VACE_NODE = "make them with WanVaceToVideo"
-ONE_CONTROL = "wire them into positive, for the whole video"
-START_IMAGE = "leave it out, or give it to SDVG Start as the first frame"
 ZERO = 1e-4
 
 TEXT_KEY = "sdvg_text"
@@ -29,8 +27,10 @@ NOTE_KEY = "sdvg_note"
 """The same for a note on that text."""
 EMBEDDING_KEY = "sdvg_embedding"
 """The same for the embedding of that text, because other nodes may change the embedding and keep the text."""
-LATER_KEY, STRENGTHS_KEY = "sdvg_later", "sdvg_strengths"
-"""The same for the prompts of later blocks, and for the strengths, that its lines state."""
+LATER_KEY = "sdvg_later"
+"""The same for the prompts of later blocks, that its lines state."""
+STRENGTHS_KEY = "sdvg_strengths"
+"""The same for the strengths."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
@@ -74,38 +74,40 @@ def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) 
 
 def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
     """Return the strengths that lines of the prompts state, by block."""
-    return tuple(one for entry in prompts for one in _extra(entry.conditioning, STRENGTHS_KEY))
+    return tuple(pair for entry in prompts for pair in _extra(entry.conditioning, STRENGTHS_KEY))
 
 
 def _extra(conditioning: Sequence[Any], key: str, default: Any = ()) -> Any:
     return conditioning[0][1].get(key, default) if len(conditioning) == 1 else default
 
 
-def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
+def resolve_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
     """Return all prompts with the texts that are used, and notes: those carried, and one on each unused text.
 
     A text that the conditioning carries comes before a typed one: it is what the video shows, unless another node
     changed the conditioning since. A conditioning may carry later prompts. Raises `BadInput` if two begin at one block.
     """
-    entries = [inner for one in prompts for inner in (one, *_extra(one.conditioning, LATER_KEY))]
+    entries = [inner for entry in prompts for inner in (entry, *_extra(entry.conditioning, LATER_KEY))]
     entries.sort(key=lambda entry: entry.index)
-    for one, other in pairwise(entries):
-        if one.index == other.index:
-            raise BadInput(f"two prompts begin at block {one.index + 1}; leave one of them out")
-    settled, notes = [], []
+    for entry, following in pairwise(entries):
+        if entry.index == following.index:
+            raise BadInput(f"two prompts begin at block {entry.index + 1}; leave one of them out")
+    resolved = []
+    notes = []
     for entry in entries:
-        text, note = _settled(entry)
-        settled.append(replace(entry, text=text))
+        text, note = _resolve_text(entry)
+        resolved.append(replace(entry, text=text))
         notes += [carried_text(entry.conditioning, NOTE_KEY), note]
-    return tuple(settled), tuple(dict.fromkeys(note for note in notes if note))
+    return tuple(resolved), tuple(dict.fromkeys(note for note in notes if note))
 
 
-def _settled(entry: PromptEntry) -> tuple[str, str]:
+def _resolve_text(entry: PromptEntry) -> tuple[str, str]:
     """Return the text that is used for an entry, and a note, which is often empty.
 
     The note does not quote the text: notes go into files that people pass on.
     """
-    carried, typed = carried_text(entry.conditioning), entry.text
+    carried = carried_text(entry.conditioning)
+    typed = entry.text
     from_here = f"From block {entry.index + 1} on, the conditioning"
     if not carried.strip():
         return typed, ""
@@ -123,7 +125,8 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
     for entry in prompts:
         embedding = read_embedding(entry.conditioning, text_channels)
         if entry.index and has_control(entry.conditioning):
-            raise BadInput(f"the prompt from block {entry.index + 1} on carries VACE frames; {ONE_CONTROL}")
+            fault = f"the prompt from block {entry.index + 1} on carries VACE frames"
+            raise BadInput(f"{fault}; wire them into positive, for the whole video")
         if scored and not entry.text.strip():
             raise BadInput(f"the scorer has no prompt text from block {entry.index + 1} on; {TEXT_NODE}")
         if entry.text.strip():
@@ -144,21 +147,22 @@ def read_controls(
 
     Raises `BadInput` for another size than `rows` x `columns` of latents, and for a reference image.
     """
-    extras, clips = conditioning[0][1], []
+    extras = conditioning[0][1]
+    clips = []
     carried = (extras.get("vace_frames"), extras.get("vace_mask"), extras.get("vace_strength"))
     if len({len(part or ()) for part in carried}) > 1:
         raise BadInput(f"the conditioning has unequal numbers of VACE frames, masks and strengths; {VACE_NODE}")
     for frames, mask, strength in zip(*carried, strict=True):
         if frames.ndim != 5 or (*frames.shape[:2], *mask.shape[:2]) != (1, 32, 1, 64):
-            found = f"{_shape(frames)} with a mask of {_shape(mask)}"
-            raise BadInput(f"the VACE frames are {found}; {VACE_NODE}")
+            raise BadInput(f"the VACE frames are {_shape(frames)} with a mask of {_shape(mask)}; {VACE_NODE}")
         if tuple(frames.shape[3:]) != (rows, columns) or mask.shape[2:] != frames.shape[2:]:
-            found, wanted = (f"{8 * w}x{8 * h}" for h, w in (frames.shape[3:], (rows, columns)))
-            raise BadInput(f"the control is {found} and the video {wanted}; set that size in WanVaceToVideo")
+            size, wanted = (f"{8 * w}x{8 * h}" for h, w in (frames.shape[3:], (rows, columns)))
+            raise BadInput(f"the control is {size} and the video {wanted}; set that size in WanVaceToVideo")
         kept, made = (normalised(half.float()) for half in frames.split(16, dim=1))
         # A reference comes before the clip: nothing is made in its frame, so that half is zero, not even grey.
         if bool((made[:, :, 0].abs() < ZERO).all()):
-            raise BadInput(f"the control has a reference image, which blocks hardly obey; {START_IMAGE}")
+            fault = "the control has a reference image, which blocks hardly obey"
+            raise BadInput(f"{fault}; leave it out, or give it to SDVG Start as the first frame")
         clips.append(ControlClip(torch.cat((kept, made, mask.to(kept)), dim=1).cpu(), float(strength)))
     return tuple(clips)
 
@@ -174,8 +178,8 @@ def _was_changed(conditioning: Sequence[Any]) -> bool:
 
 def carried_text(conditioning: Sequence[Any], key: str = TEXT_KEY) -> str:
     """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
-    found = _extra(conditioning, key, "")
-    return found if isinstance(found, str) else ""
+    text = _extra(conditioning, key, "")
+    return text if isinstance(text, str) else ""
 
 
 def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:

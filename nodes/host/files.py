@@ -33,7 +33,6 @@ from ...sdvg_core.memory.request import PlanRequest
 from ...sdvg_core.memory.sizes import SOLD_UNIT
 from .model import attach_origin, compute_dtype, config_of, origin_of
 
-DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
 
 # Widget value -> model options, as ComfyUI's own loader has them.
@@ -43,8 +42,8 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
     "fp8_e4m3fn_fast": {"dtype": torch.float8_e4m3fn, "fp8_optimizations": True},
 }
 
-# Key styles that ComfyUI's own loader takes; there it also handles scaled fp8.
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
+"""Key styles that ComfyUI's own loader takes; there it also handles scaled fp8."""
 
 
 def load_checkpoint(
@@ -66,12 +65,13 @@ def load_checkpoint(
     known = preset or preset_by_name(file)
     if flush and known and known.policy == "incremental" and not known.recache:
         known = replace(known, flush=True)
-    choice, chosen = Choice(weights, known.weights if known else AUTO), ""
+    choice = Choice(weights, known.weights if known else AUTO)
+    dtype_note = ""
     if weight_dtype == AUTO:
-        weight_dtype, chosen = choose_weight_dtype(open_wan(path, choice), known, role)
+        weight_dtype, dtype_note = choose_weight_dtype(open_wan(path, choice), known, role)
     model = load_model(path, weight_dtype, choice)
     notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
-    notes += (chosen,) if chosen else ()
+    notes += (dtype_note,) if dtype_note else ()
     return attach_origin(model, preset=known, file=file, notes=(*origin_of(model).notes, *notes))
 
 
@@ -81,16 +81,19 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     `choice`: which state dict of a training checkpoint. `host_options`: what ComfyUI adds when it reloads a MODEL by
     itself, for another device.
     """
-    found = open_wan(path, choice)
-    options, unusual = dict(WEIGHT_DTYPES[weight_dtype]), _unusual_sizes(found.config)
-    stated = all(f'"{name}"' in found.weights.metadata.get("config", "") for name in unusual)
-    if found.weights.path.suffix in SAFETENSORS and found.key_style in HOST_STYLES and stated:
+    checkpoint = open_wan(path, choice)
+    file = checkpoint.weights
+    options = dict(WEIGHT_DTYPES[weight_dtype])
+    unusual = _unusual_sizes(checkpoint.config)
+    stated = all(f'"{name}"' in file.metadata.get("config", "") for name in unusual)
+    if file.path.suffix in SAFETENSORS and checkpoint.key_style in HOST_STYLES and stated:
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
     metadata = {"config": json.dumps({"transformer": unusual})} if unusual else None
-    model = comfy.sd.load_diffusion_model_state_dict(_state_dict(found), options, metadata=metadata, **host_options)
+    host_options["metadata"] = metadata
+    # The weights get no name here, so that ComfyUI can free each as it copies it.
+    model = comfy.sd.load_diffusion_model_state_dict(_state_dict(checkpoint), options, **host_options)
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
-    file = found.weights
     taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
     return attach_origin(model, state_dict=file.state_dict or None, notes=(taken,) if taken else ())
 
@@ -105,37 +108,39 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
     return stated
 
 
-def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
-    if found.quantisation.label != "none" and found.quantisation.side:
-        what = f"{found.weights.path.name} is scaled fp8 in {found.weights.layout}"
-        raise BadInput(f"{what}; convert it to safetensors, or take the unquantised checkpoint")
-    return {name: found.weights[name] for name in found.weights}
+def _state_dict(checkpoint: WanCheckpoint) -> dict[str, Any]:
+    file = checkpoint.weights
+    if checkpoint.quantisation.label != NONE and checkpoint.quantisation.side:
+        fault = f"{file.path.name} is scaled fp8 in {file.layout}"
+        raise BadInput(f"{fault}; convert it to safetensors, or take the unquantised checkpoint")
+    return {name: file[name] for name in file}
 
 
 # --- the dtype of the weights that `auto` stands for
 
 
-def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) -> tuple[str, str]:
+def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: str) -> tuple[str, str]:
     """Return the weight dtype for a checkpoint on ComfyUI's device, and a sentence on it if there was a choice.
 
     `preset`: None if it is not known yet. The planner never shrinks a drafter, and only a GPU's memory is short. The
     whole card counts, not what is free, so that a machine makes the same video every time.
     """
     device = mm.get_torch_device()
-    if role != "target" or device.type != "cuda" or found.quantisation.label != NONE:
-        return DEFAULT, ""
-    planned = plan_card(int(mm.get_total_memory(device)), found.config, preset)
-    chosen = FP8 if planned.fp8 else DEFAULT
+    if role != "target" or device.type != "cuda" or checkpoint.quantisation.label != NONE:
+        return "default", ""
+    planned = plan_card(int(mm.get_total_memory(device)), checkpoint.config, preset)
+    chosen = "fp8_e4m3fn" if planned.fp8 else "default"
     request = planned.request
     return chosen, (
-        f"weight_dtype auto is {chosen} for {found.weights.path.name}: planned for {request.width}x{request.height} on "
+        f"weight_dtype auto is {chosen} for {checkpoint.weights.path.name}: planned for {request.width}x{request.height} on "
         f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.size}, VAE and scorer."
     )
 
 
 def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
     """Return the plan for a card of `total` bytes, a target, and the usual other models."""
-    preset, drafter = preset or get_preset("krea-14b"), get_preset("self-forcing-1.3b")
+    preset = preset or get_preset("krea-14b")
+    drafter = get_preset("self-forcing-1.3b")
     # A drafter's blocks must divide the target's.
     fitting = drafter if preset.block_frames % drafter.block_frames == 0 else preset
     return plan(
@@ -156,7 +161,9 @@ class ControlModel(torch.nn.Module):
         settings = {"operations": OPERATIONS, "device": "meta", "dtype": dtype}
         sizes = (config.dim, config.ffn_dim, config.num_heads, (-1, -1), True, True, config.eps)
         tree = torch.nn.Module()
-        tree.dim, tree.ffn_dim, self._dtype = config.dim, config.ffn_dim, dtype
+        tree.dim = config.dim
+        tree.ffn_dim = config.ffn_dim
+        self._dtype = dtype
         tree.vace_blocks = torch.nn.ModuleList(
             VaceWanAttentionBlock("t2v_cross_attn", *sizes, block_id=number, operation_settings=settings)
             for number in range(blocks)
@@ -172,12 +179,14 @@ class ControlModel(torch.nn.Module):
 
 def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher:
     """Load the control module of a file for a MODEL, in its dtype. Raises `BadInput` if it is for another size."""
-    config, dtype = config_of(model.model.diffusion_model), compute_dtype(model)
-    found = open_control(path, config, role)
-    control, cpu = ControlModel(config, found.blocks, dtype), torch.device("cpu")
-    shapes = control_shapes(config, found.blocks)
-    # ComfyUI keeps the embedding in float32, also beside blocks of another dtype.
-    embedding = [name for name in shapes if name.startswith(EMBEDDING)]
-    for names, stored in ((embedding, torch.float32), ([name for name in shapes if name not in embedding], dtype)):
-        fill(control.diffusion_model, found, names, cpu, stored)
+    config = config_of(model.model.diffusion_model)
+    dtype = compute_dtype(model)
+    checkpoint = open_control(path, config, role)
+    control = ControlModel(config, checkpoint.blocks, dtype)
+    names = control_shapes(config, checkpoint.blocks)
+    embedding = [name for name in names if name.startswith(EMBEDDING)]
+    blocks = [name for name in names if name not in embedding]
+    # ComfyUI keeps the embedding in float32, also with blocks of another dtype.
+    fill(control.diffusion_model, checkpoint, embedding, torch.device("cpu"), torch.float32)
+    fill(control.diffusion_model, checkpoint, blocks, torch.device("cpu"), dtype)
     return comfy.model_patcher.CoreModelPatcher(control, model.load_device, model.offload_device)

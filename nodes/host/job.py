@@ -42,7 +42,7 @@ class Job:
 
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
     `reuse_bytes`: of host memory for results that later runs may use. `notes`: on inputs that have no effect.
-    `request`: what its widgets say, without router and start. `kept`: blocks given by an earlier run; the
+    `request`: what its widgets say, without router and start. `kept`: blocks of an earlier run; the
     request is then for those after them.
     `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
     control. `prompt_id`, `signature`: of the prompt in API form, for the page.
@@ -79,13 +79,14 @@ class Job:
     @property
     def presets(self) -> dict[str, Preset]:
         """The presets of the MODELs, each with the schedule that the node states."""
-        found = {role: (preset_of(patcher), self.schedules.get(role)) for role, patcher in self.models.items()}
-        return {role: replace(one, schedule=stated) if stated else one for role, (one, stated) in found.items()}
+        presets = {role: preset_of(patcher) for role, patcher in self.models.items()}
+        return {role: replace(p, schedule=self.schedules.get(role, p.schedule)) for role, p in presets.items()}
 
     @property
     def headers(self) -> Headers:
         """What is known of its models before a weight is used."""
-        presets, controls = self.presets, self.controls
+        presets = self.presets
+        controls = self.controls
         return Headers(
             models={
                 role: WanHeader(
@@ -114,9 +115,11 @@ class Job:
 
     @property
     def controls(self) -> dict[str, Any]:
-        """The VACE MODELs beside the models, by role, if the run has a control."""
-        wired = {role: one.get_attachment(CONTROL) for role, one in self.models.items()} if self.controlled else {}
-        return {role: control for role, control in wired.items() if control is not None}
+        """The VACE MODELs attached to the models, by role, if the run has a control."""
+        if not self.controlled:
+            return {}
+        attached = {role: patcher.get_attachment(CONTROL) for role, patcher in self.models.items()}
+        return {role: control for role, control in attached.items() if control is not None}
 
     @property
     def main(self) -> Any:

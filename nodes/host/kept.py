@@ -20,9 +20,8 @@ from ...sdvg_core.errors import BadInput
 from .job import Job, KeptBlocks
 from .live import RUNS
 
-GONE = "the kept blocks are no longer there; make them again on the strip, then keep them"
+NOT_KEPT = "the kept blocks are no longer there; make them again on the strip, then keep them"
 FOLDER = "sdvg/kept"
-BLOCKS, WIDTH, HEIGHT = "blocks", "width", "height"
 
 _writing = threading.Lock()  # the page's question is answered on a thread of its own
 
@@ -37,9 +36,9 @@ def beginnings_of(
     latents = latents.detach().cpu()
     beginnings = dict[str, KeptBlocks]()
     digest = hashlib.sha256()
-    given = latents[:, :, : spans[0].start]
-    digest.update(f"{latents.dtype} {size} {lead} {given.shape}".encode())
-    digest.update(latents[:, :, : spans[0].start].contiguous().float().numpy().tobytes())
+    start = latents[:, :, : spans[0].start]
+    digest.update(f"{latents.dtype} {size} {lead} {start.shape}".encode())
+    digest.update(start.contiguous().float().numpy().tobytes())
     for number, span in enumerate(spans, before + 1):
         digest.update(latents[:, :, span.start : span.stop].contiguous().float().numpy().tobytes())
         name = digest.hexdigest()[:16]
@@ -57,16 +56,16 @@ def find_kept(text: str) -> KeptBlocks | None:
     match = re.fullmatch(r"([0-9]{1,6}):([0-9a-f]{16})", text.strip())
     if match is None:
         raise BadInput(f"the kept blocks are {text!r:.60}; choose 'keep blocks' on the strip, or empty the field")
-    number, name = int(match[1]), match[2]
+    name = match[2]
     kept = next((run.beginnings[name] for run in RUNS.now() if name in run.beginnings), None)
     path = _path(name)
     if kept is None and path.is_file():
         saved = load_latents(path)
-        blocks, width, height = (int(saved.metadata.get(key, 0)) for key in (BLOCKS, WIDTH, HEIGHT))
+        blocks, width, height = (int(saved.metadata.get(key, 0)) for key in ("blocks", "width", "height"))
         lead = read_lead(saved.metadata, saved.latents.shape[2])
         kept = KeptBlocks(blocks, name, saved.latents, width, height, lead)
-    if kept is None or kept.blocks != number:
-        raise BadInput(GONE)
+    if kept is None or kept.blocks != int(match[1]):
+        raise BadInput(NOT_KEPT)
     return kept
 
 
@@ -77,7 +76,7 @@ def write_kept(kept: KeptBlocks) -> int:
     """
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
-    values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height}
+    values = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
     values |= lead_metadata(kept.lead, kept.latents.shape[2])
     try:
         with _writing:

@@ -16,10 +16,15 @@ from torch import Tensor
 
 from .job import KeptBlocks
 
-MOST_RUNS, MOST_EARLIER, MOST_TAKES, MOST_BEGUN = 16, 4, 32, 256
-"""How many are remembered: newest runs (one per node), earlier ones, takes to compare, and runs' first events."""
-SPRITE_WIDTH, SPRITE_QUALITY = 256, 70
-"""A cell of a sprite in pixels, and its JPEG quality: about 9 KB a frame and 110 KB a block for photographs."""
+# How many are remembered: newest runs (one per node), earlier ones, takes to compare, and runs' first events.
+MOST_RUNS = 16
+MOST_EARLIER = 4
+MOST_TAKES = 32
+MOST_BEGUN = 256
+SPRITE_WIDTH = 256
+"""Pixels of a cell of a sprite."""
+SPRITE_QUALITY = 70
+"""For JPEG: about 9 KB a frame and 110 KB a block for photographs."""
 LONGEST_ROW = 65_000
 """Pixels of a block's cells side by side: a JPEG has at most 65535."""
 MOST_SPRITE_BYTES = 64 << 20
@@ -32,7 +37,7 @@ class LiveRun:
 
     In `begin` are the ids of `run`, `node` and `workflow`.
 
-    `given_frames`: how many of its frames are those of the clip that it continues.
+    `clip_frames`: how many of its frames are those of the clip that it continues.
     `models`, `keys`, `pixel_keys`: what the next run needs to use its blocks again; see `reuse`.
     `beginnings`: what can be kept of it as it is, by digest; see `kept`.
     """
@@ -42,7 +47,7 @@ class LiveRun:
     sprites: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     done: dict[str, Any] | None = None
     stop_asked: bool = False
-    given_frames: int = 0
+    clip_frames: int = 0
     models: tuple[weakref.ref[Any], ...] = ()
     keys: tuple[str, ...] = ()
     pixel_keys: tuple[str, ...] = ()
@@ -103,9 +108,8 @@ class LiveRuns:
         return [run.as_dict() for run in self.now()]
 
     def sprite(self, run_id: str, number: int) -> bytes | None:
-        """Return the picture of a run's block; None if it is gone."""
-        found = next((run for run in self.now() if run.begin["run"] == run_id), None)
-        return found.sprites.get(number) if found else None
+        """Return the picture of a run's block; None if it is not kept."""
+        return next((run.sprites.get(number) for run in self.now() if run.begin["run"] == run_id), None)
 
     def stop(self, node: str) -> bool:
         """Ask the run of a node to end after the current block. Return False if it has no run under way."""

@@ -66,9 +66,8 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
     """
     sizes = Sizes.of(request, fp8=fp8)
     steps = step_parts(request, sizes)
-    found: dict[torch.device, Needs] = {}
-    at = workers(request)
-    for step, worker in at.items():
+    needs_by_device: dict[torch.device, Needs] = {}
+    for step, worker in workers(request).items():
         if worker not in devices:
             continue
         for device in dict.fromkeys(devices.values()):
@@ -78,8 +77,9 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
                 if part not in sizes.weights and devices.get(owner(part, worker)) == device
             }
             needs = Needs(step=step, parts=parts)
-            found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)
-    return found
+            most = needs_by_device.get(device, needs)
+            needs_by_device[device] = max(most, needs, key=lambda n: n.total)
+    return needs_by_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,17 +117,17 @@ class Memory:
             for line in describe_plan(_on(device, self.models), needs, usable_on(device), device, self.lazy)
         )
 
-    def found(self) -> tuple[str, ...]:
+    def measured(self) -> tuple[str, ...]:
         """Return how much of a finished run's models lay on the GPU, and its peak next to the plan."""
         device = self.devices[0]
         if device.type != "cuda":
             return ()
         sizes = _on(device, self.models)
         # Dynamic VRAM counts whole pages, and the allocator does not see its weights.
-        held = {name: (min(int(self.models[name].loaded_size()), size), size) for name, size in sizes.items()}
-        lazy = [name for name in held if name in self.lazy]
-        planned = sum(held[name][0] for name in held if name not in lazy) + self.needs[device].total
-        return memory_notes(held, planned, int(torch.cuda.max_memory_allocated(device)), lazy=lazy)
+        loaded = {name: (min(int(self.models[name].loaded_size()), size), size) for name, size in sizes.items()}
+        lazy = [name for name in loaded if name in self.lazy]
+        planned = sum(loaded[name][0] for name in loaded if name not in lazy) + self.needs[device].total
+        return memory_notes(loaded, planned, int(torch.cuda.max_memory_allocated(device)), lazy=lazy)
 
 
 def memory_of(job: Job) -> Memory:
@@ -139,7 +139,7 @@ def memory_of(job: Job) -> Memory:
     request = plan_request(job)
     # One MODEL in both roles is loaded once.
     again = {"drafter"} if job.headers.one_model else set()
-    again |= {"drafter control"} if len({id(one) for one in controls.values()}) < len(controls) else set()
+    again |= {"drafter control"} if len({id(control) for control in controls.values()}) < len(controls) else set()
     return Memory(
         request=request,
         models={role: patcher for role, patcher in patchers.items() if role not in again},
@@ -194,8 +194,8 @@ def usable_on(device: torch.device) -> int:
     free = int(mm.get_free_memory(device))
     if device.type == "cpu":
         return free
-    held = sum(p.loaded_size() for p in mm.loaded_models() if p.load_device == device)
-    return max(0, free + held - int(mm.extra_reserved_memory()) - SPARE)
+    movable = sum(p.loaded_size() for p in mm.loaded_models() if p.load_device == device)
+    return max(0, free + movable - int(mm.extra_reserved_memory()) - SPARE)
 
 
 def check_room(memory: Memory) -> None:
@@ -215,7 +215,9 @@ def refusal_of(memory: Memory) -> BadInput:
 
 
 def _refusal(memory: Memory, device: torch.device, fault: str) -> BadInput:
-    needs, usable, weights = memory.needs[device], usable_on(device), sum(_on(device, memory.models).values())
+    needs = memory.needs[device]
+    usable = usable_on(device)
+    weights = sum(_on(device, memory.models).values())
     total = int(mm.get_total_memory(device))
     return BadInput(
         f"{fault}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "

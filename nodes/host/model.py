@@ -47,8 +47,8 @@ class ComfyOps(TorchOps):
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend with the kernel that ComfyUI or the MODEL chose."""
-        q, k, v, heads = q.flatten(2), k.flatten(2), v.flatten(2), q.shape[2]
-        return optimized_attention(q, k, v, heads=heads, transformer_options=self._options)
+        flat = (part.flatten(2) for part in (q, k, v))
+        return optimized_attention(*flat, heads=q.shape[2], transformer_options=self._options)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
         """Return cosines, then sines, of each time; float32, as ComfyUI embeds it."""
@@ -79,7 +79,7 @@ def comfy_wan(
 ) -> Wan:
     """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `memory`.
 
-    `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run beside it.
+    `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run with it.
     """
     return Wan(
         tree=patcher.model.diffusion_model,
@@ -107,8 +107,10 @@ def config_of(tree: Any) -> WanConfig:
 
 # --- where a MODEL came from, attached to it: it survives every clone that LoRA and device nodes make
 
-ORIGIN, CONTROL = "sdvg_origin", "sdvg_control"
-"""Attachments: its origin, and the VACE MODEL whose control blocks run beside it."""
+ORIGIN = "sdvg_origin"
+"""The attachment of its origin."""
+CONTROL = "sdvg_control"
+"""That of the VACE MODEL whose control blocks run with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,7 +133,7 @@ def origin_of(patcher: Any) -> Origin:
 
 
 def attach_origin(patcher: Any, **known: Any) -> Any:
-    """Attach what is known of a MODEL's origin, beside what is attached already, and return the MODEL."""
+    """Attach what is known of a MODEL's origin to what is attached already, and return the MODEL."""
     patcher.set_attachments(ORIGIN, replace(origin_of(patcher), **known))
     return patcher
 
@@ -186,7 +188,7 @@ def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
 
 
 def describe_foreign(patcher: ModelPatcher) -> str | None:
-    """Describe a MODEL in words; None if it is a Wan 2.1 text-to-video model."""
+    """Say what a MODEL is instead; None if it is a Wan 2.1 text-to-video model."""
     tree = getattr(patcher.model, "diffusion_model", None)
     if not isinstance(tree, WanModel):
         return f"a model of another family ({type(patcher.model).__name__})"
@@ -204,7 +206,8 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
 
 def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
     """Raise `BadInput` unless `control` has the control blocks of VACE for a MODEL. `role`: the MODEL's."""
-    ours, theirs = patcher.model.diffusion_model, getattr(getattr(control, "model", None), "diffusion_model", None)
+    ours = patcher.model.diffusion_model
+    theirs = getattr(getattr(control, "model", None), "diffusion_model", None)
     blocks = len(getattr(theirs, "vace_blocks", ()))
     if not blocks or theirs.vace_patch_embedding.in_channels != CHANNELS:
         raise BadInput(f"the MODEL in control has no VACE blocks; {GIVE_VACE}")
@@ -216,9 +219,9 @@ def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
     if control.load_device != patcher.load_device:
         places = f"on {patcher.load_device} and its control on {control.load_device}"
         raise BadInput(f"the {role} is {places}; choose one device for both")
-    dtypes = [dtype_name(compute_dtype(one)) for one in (patcher, control)]
+    dtypes = [dtype_name(compute_dtype(part)) for part in (patcher, control)]
     if dtypes[0] != dtypes[1]:
-        raise BadInput(f"the {role} computes in {dtypes[0]} and its control in {dtypes[1]}; load both alike")
+        raise BadInput(f"the {role} computes in {dtypes[0]} and its control in {dtypes[1]}; load both in one dtype")
 
 
 def check_loras(models: Mapping[str, ModelPatcher]) -> None:

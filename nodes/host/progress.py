@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 _notified: set[str | None] = set()
 """The nodes that `notify` left a text on."""
-BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
-GIVEN = {
+DONE_EVENT = "sdvg.done"
+KEPT_EVENT = {
     "fate": "given",
     "take": 1,
     "reused": True,
@@ -39,7 +39,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 class NodeProgress:
     """Reports one run on its node, and stops it when the user interrupts.
 
-    `steps`: of a block, by both models. `given`: how many blocks are kept from an earlier run; `until`: the last block
+    `steps`: of a block, by both models. `kept_count`: how many blocks are kept from an earlier run; `until`: the last block
     that is made now, to be compared, or 0. `more`: further fields of the run's first event.
     """
 
@@ -50,18 +50,20 @@ class NodeProgress:
         steps: int,
         *,
         workflow_id: str | None = None,
-        given: int = 0,
+        kept_count: int = 0,
         until: int = 0,
         **more: Any,
     ) -> None:
-        self._node_id, self._blocks = node_id, blocks
+        self._node_id = node_id
+        self._blocks = blocks
         # The bar skips the steps that were not needed.
         self._steps_per_block = steps
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
         self._done = 0
         self._passes = 0
         self._began = time.perf_counter()
-        self._given, self.given_left = given, given
+        self._kept_count = kept_count
+        self.kept_left = kept_count
         ids = {"run": uuid.uuid4().hex, "node": node_id, "workflow": workflow_id}
         self.live = LiveRun({**ids, "of": blocks, "reused": 0, "loading": 0.0, "until": until, **more})
 
@@ -69,7 +71,7 @@ class NodeProgress:
         """Say that the run begins, now that the models are loaded, and how many of its blocks an earlier run made."""
         self.live.begin |= {"reused": reused, "loading": time.perf_counter() - self._began}
         RUNS.begin(self.live)
-        self._send(BEGIN_EVENT, self.live.begin)
+        self._send("sdvg.run", self.live.begin)
 
     def before_pass(self, kind: str) -> None:
         """Stop if the user interrupts; otherwise count a denoising step. Called before every forward pass."""
@@ -80,31 +82,40 @@ class NodeProgress:
 
     def block(self, record: BlockRecord, frames: Tensor) -> None:
         """Show a finished block: its last frame of `b f c h w`, the sentence, and the strip's next square."""
-        self._done, self._passes = self._done + 1, 0
+        self._done += 1
+        self._passes = 0
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block)
         self._preview(picture)
-        self.show(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
+        # On a narrow node, a line wraps before the comparison, `worst frame -0.31 >= -0.70`, not inside it.
+        start, comma, comparison = block_line(record, self._done, self._blocks).rpartition(", ")
+        self.show(start + comma + comparison.replace(" ", NO_BREAK))
         event = block_event(record, self._done, self._blocks)
         if self._done >= self.live.begin["until"]:  # for a take to compare, only that block is shown
             event["sprite"] = self.live.add_sprite(self._done, frames)
         self._add(event)
 
-    def given(self, frames: Tensor) -> None:
-        """Show a block that is kept from an earlier run: a square of its own, and its pixels."""
-        self._done, self.given_left = self._done + 1, self.given_left - 1
+    def kept_block(self, frames: Tensor) -> None:
+        """Show a block that is kept from an earlier run: its square, and its pixels."""
+        self._done += 1
+        self.kept_left -= 1
         sprite = self.live.add_sprite(self._done, frames)
-        self._add({**GIVEN, "number": self._done, "of": self._blocks, "sprite": sprite})
+        self._add({**KEPT_EVENT, "number": self._done, "of": self._blocks, "sprite": sprite})
 
     def _add(self, event: dict[str, Any]) -> None:
         self.live.events.append({**whose(self.live), **event})
-        self._send(BLOCK_EVENT, self.live.events[-1])
+        self._send("sdvg.block", self.live.events[-1])
 
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
-        ended = end_of(report, self._blocks - self._given)
-        digests = list(self.live.beginnings)
-        self.live.done = {**whose(self.live), **ended, "digests": digests}
+        blocks = len(report.blocks)
+        of = self._blocks - self._kept_count
+        self.live.done = {
+            **whose(self.live),
+            **{"blocks": blocks, "of": of, "stopped": blocks < of},
+            **{"seconds": report.seconds.total, "speed_up": speedup_known(report)},
+            "digests": list(self.live.beginnings),
+        }
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:
@@ -163,13 +174,6 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
     }
 
 
-def end_of(report: RunReport, of: int) -> dict[str, Any]:
-    """Return what the strip says at the end of a run that was to have `of` blocks."""
-    blocks = len(report.blocks)
-    ended = {"blocks": blocks, "of": of, "stopped": blocks < of, "seconds": report.seconds.total}
-    return {**ended, "speed_up": speedup_known(report)}
-
-
 def whose(live: LiveRun) -> dict[str, Any]:
     """Return the fields with which every event of a run begins."""
     return {name: live.begin.get(name) for name in ("run", "node", "workflow", "prompt", "until")}
@@ -178,9 +182,3 @@ def whose(live: LiveRun) -> dict[str, Any]:
 def output_of(live: LiveRun) -> dict[str, Any]:
     """Return a run for the history, and for a cached result: its events, and the fields of its first and last one."""
     return {"sdvg_route": live.events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
-
-
-def _for_a_narrow_node(line: str) -> str:
-    """Let a block's line wrap before the comparison, `worst frame -0.31 >= -0.70`, not inside it."""
-    start, comma, comparison = line.rpartition(", ")
-    return start + comma + comparison.replace(" ", NO_BREAK)

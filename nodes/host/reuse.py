@@ -38,11 +38,12 @@ SET_BY_NODES = ("model_options", "object_patches", "weight_wrapper_patches", "in
 # By identity: two tensors cannot be compared with one `==`.
 _tokens: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _count = itertools.count(1)
-_STORE, _PIXELS = Store(0), PixelStore()
+_STORE = Store(0)
+_PIXELS = PixelStore()
 
 
-def identify(job: Job) -> Identities:
-    """Return the identities of the parts of a run."""
+def part_fingerprints(job: Job) -> Identities:
+    """Return what the results of each part of a run depend on."""
     presets = job.presets
 
     def of_model(role: str, patcher: ModelPatcher) -> str:
@@ -100,7 +101,7 @@ def begin_reuse(job: Job) -> Reuse | None:
     """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything."""
     _STORE.begin_run(job.reuse_bytes)
     _PIXELS.shrink(job.reuse_bytes - _STORE.bytes)
-    return Reuse(store=_STORE, identities=identify(job), pixels=_PIXELS) if job.reuse_bytes else None
+    return Reuse(store=_STORE, identities=part_fingerprints(job), pixels=_PIXELS) if job.reuse_bytes else None
 
 
 def store_notes() -> tuple[str, ...]:
@@ -122,7 +123,6 @@ def store_notes() -> tuple[str, ...]:
 # --- the signature of all that a sampler's video depends on: a hash of the node and everything upstream of it in the API
 # prompt. Nothing is run. Node ids do not count, so the same settings have the same signature in every workflow.
 
-SAMPLER, SCHEDULE, ROUTER = "SDVGSpeculativeSampler", "SDVGPromptSchedule", "SDVGQualityRouter"
 PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
 """Nodes whose prompt may have lines, and its input."""
 OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
@@ -136,27 +136,29 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.
     """
     try:
-        if prompt[node_id]["class_type"] != SAMPLER:
+        if prompt[node_id]["class_type"] != "SDVGSpeculativeSampler":
             return None
-        graph, inputs = _Graph(prompt), dict(prompt[node_id]["inputs"])
+        graph = _Graph(prompt)
+        inputs = dict(prompt[node_id]["inputs"])
         prompts = [*graph.lines(inputs.get("positive")), *graph.schedule(inputs.pop("prompt_schedule", None))]
         prompts.sort()
         inputs.pop("reuse_gb", None)  # which changes no video
         rest = {name: graph.value(value) for name, value in inputs.items()}
-        own = [rest.pop(name, "") for name in OF_BLOCKS]
+        of_blocks = [rest.pop(name, "") for name in OF_BLOCKS]
         router, tau = graph.gate(rest.pop("router", None), inputs.get("router"))
-        wired = [value for value in own if isinstance(value, list)]
+        wired = [value for value in of_blocks if isinstance(value, list)]
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return None
     parts = {"rest": _hash(rest), "router": _hash(router), "tau": tau, "wired": _hash(wired), "prompts": prompts}
-    return {"all": _hash([own, parts]), **parts}
+    return {"all": _hash([of_blocks, parts]), **parts}
 
 
 class _Graph:
     """Hashes of the nodes of an API prompt, each with everything upstream of it."""
 
     def __init__(self, prompt: Mapping[str, Any]) -> None:
-        self._prompt, self._hashes = prompt, dict[str, str]()
+        self._prompt = prompt
+        self._hashes = dict[str, str]()
 
     def value(self, value: Any) -> Any:
         """Return an input: the hash and output of the node wired to it, or its value as ComfyUI's validation leaves it."""
@@ -179,7 +181,7 @@ class _Graph:
         inputs = dict(node.get("inputs", {}))
         tau = inputs.pop("policy.tau", None)
         plain = isinstance(tau, int | float) and not isinstance(tau, bool)
-        if node.get("class_type") != ROUTER or inputs.get("policy") != "reward" or not plain:
+        if node.get("class_type") != "SDVGQualityRouter" or inputs.get("policy") != "reward" or not plain:
             return known, None
         return {name: self.value(value) for name, value in inputs.items()}, float(tau)
 
@@ -194,16 +196,18 @@ class _Graph:
             return []
         read = read_prompt(text)
         starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
-        said = dict(read.entries), dict(read.strengths), *([dict.fromkeys(read.cuts, True)] if read.cuts else [])
-        return [(at + 1, _hash([part.get(at) for part in said])) for at in starts]
+        parts = [dict(read.entries), dict(read.strengths)]
+        parts += [dict.fromkeys(read.cuts, True)] if read.cuts else []
+        return [(at + 1, _hash([part.get(at) for part in parts])) for at in starts]
 
     def schedule(self, wire: Any) -> list[tuple[int, str]]:
         """Return the prompts of a schedule; one whose blocks are not known counts from the first block on."""
         if not wire:
             return []
-        name, node = self.node(wire[0]), self._prompt[wire[0]]
+        name = self.node(wire[0])
+        node = self._prompt[wire[0]]
         inputs = node["inputs"]
-        if node["class_type"] != SCHEDULE or not isinstance(inputs["from_block"], int):
+        if node["class_type"] != "SDVGPromptSchedule" or not isinstance(inputs["from_block"], int):
             return [(1, name)]
         text = [self.value(inputs["conditioning"]), self.value(inputs["text"])]
         here = [(inputs["from_block"], _hash(text)), *self.lines(inputs["conditioning"])]
@@ -242,7 +246,11 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
         if run.keys and _STORE.has(run.keys) and all(model() is not None for model in run.models)
     }
     begun = [begin | (begin.get("signature") or {"rest": None}) for begin in list(runs.begun)]
-    made = {node: [begin for begin in begun if begin["rest"] == one["rest"]] for node, one in asked.items() if one}
+    made = {
+        node: [begin for begin in begun if begin["rest"] == sampler["rest"]]
+        for node, sampler in asked.items()
+        if sampler
+    }
     known = {run.begin["run"]: run.pixel_keys for run in runs.now()}
     decoding = {run: blocks_to_decode(keys) for run, keys in known.items() if run in loading}
     return {

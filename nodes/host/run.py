@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import comfy.model_management as mm
@@ -30,13 +30,7 @@ from ...sdvg_core.request.request import strength_of
 from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
 from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.text.prompts import Conditions, unshown
-from .conditioning import (
-    has_control,
-    read_conditions,
-    read_controls,
-    settle_texts,
-    strengths_of,
-)
+from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
 from .live import LiveRun
@@ -61,87 +55,40 @@ LOADING = "loading: the models' weights come as they are first used, so the firs
 LONG_BYTES = GB  # of the video's frames: from this size on, the node says what they take
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyRun:
+    """A job whose inputs were checked, and what its run needs; no model is loaded yet.
+
+    `kept_count`: how many blocks an earlier run made. `clip_blocks`: how many the clip before them has.
+    """
+
+    job: Job
+    resolved: ResolvedRequest
+    conditions: Conditions
+    memory: Memory
+    progress: NodeProgress
+    kept_count: int
+    clip_blocks: int
+    notes: tuple[str, ...]
+
+
 def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     """Make the video: frames `f h w c` in [0, 1], a LATENT, the report, and what the page saw.
 
-    `kept_blocks`: how many of the node's blocks an earlier run gives, and their digest.
+    `kept_blocks`: how many of the node's blocks an earlier run made, and their digest.
     Raises `BadInput` for any unusable input, before a model is loaded.
     """
-    ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
-    check_vae(job.vae, job.tae_kind)
-    asked, job = job, from_start(with_kept(job, kept_blocks))
-    prompts, of_texts = settle_texts(job.prompts)
-    job = replace(job, prompts=prompts, controlled=has_control(prompts[0].conditioning))
-    for role, control in job.controls.items():
-        check_control(job.models[role], control, role)
-    with job.router.on_screen():
-        resolved = resolve(job)
-    if job.kept:  # it is the same video that goes on, so the route is no news
-        resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
-    before = job.kept.blocks if job.kept else 0
-    clip_blocks = len(resolved.plan.clip) - before
-    if job.until_block > before:
-        resolved = replace(
-            resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
-        )
-    job = job.restrict_to(resolved.plan.models_needed)
-    check_loras(job.models)
-    channels = job.main.model.diffusion_model.text_dim
-    conditions = read_conditions(job.prompts, channels, scored=resolved.plan.models_needed.scorer)
-    progress = NodeProgress(
-        job.node_id,
-        before + resolved.request.blocks,
-        _most_steps(job.presets.values()),
-        workflow_id=job.workflow_id,
-        directions=asked.request.directions,
-        takes=asked.request.takes,
-        fps=resolved.request.fps,
-        given=before,
-        until=job.until_block,
-        kept=kept_blocks,
-        note=" ".join((*job.headers.swapped_note, *(one for one in resolved.notes if one == NO_TARGET_BLOCK))),
-        prompt=job.prompt_id,
-        signature=job.signature,
-        before=clip_blocks,
-    )
-    memory = memory_of(job)
-    check_room(memory)
-    of_start = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
-    image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
-    of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
-    of_models = (*(note for role in job.models for note in ineffective[role]), *job.notes)
-    of_parts = notes_on(job.execution, job.router.scorer, [one.gate_text for _, one in conditions.entries])
-    notes = (*of_models, *of_texts, *of_start, *resolved.notes, *memory.plan, *of_image, *of_parts)
-    for line in notes:
-        logger.info("SDVG: %s", line)
-    progress.show("\n".join(notes))
-
-    def make() -> tuple[Tensor, Tensor, RunReport]:
-        settle_attention(job.main.load_device)
-        # The engine, which holds the K/V caches, is built in here so that it is freed on return.
-        run = _plan(job, resolved, conditions, memory, progress)
-        try:
-            clips, latents, records = _make(run, progress)
-            if asked.continues:
-                progress.live.given_frames = sum(map(len, clips[:clip_blocks]))
-            frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
-            if records and not job.until_block:  # the page shows no more of a take than its last block
-                spans = run.spans[: len(records)]
-                size = (resolved.width, resolved.height)
-                progress.live.beginnings = beginnings_of(latents, spans, before, size, resolved.plan.lead)
-        finally:
-            ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
-        report = _report(job, resolved, run, records, (*notes, *memory.found(), *store_notes()))
-        return frames, latents, report
-
+    ready = _prepare(job, kept_blocks)
+    progress = ready.progress
+    progress.show("\n".join(ready.notes))
     made = None
     try:
-        with resident(memory):
-            if memory.incomplete:
-                progress.show("\n".join((LOADING, *notes)))
-            made = make()
+        with resident(ready.memory):
+            if ready.memory.incomplete:
+                progress.show("\n".join((LOADING, *ready.notes)))
+            made = _make(ready, shows_clip=job.continues)
         progress.done(made[2])
-        for line in memory.found():
+        for line in ready.memory.measured():
             progress.show(line)
     except Exception as error:
         if not mm.is_oom(error):
@@ -151,11 +98,92 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     if made is None:
         # Raised inside the handler, our error would hold on to the first one, and so to the tensors of every stack
         # frame it passed through, for as long as ComfyUI keeps the error it shows.
-        raise refusal_of(memory)
+        raise refusal_of(ready.memory)
     frames, latents, report = made
-    samples = job.main.model.process_latent_out(latents)
-    latent = {"samples": samples.cpu(), **lead_metadata(resolved.plan.lead, samples.shape[2])}
+    samples = ready.job.main.model.process_latent_out(latents)
+    latent = {"samples": samples.cpu(), **lead_metadata(ready.resolved.plan.lead, samples.shape[2])}
     return frames, latent, report, progress.live
+
+
+def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
+    """Check a job and resolve its request. Raises `BadInput` for any unusable input."""
+    ineffective = {role: check_model(patcher, role) for role, patcher in wired.models.items()}
+    check_vae(wired.vae, wired.tae_kind)
+    job = from_start(with_kept(wired, kept_blocks))
+    prompts, text_notes = resolve_texts(job.prompts)
+    job = replace(job, prompts=prompts, controlled=has_control(prompts[0].conditioning))
+    for role, control in job.controls.items():
+        check_control(job.models[role], control, role)
+    with job.router.on_screen():
+        resolved = resolve(job)
+    kept_count = job.kept.blocks if job.kept else 0
+    clip_blocks = len(resolved.plan.clip) - kept_count
+    resolved = _shortened(resolved, job, kept_count)
+    job = job.restrict_to(resolved.plan.models_needed)
+    check_loras(job.models)
+    channels = job.main.model.diffusion_model.text_dim
+    conditions = read_conditions(job.prompts, channels, scored=resolved.plan.models_needed.scorer)
+    progress = NodeProgress(
+        job.node_id,
+        kept_count + resolved.request.blocks,
+        _most_steps(job.presets.values()),
+        workflow_id=job.workflow_id,
+        directions=wired.request.directions,
+        takes=wired.request.takes,
+        fps=resolved.request.fps,
+        kept_count=kept_count,
+        until=job.until_block,
+        kept=kept_blocks,
+        note=" ".join((*job.headers.swapped_note, *(note for note in resolved.notes if note == NO_TARGET_BLOCK))),
+        prompt=job.prompt_id,
+        signature=job.signature,
+        before=clip_blocks,
+    )
+    memory = memory_of(job)
+    check_room(memory)
+    model_notes = (*(note for role in job.models for note in ineffective[role]), *job.notes)
+    late_prompts = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
+    image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
+    size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
+    gate_texts = [condition.gate_text for _, condition in conditions.entries]
+    part_notes = notes_on(job.execution, job.router.scorer, gate_texts)
+    notes = (*model_notes, *text_notes, *late_prompts, *resolved.notes, *memory.plan, *size_note, *part_notes)
+    for note in notes:
+        logger.info("SDVG: %s", note)
+    return ReadyRun(job, resolved, conditions, memory, progress, kept_count, clip_blocks, notes)
+
+
+def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> ResolvedRequest:
+    """Return the request up to the job's last block; after kept blocks, without the note on a route that was known."""
+    if job.kept:
+        resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
+    if job.until_block <= kept_count:
+        return resolved
+    spans = resolved.plan.spans[: job.until_block - kept_count]
+    return replace(resolved, plan=replace(resolved.plan, spans=spans))
+
+
+def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunReport]:
+    """Return frames `f h w c`, latents `b c t h w` and the report. `shows_clip`: whether the frames begin with a clip.
+
+    The engine, which holds the K/V caches, is built in here so that it is freed on return.
+    """
+    job = ready.job
+    live = ready.progress.live
+    settle_attention(job.main.load_device)
+    run = _plan(ready)
+    try:
+        clips, latents, records = _play(run, ready.progress)
+        if shows_clip:
+            live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
+        frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
+        if records and not job.until_block:  # the page shows no more of a take than its last block
+            spans = run.spans[: len(records)]
+            size = (ready.resolved.width, ready.resolved.height)
+            live.beginnings = beginnings_of(latents, spans, ready.kept_count, size, ready.resolved.plan.lead)
+    finally:
+        ended(live, ready.memory.models.values(), run.session.pixel_keys if run.session else ())
+    return frames, latents, _report(ready, run, records)
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -189,16 +217,11 @@ def _start(job: Job) -> Start | ReadStart:
 def _most_steps(presets: Collection[Preset]) -> int:
     """Return the most denoising steps of a block by all models; a model may make it as several of its own blocks."""
     frames = max(preset.block_frames for preset in presets)
-    return sum(frames // one.block_frames * max(len(one.steps), len(one.first_steps)) for one in presets)
+    return sum(frames // p.block_frames * max(len(p.steps), len(p.first_steps)) for p in presets)
 
 
-def _plan(
-    job: Job,
-    resolved: ResolvedRequest,
-    conditions: Conditions,
-    memory: Memory,
-    progress: NodeProgress,
-) -> Run:
+def _plan(ready: ReadyRun) -> Run:
+    job = ready.job
     presets = job.presets
     wans: dict[str, Wan] = {
         role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8, control=job.controls.get(role))
@@ -209,38 +232,34 @@ def _plan(
         wans.get("target"),
         codec_of(job.vae, job.tae_kind),
         job.router.scorer,
-        before_pass=progress.before_pass,
+        before_pass=ready.progress.before_pass,
     )
-    return resolved.run(engine, conditions, begin_reuse(job), device_clock(*memory.devices))
+    return ready.resolved.run(engine, ready.conditions, begin_reuse(job), device_clock(*ready.memory.devices))
 
 
-def _make(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
+def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
     """Return frames `f h w c` by block, latents `b c t h w` and the records."""
     progress.begin(len(run.reused))
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
-    given = len(run.before) - len(run.reused)
+    earlier_blocks = len(run.before) - len(run.reused)
     with closing(run.play(lambda: progress.live.stop_asked)) as video:
         for event in video:
             if event.record:
                 progress.block(event.record, event.frames)
                 records.append(event.record)
             else:
-                given -= 1
-                if given < progress.given_left:
-                    progress.given(event.frames)
+                earlier_blocks -= 1
+                if earlier_blocks < progress.kept_left:
+                    progress.kept_block(event.frames)
             frames.append(event.frames.cpu()[0].movedim(1, -1))
     history = event.timeline.history
     return frames, history.latents(0, history.frames), records
 
 
-def _report(
-    job: Job,
-    resolved: ResolvedRequest,
-    run: Run,
-    records: list[BlockRecord],
-    notes: tuple[str, ...],
-) -> RunReport:
+def _report(ready: ReadyRun, run: Run, records: list[BlockRecord]) -> RunReport:
+    job = ready.job
+    request = ready.resolved.request
     models = {role: _model_settings(patcher, job.presets[role]) for role, patcher in job.models.items()}
     device = str(job.main.load_device)
     latent = "LATENT" if job.continue_from is not None or job.kept else None
@@ -250,23 +269,28 @@ def _report(
         PartSettings(
             drafter=models.get("drafter"),
             target=models.get("target"),
-            vae=_vae_settings(job, job.vae),
+            vae={
+                "file": None,
+                "dtype": dtype_name(job.vae.vae_dtype),
+                "layers": HOST,
+                "tae_kind": kind_of_wire(job.vae, job.tae_kind),
+            },
             text_encoder={"file": None, "dtype": None},
             device=device,
             side_device=str(job.vae.device),
             execution=job.execution,
         ),
-        fps=resolved.request.fps,
+        fps=request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
-        notes=notes,
+        notes=(*ready.notes, *ready.memory.measured(), *store_notes()),
         began={
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,
             "start_image": None if job.start_image is None else "IMAGE",
             "restyle": "IMAGE" if job.restyles else None,
-            "strength": resolved.request.strength,
-            "colour_hold": resolved.request.colour_hold,
+            "strength": request.strength,
+            "colour_hold": request.colour_hold,
             "control": "CONDITIONING" if run.noise.controls else None,
-            "control_strengths": [one.strength for one in run.noise.controls],
+            "control_strengths": [control.strength for control in run.noise.controls],
         },
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
     )
@@ -274,11 +298,6 @@ def _report(
 
 HOST = "comfyui"
 """The name in the report for kernels and layers that ComfyUI chooses."""
-
-
-def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
-    kind = kind_of_wire(vae, job.tae_kind)
-    return {"file": None, "dtype": dtype_name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
 
 
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:

@@ -138,7 +138,8 @@ class ComfyCodec:
         one, so the result does not depend on how a clip is cut into calls, bit for bit. ComfyUI's own decode takes
         them in pairs.
         """
-        model, device = self._vae.first_stage_model, self._vae.device
+        model = self._vae.first_stage_model
+        device = self._vae.device
         with _current(device):
             z = self._format.process_out(latents.to(device, torch.float32)).to(self._vae.vae_dtype)
             convolutions = sum(isinstance(module, CausalConv3d) for module in model.decoder.modules())
@@ -154,10 +155,12 @@ class ComfyCodec:
     def encode(self, frames: Tensor) -> Tensor:
         """Encode a clip of 1 + 4 k pixel frames, `b f c h w` in [0, 1], into normalised latents `b c t h w`."""
         check_frames(frames, self.temporal_stride, self.spatial_stride)
-        model, device = self._vae.first_stage_model, self._vae.device
+        device = self._vae.device
         with _current(device):
             video = rearrange(frames.to(torch.float32), "b f c h w -> b c f h w")
-            latents = model.encode(self._vae.process_input(video).to(device, self._vae.vae_dtype))
+            latents = self._vae.first_stage_model.encode(
+                self._vae.process_input(video).to(device, self._vae.vae_dtype)
+            )
             return self._format.process_in(latents.to(torch.float32))
 
 
@@ -168,7 +171,7 @@ def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
     layers before the first temporal upsampling see one frame per call, so we add the frame before it to their cache.
     """
     # These layers work at the latents' own size. Keeping the entries of the others would cost a second cache.
-    old = [one if torch.is_tensor(one) and one.shape[-2:] == x.shape[-2:] else None for one in cache]
+    old = [entry if torch.is_tensor(entry) and entry.shape[-2:] == x.shape[-2:] else None for entry in cache]
     out: list[Tensor] = decoder(x, feat_cache=cache, feat_idx=[0])
     for i, (before, after) in enumerate(zip(old, cache, strict=True)):
         if before is not None and after.shape[2] == 1:
@@ -191,14 +194,19 @@ class FastVAE(VAE):
         """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
         # The base class's `__init__` is not called: it would look for a class of ComfyUI's that fits the weights.
         codec = load_taehv(path)
-        net, self.tae_kind = codec.net, codec.kind
+        net = codec.net
+        self.tae_kind = codec.kind
         self.first_stage_model = net.to(mm.vae_offload_device())
-        self.device, self.output_device = mm.vae_device(), mm.intermediate_device()
+        self.device = mm.vae_device()
+        self.output_device = mm.intermediate_device()
         self.vae_dtype = next(net.parameters()).dtype
         self.working_dtypes = [self.vae_dtype]
         self.patcher = comfy.model_patcher.CoreModelPatcher(net, self.device, mm.vae_offload_device())
-        self.latent_channels, self.latent_dim, self.output_channels = LATENT_CHANNELS, 3, RGB
-        across, along = ComfyCodec.spatial_stride, ComfyCodec.temporal_stride
+        self.latent_channels = LATENT_CHANNELS
+        self.latent_dim = 3
+        self.output_channels = RGB
+        across = ComfyCodec.spatial_stride
+        along = ComfyCodec.temporal_stride
         self.upscale_ratio = (lambda count: max(0, along * count - along + 1), across, across)
         self.downscale_ratio = (lambda count: max(0, (count + along - 1) // along), across, across)
         self.size = None

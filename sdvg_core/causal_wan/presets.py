@@ -91,8 +91,9 @@ class Preset:
     @property
     def kept_frames(self) -> int:
         """How many slots of the window never roll on: the sink's, and the memory's."""
-        deep, means = max(self.sink, 4 * self.window // 7), max(self.sink, 1) + 2
-        return {"window": self.sink, "deep-sink": deep, "memrope": means}[self.context_memory]
+        if self.context_memory == "deep-sink":
+            return max(self.sink, 4 * self.window // 7)
+        return max(self.sink, 1) + 2 if self.context_memory == "memrope" else self.sink
 
     @property
     def steps(self) -> Schedule:
@@ -168,7 +169,7 @@ def preset_by_name(file: Path) -> Preset | None:
 
 
 def notes_by_name(file: Path, config: WanConfig, *, stated: bool) -> tuple[str, ...]:
-    """Return what a user must know of a file because of its name. `stated`: whether the preset was."""
+    """Return notes on a file that its name gives rise to. `stated`: whether the preset was."""
     known = known_model(file)
     if known is None:
         return ()

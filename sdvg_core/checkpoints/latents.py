@@ -50,7 +50,8 @@ def load_latents(path: Path) -> LatentsFile:
     if KEY not in file:
         held = ", ".join(sorted(file)[:4])
         raise BadInput(f"{path.name} holds {held}, no tensor {KEY}; give a run's latents.safetensors")
-    shape, dtype = file.info[KEY].shape, file.info[KEY].dtype
+    shape = file.info[KEY].shape
+    dtype = file.info[KEY].dtype
     if len(shape) != 5 or shape[0] != 1 or 0 in shape:
         raise BadInput(f"the latents in {path.name} have the shape {shape}, not that of one video; give other ones")
     if dtype not in DTYPES:
@@ -95,6 +96,6 @@ def read_metadata(file: WeightFile) -> Mapping[str, Any]:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        found = f"the metadata {METADATA} of {file.path.name} is no JSON object"
-        raise BadInput(f"{found}; use the file as it was written")
+        fault = f"the metadata {METADATA} of {file.path.name} is no JSON object"
+        raise BadInput(f"{fault}; use the file as it was written")
     return values

@@ -19,13 +19,15 @@ from ..errors import BadInput, first_line, printable
 
 FIRST = ("demo", "generate", "report", "plan", "inspect", "doctor")
 HELPERS = {"again", "options", "shared"}
-NAMES = {one.name for one in iter_modules(__path__)} - HELPERS
+NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
 """The commands, in the order of the help: every file here that is not a helper of the others."""
 
-OUT_OF_MEMORY, SIGNALLED, NOBODY_READS = 1, 128, 141
-OF_TORCH = "OutOfMemoryError"
-"""torch's own error for a GPU; by its name, because torch is not imported here."""
+# Exit codes; that of a signal is its number more than `SIGNALLED`.
+OUT_OF_MEMORY = 1
+BAD_INPUT = 2
+SIGNALLED = 128
+NOBODY_READS = 141
 # What torch says when the host has none left.
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
 
@@ -42,8 +44,7 @@ class Parser(argparse.ArgumentParser):
         """Parse; an unknown option is refused before a missing one."""
         words = sys.argv[1:] if args is None else list(args)
         # After a command's name, the options are that command's.
-        own = takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words
-        self._check_names(own)
+        self._check_names(takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words)
         self.short = () if "--help-all" in words else self.short
         return super().parse_known_args(words, namespace)
 
@@ -61,7 +62,8 @@ class Parser(argparse.ArgumentParser):
         if not self.short:
             return super().format_help()
         some = argparse.ArgumentParser(self.prog, f"{self.prog} [options]", self.description, self.epilog)
-        some.formatter_class, some._actions[0].help = self.formatter_class, argparse.SUPPRESS
+        some.formatter_class = self.formatter_class
+        some._actions[0].help = argparse.SUPPRESS
         for action in self._actions:
             if {*action.option_strings} & {*self.short, "--help-all"}:
                 some._add_action(action)
@@ -69,7 +71,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence and exit with code 2."""
-        self.exit(2, printable(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
+        self.exit(BAD_INPUT, printable(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,17 +91,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str = "run") -> int:
     """Return the exit code of `work`; what went wrong is a sentence on stderr.
 
-    `extra`: of this package, where `work` needs another package. `instead`: the command of dev.py that brings it.
+    `extra`: of this package, where `work` needs another package. `instead`: the command of dev.py that installs it.
     """
+    code = BAD_INPUT
     try:
         return work()
     except BadInput as error:
-        code, said = 2, str(error)
+        message = str(error)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         lacking = f"this needs the package {error.name}, but {sys.executable} has none"
-        code, said = 2, f"{lacking}; call it by python3 dev.py {instead}, or install sdvg[{extra}]"
+        message = f"{lacking}; call it by python3 dev.py {instead}, or install sdvg[{extra}]"
     except BrokenPipeError:
         # The reader has closed the pipe. Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -107,33 +110,37 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
     except KeyboardInterrupt as error:
         number = error.args[0] if error.args else signal.SIGINT
         by = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-        code, said = SIGNALLED + number, f"{by}; no half-written file is left"
+        code = SIGNALLED + number
+        message = f"{by}; no half-written file is left"
     except OSError as error:
         where = printable(str(error.filename or "a file")[:200])
-        code, said = 2, f"the system refused {where} ({error.strerror or first_line(error)}); check it"
+        message = f"the system refused {where} ({error.strerror or first_line(error)}); check it"
     except (MemoryError, RuntimeError) as error:
-        ours = isinstance(error, MemoryError) or type(error).__name__ == OF_TORCH
-        if not ours and not NO_MEMORY.search(str(error)):
+        # torch's own error for a GPU goes by its name, because torch is not imported here.
+        known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if not known and not NO_MEMORY.search(str(error)):
             raise
         what = first_line(error) if str(error) else "of the host"
-        code, said = OUT_OF_MEMORY, f"out of memory ({what}); choose a smaller size or free some memory"
-    print(f"sdvg: {said}", file=sys.stderr)
+        code = OUT_OF_MEMORY
+        message = f"out of memory ({what}); choose a smaller size or free some memory"
+    print(f"sdvg: {message}", file=sys.stderr)
     return code
 
 
 def make_parser() -> Parser:
-    """Return the parser of all commands; what it returns names the `command`."""
+    """Return the parser of all commands; it stores the name of the chosen one as `command`."""
     parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
     parser.add_argument("--version", action="version", version=f"sdvg {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         name = command.__name__.rpartition(".")[2]
         summary = (command.__doc__ or "").strip().partition("\n")[0]
-        own = commands.add_parser(name, help=summary, description=command.__doc__)
-        command.add_arguments(own)
+        subparser = commands.add_parser(name, help=summary, description=command.__doc__)
+        command.add_arguments(subparser)
         if short := getattr(command, "SHORT", ()):
-            own.short, own.epilog = short, command.EXAMPLES
-            own.formatter_class = argparse.RawDescriptionHelpFormatter
-            own.add_argument("--help-all", action="help", help="every option")
-        own.set_defaults(command=name, parser=own)
+            subparser.short = short
+            subparser.epilog = command.EXAMPLES
+            subparser.formatter_class = argparse.RawDescriptionHelpFormatter
+            subparser.add_argument("--help-all", action="help", help="every option")
+        subparser.set_defaults(command=name, parser=subparser)
     return parser

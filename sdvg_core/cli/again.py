@@ -28,8 +28,6 @@ MODEL = (
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
-MACHINE = "device"
-"""The ending of settings that say where a video was made, not what it is."""
 
 
 def words_again(report: RunReport, models: Path | None) -> list[str]:
@@ -38,39 +36,47 @@ def words_again(report: RunReport, models: Path | None) -> list[str]:
     `models`: where its files are looked for, by name; None to look for none.
     Raises `BadInput` if the report lacks them.
     """
-    words, now = [], report.settings
+    words = []
+    now = report.settings
     try:
-        router, scorer, first = now["router"], now["scorer"], report.blocks[0].span.index
-        own: dict[str, Any] = {name: now[name] for name in VIDEO} | {"directions": router["directions"][first:]}
-        own |= {"takes": ",".join(f"{place}:{take}" for place, take in now["takes"].items()), "fps": report.fps}
+        scorer = now["scorer"]
+        options: dict[str, Any] = {name: now[name] for name in VIDEO}
+        options["directions"] = now["router"]["directions"][report.blocks[0].span.index :]
+        options["takes"] = ",".join(f"{place}:{take}" for place, take in now["takes"].items())
+        options["fps"] = report.fps
         words += ["--dtype", f"vae={now['vae']['dtype']}", f"text={now['text_encoder']['dtype']}"]
         if "crop" in scorer:
             words.append(f"reward={scorer['dtype']}")
-            own["crop"] = scorer["crop"]
+            options["crop"] = scorer["crop"]
         for role in ("drafter", "target"):
             if model := now[role]:
-                own["dtype"] = model["dtype"]
-                own |= {"weight_dtype": ROUNDED.split(",")[0]} if model["quantisation"] == ROUNDED else {}
-                own |= {"kv_dtype": model["kv_dtype"]} if model["kv_dtype"] != model["dtype"] else {}
-                given = [f"{name.replace('_', '-')}={_text(model[name])}" for name in MODEL if name in model]
-                words += [f"--{role}-settings", f"preset={model['preset']}", f"cache={model['policy']}", *given]
+                options["dtype"] = model["dtype"]
+                if model["quantisation"] == ROUNDED:
+                    options["weight_dtype"] = ROUNDED.split(",")[0]
+                if model["kv_dtype"] != model["dtype"]:
+                    options["kv_dtype"] = model["kv_dtype"]
+                settings = [f"{name.replace('_', '-')}={_text(model[name])}" for name in MODEL if name in model]
+                words += [f"--{role}-settings", f"preset={model['preset']}", f"cache={model['policy']}", *settings]
         if now["vae"]["file"] == NAMES["vae"]:
-            own |= {"models": POCKET}
+            options["models"] = POCKET
         elif models:
-            lying = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
+            paths = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
             names = {option: (now[role] or {}).get("file") for role, option in FILES.items()}
-            own |= {option: lying.get(str(name)) for option, name in names.items()}
+            options |= {option: paths.get(str(name)) for option, name in names.items()}
             loras = dict.fromkeys(
                 text for role in ("drafter", "target") for text in (now[role] or {}).get("loras", ())
             )
             for name, _, strength in (text.rpartition(":") for text in loras):
-                if name not in lying:
-                    found = f"the video was made with the LoRA {name}, which is not in {models}"
-                    raise BadInput(f"{found}; put it there")
-                words.append(f"--lora={lying[name]}:{strength}")
+                if name not in paths:
+                    raise BadInput(
+                        f"the video was made with the LoRA {name}, which is not in {models}; put it there"
+                    )
+                words.append(f"--lora={paths[name]}:{strength}")
         kept = ("strength", "colour_hold", "control_strength", "control_edge")
-        own |= {name: now[name] for name in kept if name in now}
-        words += [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value not in (None, "")]
+        options |= {name: now[name] for name in kept if name in now}
+        words += [
+            f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, "")
+        ]
         return [*words, f"--size={now['width']}x{now['height']}"]
     except (KeyError, TypeError, AttributeError) as error:
         raise BadInput(NO_SETTINGS) from error
@@ -88,8 +94,9 @@ def router_again(report: RunReport) -> RouterConfig:
 
 
 def _text(value: Any) -> str:
-    said = "yes" if value else "no"
-    return ",".join(map(str, value)) if isinstance(value, list) else said if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def prompts_again(report: RunReport) -> PromptSchedule:
@@ -104,12 +111,13 @@ def prompts_again(report: RunReport) -> PromptSchedule:
 
 def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:
     """Return whether a video made again is the same, or what differs. `at`, `folder`: where the two are."""
-    there = os.path.lexists(at / LATENTS)
-    if there and torch.equal(load_latents(at / LATENTS).latents, load_latents(folder / LATENTS).latents):
+    comparable = os.path.lexists(at / LATENTS)
+    if comparable and torch.equal(load_latents(at / LATENTS).latents, load_latents(folder / LATENTS).latents):
         return f"The same video as in {at}, bit for bit."
-    told = differences(_settings_of(then), _settings_of(now))
-    same = "the latents are others" if there else f"there are no {LATENTS} to compare"
-    return f"Not the video of {at}: other {told}." if told else f"The settings are those of {at}; {same}."
+    if changed := differences(_settings_of(then), _settings_of(now)):
+        return f"Not the video of {at}: other {changed}."
+    reason = "the latents are others" if comparable else f"there are no {LATENTS} to compare"
+    return f"The settings are those of {at}; {reason}."
 
 
 def _settings_of(report: RunReport) -> dict[str, str]:
@@ -117,5 +125,6 @@ def _settings_of(report: RunReport) -> dict[str, str]:
     prompts = [block.prompt if is_hidden(block.prompt) else hide_prompt(block.prompt) for block in report.blocks]
     parts = {**report.settings, "prompts": prompts, "version of": report.versions}
     values = {name: part if isinstance(part, Mapping) else {"": part} for name, part in parts.items()}
-    told = {f"{name} {inner}".strip(): str(value) for name, part in values.items() for inner, value in part.items()}
-    return {name: value for name, value in told.items() if not name.endswith(MACHINE)}
+    flat = {f"{name} {inner}".strip(): str(value) for name, part in values.items() for inner, value in part.items()}
+    # Where a video was made is not what it is.
+    return {name: value for name, value in flat.items() if not name.endswith("device")}

@@ -70,14 +70,15 @@ def _run(options: argparse.Namespace) -> int:
     from .generate import exit_code
     from .options import video_request
 
-    scene, told = understand(options.prompt)
-    if told:
-        print(told, file=sys.stderr)
+    scene, note = understand(options.prompt)
+    if note:
+        print(note, file=sys.stderr)
     request = replace(video_request(options), width=SIZE, height=SIZE)
     load = pocket_options()  # on the CPU, which is enough
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
-    began, stopping = time.perf_counter(), StopRequest()
+    began = time.perf_counter()
+    stopping = StopRequest()
     batch = Batch(
         files=replace(trained_set(), vae=pocket_fast_vae()),
         load=load,
@@ -86,11 +87,13 @@ def _run(options: argparse.Namespace) -> int:
         output=options.output,
         overwrite=options.overwrite,
         last=COMPARISON,
-        command=options.words,
     )
-    said = f"Two tiny models will make {count(request.blocks, 'block')} of {scene.text!r}."
-    say(f"{said} The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it.")
-    ((folder, report),) = make_videos(batch, stopping=stopping, say=say)
+    say(
+        f"Two tiny models will make {count(request.blocks, 'block')} of {scene.text!r}. "
+        "The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it."
+    )
+    warn = partial(print, "sdvg:", file=sys.stderr)
+    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn)
     compared = not options.overwrite and (folder / COMPARISON).exists()  # then all was there
     if not compared:
         (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
@@ -133,7 +136,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     if stopping.asked:
         return None
     codec = load_decoder(batch.files.vae, batch.load)
-    frames = [codec.decode(load_latents(one / LATENTS).latents)[0][0] for one in (folder, other)]
+    frames = [codec.decode(load_latents(video / LATENTS).latents)[0][0] for video in (folder, other)]
     sides = Side("Drafted and routed", frames[0], report), Side("Target only", frames[1], alone_report)
     with staged_outputs(folder) as staging, Mp4Writer(staging.path(COMPARISON), report.fps) as video:
         for frame in side_by_side(*sides):

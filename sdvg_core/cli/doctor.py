@@ -93,9 +93,9 @@ def _attention() -> dict[str, Any]:
 
     from ..causal_wan.backends import NEEDS, choose_attention, why_not
 
-    cuda, cpu = (torch.device("cuda", 0), torch.bfloat16), (torch.device("cpu"), torch.float32)
-    device, dtype = cuda if torch.cuda.is_available() else cpu
-    model: dict[str, Any] = {"device": device, "dtype": dtype, "head_dim": HEAD_DIM}
+    model: dict[str, Any] = {"device": torch.device("cpu"), "dtype": torch.float32, "head_dim": HEAD_DIM}
+    if torch.cuda.is_available():
+        model |= {"device": torch.device("cuda", 0), "dtype": torch.bfloat16}
     kernels = {name: why_not(name, **model) for name in NEEDS}
     return {"auto": choose_attention(AUTO, **model).name, "kernels": kernels}
 
@@ -105,7 +105,7 @@ def describe(findings: dict[str, Any]) -> list[str]:
     from ..videos.files import show_folder
 
     lines = [f"sdvg {findings['sdvg']}, Python {findings['python']}", "", "Packages"]
-    lines += [f"  {name:14} {found or 'MISSING'}" for name, found in findings["packages"].items()]
+    lines += [f"  {name:14} {version or 'MISSING'}" for name, version in findings["packages"].items()]
     lines += ["", "Devices"]
     for device in findings["devices"]:
         memory = f", {device['free_gb']:.1f} of {device['total_gb']:.1f} GB free" if "free_gb" in device else ""

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ..videos.maker import StopRequest
     from ..videos.table import Row
 
-FAILURES, INTERRUPTED = 1, 130
+FAILURES = 1
+INTERRUPTED = 130
 SHORT = (
     *("--prompt", "--prompt-file", "--output", "--models", "--size", "--blocks", "--seed", "--start-image"),
     *("--preset", "--gate", "--takes", "--reuse"),
@@ -69,6 +70,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line per video")
     add_video_options(parser)
+    _add_clip_options(parser)
+    add_router_options(parser)
+    add_model_options(parser)
+    add_device_options(parser)
+    many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
+    many.add_argument(
+        "--workers", type=int, metavar="N", help="processes that each hold the models, on --device in turn"
+    )
+    many.add_argument("--ray", metavar="ADDRESS", help="workers on a Ray cluster: its address, or local")
+
+
+def _add_clip_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what a video starts from, and what its blocks obey."""
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
         "--continue-from",
@@ -106,14 +120,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     control.add_argument(
         "--control-edge", type=int, default=0, metavar="PIXELS", help="over which kept regions fade out (0)"
     )
-    add_router_options(parser)
-    add_model_options(parser)
-    add_device_options(parser)
-    many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
-    many.add_argument(
-        "--workers", type=int, metavar="N", help="processes that each hold the models, on --device in turn"
-    )
-    many.add_argument("--ray", metavar="ADDRESS", help="workers on a Ray cluster: its address, or local")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -126,21 +132,22 @@ def run(options: argparse.Namespace) -> int:
 
     if options.report and options.report.is_dir():
         options.report /= REPORT
-    report, at = read_report(options.report) if options.report else None, options.report
+    path = options.report
+    report = read_report(path) if path else None
     before = words_again(report, options.models) if report else []
     # Also for a report that lacks one of the embedded models, because no block asked for it.
     before = [*EMBEDDED, *before] if options.models == POCKET or f"--models={POCKET}" in before else before
-    # Placed first, so that options on the command line override them.
-    words = options.words
     stated = tuple(name for name, value in vars(options).items() if value != options.parser.get_default(name))
-    options = options.parser.parse_args([*before, *words[1:]])
-    options.words, options.seed, options.report = words, options.seeds[0], at
+    # Placed first, so that options on the command line override them.
+    options = options.parser.parse_args([*before, *options.words[1:]])
+    options.seed = options.seeds[0]
+    options.report = path
     options.stated = stated
     options.base_router = router_again(report) if report else None
     for name in ("continue_from", "start_image", "restyle", "control", "control_mask"):
         if report and report.settings.get(name) and not getattr(options, name):
-            given = f"--{name.replace('_', '-')}"
-            raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {given} FILE")
+            flag = f"--{name.replace('_', '-')}"
+            raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {flag} FILE")
     embedded = options.models == POCKET
     with resolved_threads(embedded=embedded), naming_source(options.models):
         return _run(options, report, embedded=embedded)
@@ -154,25 +161,31 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     from .again import compared
     from .options import load_options, video_request, worker_devices
 
-    request, load = video_request(options), load_options(options, embedded=embedded)
-    prompts, devices = read_prompts(options, again), worker_devices(options, load.device)
-    batch, stopping = _batch(options, load, request, prompts), StopRequest()
-    request = batch.request
+    request = video_request(options)
+    load = load_options(options, embedded=embedded)
+    warn = partial(print, "sdvg:", file=sys.stderr)
+    prompts, notes = read_prompts(options, again)
+    devices = worker_devices(options, load.device)
+    for note in notes:
+        warn(note)
+    batch = _batch(options, load, request, prompts)
+    stopping = StopRequest()
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
     if devices:
-        folder, rows = make_many(batch, devices, ray=options.ray, most=options.workers, stopping=stopping)
+        folder, rows = make_many(
+            batch, devices, ray=options.ray, most=options.workers, stopping=stopping, warn=warn
+        )
         print_rows(rows, folder, json_lines=options.json)
-        told = [row for row in rows if row.state in (FINISHED, FAILED)]
-        stopped = exit_code(stopping, whole=len(told) == len(rows))
+        stopped = exit_code(stopping, whole=all(row.state in (FINISHED, FAILED) for row in rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
-    reports = make_videos(batch, stopping=stopping, say=say)
+    reports = make_videos(batch, stopping=stopping, say=say, warn=warn)
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
         if again and len(reports) == 1 and folder.resolve() != options.report.parent.resolve():
             say(compared(again, options.report.parent, report, folder))
     whole = len(reports) == len(prompts) * len(batch.seeds) and all(
-        len(report.blocks) == request.blocks for _, report in reports
+        len(report.blocks) == batch.request.blocks for _, report in reports
     )
     return exit_code(stopping, whole=whole)
 
@@ -194,7 +207,6 @@ def _batch(
         prompts=prompts,
         seeds=tuple(options.seeds),
         numbered=bool(options.prompt_file) and not prompts[0].changes,
-        command=options.words,
         stated=options.stated,
         **{name: getattr(options, name) for name in same},
     )
@@ -227,8 +239,10 @@ def exit_code(stopping: StopRequest, *, whole: bool) -> int:
     return INTERRUPTED
 
 
-def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
-    """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
+def read_prompts(
+    options: argparse.Namespace, again: RunReport | None
+) -> tuple[tuple[PromptSchedule, ...], list[str]]:
+    """Return the prompts of each video, and notes; for the embedded models, the nearest of their small world."""
     from ..text.prompts import read_prompt, read_prompt_list
     from ..videos.api import understood
     from .again import prompts_again
@@ -241,4 +255,4 @@ def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[
         prompts = (prompts_again(again),)
     else:
         options.parser.error("there is no prompt; add --prompt TEXT, --prompt-file FILE or --from report.json")
-    return understood(prompts) if options.models == POCKET else prompts
+    return understood(prompts) if options.models == POCKET else (prompts, [])

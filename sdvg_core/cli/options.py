@@ -35,16 +35,16 @@ OVERRULED = ("preset", "budget", "policy")
 
 def video_request(options: argparse.Namespace) -> VideoRequest:
     """Return the video asked for. Raises `BadInput` for impossible values."""
-    given = _given(options, VideoRequest)
-    restyled = given.get("restyle")
-    whole = restyled or (None if given.get("continue_from") else given.get("control"))
-    if given["blocks"] is None:
-        given["blocks"] = blocks_in(count_frames(whole)) if whole else BLOCKS
-    if given.get("strength") is None:
-        given.pop("strength", None)
+    values = _stated(options, VideoRequest)
+    restyled = values.get("restyle")
+    clip = restyled or (None if values.get("continue_from") else values.get("control"))
+    if values["blocks"] is None:
+        values["blocks"] = blocks_in(count_frames(clip)) if clip else BLOCKS
+    if values.get("strength") is None:
+        values.pop("strength", None)
     elif not restyled:
         raise BadInput("--strength needs --restyle; add a clip, or leave it out")
-    return VideoRequest(**given, router=router_config(options))
+    return VideoRequest(**values, router=router_config(options))
 
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
@@ -52,26 +52,26 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
 
     Raises `BadInput` for an option that no block would heed.
     """
-    named = {name: getattr(options, name, None) for name in ROUTER_OPTIONS}
-    given = {name: value for name, value in named.items() if value is not None}
+    values = {name: getattr(options, name, None) for name in ROUTER_OPTIONS}
+    settings = {name: value for name, value in values.items() if value is not None}
     others = [name for name in (*OVERRULED, *OF_SCORES) if getattr(options, name, None) is not None]
-    asked = dict.fromkeys((*others, *given))
+    asked = dict.fromkeys((*others, *settings))
     budget = "budget" in asked
     if budget and any(name in asked for name in SPENT):
         raise BadInput("--budget allows no preset, policy, forced blocks or handover; leave them out")
-    gated = given or any(name in asked for name in OF_SCORES)
+    gated = settings or any(name in asked for name in OF_SCORES)
     usual = ROUTER_PRESETS["paper" if gated else options.usual_preset]
     base = ROUTER_PRESETS[options.preset] if options.preset else getattr(options, "base_router", None) or usual
     if budget:
         base = RouterConfig(policy="first")
-    naming = [policy for name, policy in NAMING.items() if name in given and not _reads(base.policy, name)]
+    naming = [policy for name, policy in NAMING.items() if name in settings and not _reads(base.policy, name)]
     if naming and not budget:
         base = replace(base, policy=naming[0])
-    if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
-        given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
-    router = replace(base, **given)
-    stated = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
-    chooser = (*stated, f"the policy {router.policy}")[0]
+    if re.fullmatch(r"-?\d*\.?\d+", settings.get("aggregation", "")):
+        settings |= {"aggregation": "quantile", "quantile": float(settings["aggregation"])}
+    router = replace(base, **settings)
+    choosers = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
+    chooser = (*choosers, f"the policy {router.policy}")[0]
     directed = replace(router, directions=options.directions)
     last = (options.blocks or BLOCKS) + (router.forced_blocks if getattr(options, "continue_from", None) else 0)
     for name in asked:
@@ -110,27 +110,27 @@ def _reads(policy: str, name: str) -> bool:
 
 def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:
     """Return how to load and run the models. `embedded`: they are the embedded set."""
-    own = {
+    loading = {
         "drafter": _model_options(options, "drafter"),
         "target": _model_options(options, "target"),
         "device": pick_device(options.device.partition(",")[0], embedded=embedded),
-        "execution": Execution(**_given(options, Execution)),
+        "execution": Execution(**_stated(options, Execution)),
     }
-    return LoadOptions(**{**_given(options, LoadOptions), **own})
+    return LoadOptions(**{**_stated(options, LoadOptions), **loading})
 
 
-def _given(options: argparse.Namespace, config: type[VideoRequest | LoadOptions | Execution]) -> dict[str, Any]:
+def _stated(options: argparse.Namespace, config: type[VideoRequest | LoadOptions | Execution]) -> dict[str, Any]:
     """Return the fields of a config that a command's options set."""
     return {field.name: getattr(options, field.name) for field in fields(config) if hasattr(options, field.name)}
 
 
 def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
     names = {"cache": "policy"}
-    own = {
+    settings = {
         names.get(name, name.replace("-", "_")): value == "yes" if SETTINGS[name] is YES_NO else value
         for name, value in getattr(options, f"{role}_settings")
     }
-    return ModelOptions(**own)
+    return ModelOptions(**settings)
 
 
 def model_files(options: argparse.Namespace, request: VideoRequest | None = None) -> ModelFiles:

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         amounts = (torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,)
     plans = [plan(amount, request, card=True) for amount in amounts]
     if options.json:
-        print("\n".join(json.dumps(found.as_dict(), allow_nan=False) for found in plans))
+        print("\n".join(json.dumps(layout.as_dict(), allow_nan=False) for layout in plans))
     elif len(plans) > 1:
         print(f"{request.where[0].upper()}{request.where[1:]}:", plan_table(plans), sep="\n")
         print("plan --vram GB says more.")

@@ -12,8 +12,12 @@ from ..errors import printable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    said = "the folder of one video or of numbered videos; index.html is written into it"
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help=said)
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder of one video or of numbered videos; index.html is written into it",
+    )
     parser.add_argument("--json", action="store_true", help="print what is on the page as JSON")
 
 
@@ -25,8 +29,7 @@ def run(options: argparse.Namespace) -> int:
     for name, reason in page.unreadable.items():
         sys.stderr.write(f"sdvg: {printable(name)} is unreadable: {reason}\n")
     if options.json:
-        found = {"page": str(path), "videos": page.videos, "unreadable": page.unreadable}
-        print(json.dumps(found))
+        print(json.dumps({"page": str(path), "videos": page.videos, "unreadable": page.unreadable}))
     else:
         print(path)
     return 0

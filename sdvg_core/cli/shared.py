@@ -19,29 +19,28 @@ from ..engine.types import DrafterContext
 from ..pocket import POCKET
 from ..scorers import Crop
 
-LONGEST_PART, LONGEST_PATH = 255, 4095
-"""Bytes of a name and of a path, as on most systems."""
-
 
 def file_path(text: str) -> Path:
     """Return a path. Argparse prints the error if no system has such a file."""
     longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
-    if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
+    if "\0" in text or longest > 255 or len(text) > 4095:  # bytes of a name and of a path, as on most systems
         raise argparse.ArgumentTypeError("the path is too long or has a NUL byte; give another")
     return Path(text)
 
 
 def gigabytes(text: str) -> float | str:
     """Return an amount of memory, or a word for one. Argparse prints the error if it is neither."""
+    if text in (AUTO, "all"):
+        return text
     try:
-        found = text if text in (AUTO, "all") else float(text)
+        amount = float(text)
     except ValueError:
-        found = 0.0
-    if isinstance(found, float) and not 0 < found < float("inf"):
+        amount = 0.0
+    if not 0 < amount < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r:.60} is no amount of memory; give GB such as 16, auto or all")
-    return found
+    return amount
 
 
 YES_NO = ("yes", "no")
@@ -84,7 +83,7 @@ SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
 
 
 class Size(argparse.Action):
-    """Takes a size, in words or such as 640x352, for width and height."""
+    """Takes a size, by name or such as 640x352, for width and height."""
 
     def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
         """Set both. Argparse prints the error if it is not a size."""
@@ -163,7 +162,7 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
 
 
 def add_size(group: argparse._ArgumentGroup) -> None:
-    """Declare the size, in words or pixels; by default it is that of the models or the clip."""
+    """Declare the size, by name or in pixels; by default it is that of the models or the clip."""
     group.add_argument("--size", action=Size, help=f"{', '.join(SIZES)}, or such as 640x352, multiples of 16")
     group.set_defaults(width=None, height=None)
 

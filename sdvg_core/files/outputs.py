@@ -31,14 +31,18 @@ BLOCKS = "blocks"
 FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
 """What a finished video is, in the order in which it appears: its report comes last."""
 BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
-CSV, LINES = "videos.csv", "videos.jsonl"
-"""The tables next to numbered videos."""
+CSV = "videos.csv"
+LINES = "videos.jsonl"
+"""The table next to numbered videos, as two files."""
 
-UNFINISHED, WRITING = ".unfinished", ".writing-"
-"""The hidden folder of a video, and those of other files."""
-REQUEST, EARLIER = "request.json", "earlier"
+UNFINISHED = ".unfinished"
+"""The hidden folder of a video."""
+WRITING = ".writing-"
+"""How the names of those of other files begin."""
+REQUEST = "request.json"
+EARLIER = "earlier"
 LARGEST_REQUEST = 64 * MEGABYTE
-HELD = ".making"
+MAKING = ".making"
 SHORT_LOCK = ".lock"
 """Held while files are moved or a run begins. Most versions of filelock leave it, empty, in the output folder."""
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -106,7 +110,7 @@ class Staging:
 
 
 @contextmanager
-def staged_outputs(folder: Path, request: Mapping[str, Any] | None = None) -> Iterator[Staging]:
+def staged_outputs(folder: Path, request: Mapping[str, str] | None = None) -> Iterator[Staging]:
     """Stage files for `folder`, which is made if need be; they move there at the end of the `with` block.
 
     `request`: of a video, whose folder is locked by `lock_folder`; a stopped run's files of another request are
@@ -146,12 +150,12 @@ def unfinished_blocks(folder: Path) -> list[Path]:
 
 
 def unfinished_request(folder: Path) -> dict[str, Any]:
-    """Return the `request` of an unfinished video as `staged_outputs` got it; an empty one if it is damaged."""
+    """Return the request of an unfinished video as `staged_outputs` got it; an empty one if it is damaged."""
     try:
         content = parse_json(read_small(folder / UNFINISHED / REQUEST, LARGEST_REQUEST))
     except (OSError, ValueError):
-        content = {}
-    return content if isinstance(content, dict) and isinstance(content.get("request"), dict) else {"request": {}}
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _is_ours(work: Path) -> bool:
@@ -177,7 +181,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """
 
     def acquire() -> FileLock | None:
-        lock = lock_of(folder / HELD)
+        lock = lock_of(folder / MAKING)
         with lock_of(folder / SHORT_LOCK), suppress(Timeout):
             lock.acquire(blocking=False)
         return lock if lock.is_locked else None
@@ -190,7 +194,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     finally:
         # The folder may be gone, or its disk full: an unused lock does no harm.
         with suppress(OSError), lock_of(folder / SHORT_LOCK):
-            (folder / HELD).unlink(missing_ok=True)
+            (folder / MAKING).unlink(missing_ok=True)
             lock.release()
         lock.release()
         _remove_empty(made)
@@ -238,13 +242,13 @@ def lock_of(path: Path) -> FileLock:
     return FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
 
 
-def _open_work(folder: Path, request: Mapping[str, Any] | None) -> Path:
+def _open_work(folder: Path, request: Mapping[str, str] | None) -> Path:
     """Return the hidden folder for files of `folder`, with nothing in it but blocks of the same request."""
     if request is None:
         return Path(tempfile.mkdtemp(prefix=WRITING, dir=folder))
     work = check_unfinished(folder)
     if work.exists():
-        if unfinished_request(folder)["request"] != request["request"]:
+        if unfinished_request(folder) != request:
             shutil.rmtree(work / BLOCKS, ignore_errors=True)
         _tidy(work)
     (work / BLOCKS).mkdir(parents=True, exist_ok=True)

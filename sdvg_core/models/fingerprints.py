@@ -23,37 +23,38 @@ PIECES = 64
 PIECE_BYTES = 1 << 16
 
 
-def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanHeader]) -> Identities:
+def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanHeader]) -> Identities:
     """Return what the results of each part depend on: its file, its settings, and the device's arithmetic.
 
     `models`: by role, those the run has.
     """
     execution = load.resolved().execution
-    here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
+    arithmetic = arithmetic_on(check_device(load.device))
+    side_arithmetic = arithmetic_on(load.side)
 
     def model(role: str) -> str:
         path: Path | None = getattr(files, role)
         if path is None or role not in models:
             return ""
         header = models[role]
-        assert header.found is not None, "a host names its models itself"
-        identity = repr((header.found.weights.state_dict, header.preset.identity))
+        assert header.checkpoint is not None, "a host names its models itself"
+        identity = repr((header.checkpoint.weights.state_dict, header.preset.identity))
         changed: list[Any] = [(fingerprint(lora.file.path), lora.strength) for lora in header.loras]
         if control := header.control:
             changed.append((fingerprint(control.weights.path), "control"))
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
         rounded = (load.weight_dtype,) if role == "target" and load.weight_dtype != "default" else ()
-        return repr((fingerprint(path), identity, load.dtype, kernels, here, *changed, *rounded))
+        return repr((fingerprint(path), identity, load.dtype, kernels, arithmetic, *changed, *rounded))
 
     of_codec = (load.vae_dtype, execution.vae_layers, execution.compile, load.tae_kind)
     scorer = ""
     if files.reward:
         read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
-        scorer = repr((*read, (load.reward_dtype, load.crop), side))
+        scorer = repr((*read, (load.reward_dtype, load.crop), side_arithmetic))
     return Identities(
         drafter=model("drafter"),
         target=model("target"),
-        codec=repr((fingerprint(files.vae), *of_codec, side)),
+        codec=repr((fingerprint(files.vae), *of_codec, side_arithmetic)),
         scorer=scorer,
     )
 
@@ -68,8 +69,8 @@ def fingerprint(path: Path) -> str:
 
 
 def _of_file(path: Path) -> str:
-    there = path.stat()
-    return _of_contents(path, there.st_size, there.st_mtime_ns, there.st_ino)
+    status = path.stat()
+    return _of_contents(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=256)

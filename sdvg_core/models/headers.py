@@ -34,8 +34,8 @@ class WanHeader:
     """What is known of a transformer before a weight is read, and how it will be run: the engine's `ModelShape`.
 
     `weights`: identifies the weights. `notes`: what a user should know of its file. `control_blocks`: of its
-    control module, 0 in a run without a control. Of a file: what was `found` in it with this `choice` of state
-    dict, its LoRAs, its control module. A host, which loads by itself, leaves these out.
+    control module, 0 in a run without a control. Of a file: the `checkpoint` with this `choice` of state dict, its
+    LoRAs, its control module. A host, which loads by itself, leaves these out.
     """
 
     config: WanConfig
@@ -43,7 +43,7 @@ class WanHeader:
     weights: object
     notes: tuple[str, ...] = ()
     control_blocks: int = 0
-    found: WanCheckpoint | None = None
+    checkpoint: WanCheckpoint | None = None
     choice: Choice = UNSTATED
     loras: tuple[Lora, ...] = ()
     control: ControlCheckpoint | None = None
@@ -97,7 +97,8 @@ class Headers:
     @property
     def swapped_note(self) -> tuple[str, ...]:
         """A note if the drafter has more weights than the target."""
-        drafter, target = self.shape("drafter").config, self.shape("target").config
+        drafter = self.shape("drafter").config
+        target = self.shape("target").config
         if drafter.parameters <= target.parameters:
             return ()
         return (
@@ -137,7 +138,7 @@ def check_encoder(headers: Headers, *needs: str) -> None:
 
     `headers`: of the run's models. `needs`: what it encodes besides their contexts, such as "the start image".
     """
-    contexts = [f"the {role}'s context" for role, one in headers.models.items() if one.preset.policy == "recompute"]
+    contexts = [f"the {role}'s context" for role, m in headers.models.items() if m.preset.policy == "recompute"]
     if not headers.vae.encodes and (needs or contexts):
         need = (*needs, *contexts)[0]
         raise BadInput(f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE, or a whole TAEHV")
@@ -145,25 +146,27 @@ def check_encoder(headers: Headers, *needs: str) -> None:
 
 def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
     choice = model.choice(path)
-    found = open_wan(path, choice)
-    attention_for(found, options, device)
-    file, beside = found.weights, ", ".join(found.unused[:3])
-    taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
-    unused = f"Beside the transformer, {file.path.name} has tensors that are not used: {beside}."
-    by_name = notes_by_name(file.path, found.config, stated=model.preset != AUTO)
+    checkpoint = open_wan(path, choice)
+    attention_for(checkpoint, options, device)
+    file = checkpoint.weights
+    notes = [note_on(file.path.name, file.state_dict, file.state_dicts, choice)]
+    if unused := ", ".join(checkpoint.unused[:3]):
+        notes.append(f"Beside the transformer, {file.path.name} has tensors that are not used: {unused}.")
+    notes += notes_by_name(file.path, checkpoint.config, stated=model.preset != AUTO)
     return WanHeader(
-        config=found.config,
-        preset=model.resolve(found, options.schedule),
+        config=checkpoint.config,
+        preset=model.resolve(checkpoint, options.schedule),
         weights=(file.path.resolve(), file.state_dict),
-        notes=(*([taken] if taken else []), *([unused] if beside else []), *by_name),
-        found=found,
+        notes=tuple(filter(None, notes)),
+        checkpoint=checkpoint,
         choice=choice,
     )
 
 
 def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> dict[str, WanHeader]:
     """Give each control module to the models of its width. Raises `BadInput` if none fits any."""
-    changed, unfit = dict(models), []
+    changed = dict(models)
+    unfit = []
     for path in files:
         _, width, _ = inspect_control(open_weights(path))
         fitting = [role for role, model in models.items() if model.config.dim == width]
@@ -184,9 +187,9 @@ def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[s
         fitting: dict[str, Lora] = {}
         problems: list[OtherModel] = []
         for role, model in models.items():
-            assert model.found is not None, "a host has LoRAs of its own"
+            assert model.checkpoint is not None, "a host has LoRAs of its own"
             try:
-                fitting[role] = find_lora(text, model.found, dtype)
+                fitting[role] = find_lora(text, model.checkpoint, dtype)
             except OtherModel as problem:
                 problems.append(problem)
         if not fitting:
@@ -206,16 +209,16 @@ def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[s
 
 
 def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
-    assert model.found is not None
+    assert model.checkpoint is not None
     if lora.unused:
         unused = f"{count(len(lora.unused), 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
         yield f"The {role} has no layer for {unused}: the rest is used, as in ComfyUI."
-    if any(model.found.weights.info[name].dtype in FP8 for name in lora.changes):
+    if any(model.checkpoint.weights.info[name].dtype in FP8 for name in lora.changes):
         yield f"The {role}'s weights are in fp8: those that the LoRA {lora} changes are rounded to fp8 again."
 
 
-def attention_for(found: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
+def attention_for(checkpoint: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
     """Return the kernel for a checkpoint. Raises `BadInput` if the requested one is not available."""
-    dtype = DTYPES[options.dtype] if options.dtype else found.dtype
+    dtype = DTYPES[options.dtype] if options.dtype else checkpoint.dtype
     name = options.execution.attention
-    return choose_attention(name, device=device, dtype=dtype, head_dim=found.config.head_dim)
+    return choose_attention(name, device=device, dtype=dtype, head_dim=checkpoint.config.head_dim)

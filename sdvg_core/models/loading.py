@@ -19,7 +19,7 @@ from ..causal_wan.generator import Wan, build_engine
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
-from ..decoders.open import VaeHeader, load_vae
+from ..decoders.open import load_vae
 from ..devices.device import DTYPES, check_device, dtype_name
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
@@ -32,7 +32,7 @@ from ..memory.text import memory_notes
 from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
-from .fingerprints import identify_parts
+from .fingerprints import part_fingerprints
 from .headers import Headers, WanHeader, attention_for
 from .options import LoadOptions
 
@@ -69,14 +69,14 @@ class Models:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of a report must know of kernels and memory; its peak so far."""
+        """Notes on kernels and memory, with its peak so far."""
         peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
         # One model in both roles is one tree.
         sizes = {id(wan.tree): (role, wan.copied) for role, wan in self.wans.items()}
-        held = {role: (getattr(self.parts, role).bytes, copied) for role, copied in sizes.values()}
-        held = {role: (size - copied, size) for role, (size, copied) in held.items()}
+        bytes_of = {role: getattr(self.parts, role).bytes for role, _ in sizes.values()}
+        loaded = {role: (bytes_of[role] - copied, bytes_of[role]) for role, copied in sizes.values()}
         of_kernels = filter(None, dict.fromkeys(wan.ops.backend.note for wan in self.wans.values()))
-        return (*of_kernels, *memory_notes(held, self.plan.peak if self.plan else None, peak))
+        return (*of_kernels, *memory_notes(loaded, self.plan.peak if self.plan else None, peak))
 
     @cached_property
     def identities(self) -> Identities:
@@ -130,8 +130,8 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
     def encode(text: str) -> Tensor:
         embedding = encoder.encode(text).to(device)
         if not bool(torch.isfinite(embedding).all()):
-            found = f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}"
-            raise BadInput(f"{found}; check its file, and try a wider --dtype text=DTYPE")
+            fault = f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}"
+            raise BadInput(f"{fault}; check its file, and try a wider --dtype text=DTYPE")
         return embedding
 
     return encode
@@ -174,7 +174,12 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
         parts=PartSettings(
             drafter=settings.get("drafter"),
             target=settings.get("target"),
-            vae=_vae_settings(files.vae, headers.vae, options),
+            vae={
+                "file": files.vae.name,
+                "dtype": options.vae_dtype,
+                "layers": options.execution.vae_layers,
+                "tae_kind": headers.vae.tae_kind,
+            },
             text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
             device=options.device,
             side_device=options.side_device or options.device,
@@ -182,7 +187,7 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
         ),
         device=device,
         side=options.side,
-        by_files=identify_parts(files, options, headers.models),
+        by_files=part_fingerprints(files, options, headers.models),
         plan=planned,
     )
 
@@ -198,11 +203,6 @@ def load_decoder(path: Path, options: LoadOptions) -> VideoCodec:
         layers=execution.vae_layers,
         compiler=compiler_of(execution.compile),
     )
-
-
-def _vae_settings(path: Path, header: VaeHeader, options: LoadOptions) -> dict[str, Any]:
-    layers = options.execution.vae_layers
-    return {"file": path.name, "dtype": options.vae_dtype, "layers": layers, "tae_kind": header.tae_kind}
 
 
 def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
@@ -225,13 +225,13 @@ def _load_wan(
 
     `streamed`: how many layers are copied over in every pass. `fp8`: whether linear layers' weights are rounded.
     """
-    found = header.found
-    assert found is not None, "a host loads by itself"
+    checkpoint = header.checkpoint
+    assert checkpoint is not None, "a host loads by itself"
     if shared:
         return replace(shared, preset=header.preset, control=_load_control(header, device, shared.ops.dtype))
-    layers = found.config.num_layers
+    layers = checkpoint.config.num_layers
     wan = load_wan(
-        found.weights.path,
+        checkpoint.weights.path,
         preset=header.preset,
         device=device,
         dtype=DTYPES[options.dtype] if options.dtype else None,
@@ -241,10 +241,10 @@ def _load_wan(
         # Evenly spread, so that as much work as possible lies between two copies.
         streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
     )
-    check_finite_weights(wan.tree, found.weights.path.name)
+    check_finite_weights(wan.tree, checkpoint.weights.path.name)
     return replace(
         wan,
-        ops=TorchOps(wan.ops.dtype, attention_for(found, options, device)),
+        ops=TorchOps(wan.ops.dtype, attention_for(checkpoint, options, device)),
         kv_fp8=options.execution.kv_fp8,
         stages=compiled_stages(compiler_of(options.execution.compile)),
         control=_load_control(header, device, wan.ops.dtype),
@@ -252,16 +252,16 @@ def _load_wan(
 
 
 def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: bool) -> ModelSettings:
-    found = header.found
-    assert found is not None
+    checkpoint = header.checkpoint
+    assert checkpoint is not None
     return ModelSettings(
-        file=found.weights.path.name,
-        state_dict=found.weights.state_dict or None,
-        size=found.config.size,
+        file=checkpoint.weights.path.name,
+        state_dict=checkpoint.weights.state_dict or None,
+        size=checkpoint.config.size,
         preset=header.preset,
-        dtype=options.dtype or dtype_name(found.dtype),
+        dtype=options.dtype or dtype_name(checkpoint.dtype),
         attention=wan.ops.backend.name,
-        quantisation=ROUNDED if fp8 else found.quantisation.label,
+        quantisation=ROUNDED if fp8 else checkpoint.quantisation.label,
         bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
         loras_and_patches=sum(len(lora.changes) for lora in header.loras),
         loras=tuple(map(str, header.loras)),

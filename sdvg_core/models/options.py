@@ -57,15 +57,15 @@ class ModelOptions:
         named = self.named(file)
         return Choice(self.weights, named.weights if named else AUTO)
 
-    def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
+    def resolve(self, checkpoint: WanCheckpoint, schedule: str | None = None) -> Preset:
         """Return the preset for a checkpoint. `schedule`: for both models; this one's own comes first.
 
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """
-        base = self.named(found.weights.path) or guess_preset(found.config)
-        own = {name: value for name, value in asdict(self).items() if value is not None}
-        del own["preset"], own["weights"]
-        preset = replace(base, **{**own, "schedule": self.schedule or schedule or base.schedule})
+        base = self.named(checkpoint.weights.path) or guess_preset(checkpoint.config)
+        changes = {name: value for name, value in asdict(self).items() if value is not None}
+        del changes["preset"], changes["weights"]
+        preset = replace(base, **{**changes, "schedule": self.schedule or schedule or base.schedule})
         for chosen in (preset.schedule, preset.first_schedule):
             get_schedule(chosen or preset.schedule)
         return preset

@@ -58,8 +58,9 @@ class ControlFootage:
         """Return it as the models take it, for `latent_frames` from the beginning of the history."""
         frames = 1 + codec.temporal_stride * (latent_frames - 1)
         # Before the video's first frame, that frame is repeated.
-        pixels, mask = self.footage.fill(frames, first=-self.lead) - GREY, self._made(frames, -self.lead)
-        # Each stream is encoded as a clip of its own: the encoder keeps a memory along a clip.
+        pixels = self.footage.fill(frames, first=-self.lead) - GREY
+        mask = self._made(frames, -self.lead)
+        # The streams are encoded one by one: the encoder keeps a memory along a clip.
         streams = [codec.encode(GREY + pixels * part).cpu().float() for part in (1 - mask, mask)]
         stride, rows, columns = codec.spatial_stride, *mask.shape[3:]
         chosen = mask[0, [0, *range(codec.temporal_stride - 1, frames, codec.temporal_stride)], 0]
@@ -77,8 +78,8 @@ class ControlFootage:
             grown = F.max_pool2d(kept[0], size, 1, self.edge)
             kept = F.avg_pool2d(grown, size, 1, self.edge, count_include_pad=False)[None]
         kept[:, : max(self.new - first, 0)] = 0
-        kept, own = kept.to(made), self.footage.fill(frames, first=first).to(made)
-        return made * (1 - kept) + own * kept
+        kept = kept.to(made)
+        return made * (1 - kept) + self.footage.fill(frames, first=first).to(made) * kept
 
     def _made(self, frames: int, first: int) -> Tensor:
         """Return the mask of frames of the video, `1 f 1 h w`: 1 where pixels are made, 0 where kept."""

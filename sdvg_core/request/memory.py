@@ -18,7 +18,8 @@ from .resolve import ResolvedRequest
 
 def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
     """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit."""
-    options, device = options.resolved(), check_device(options.device)
+    options = options.resolved()
+    device = check_device(options.device)
     vram = free_vram(device, options.vram)
     if vram is None:
         return None
@@ -26,7 +27,7 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
         if options.vram != AUTO:
             raise BadInput("vram plans two models, but drafter and target are one; leave it out")
         return None
-    files = {role: model.found for role, model in headers.models.items() if model.found}
+    files = {role: model.checkpoint for role, model in headers.models.items() if model.checkpoint}
     dtypes = [options.dtype or dtype_name(file.dtype) for file in files.values()]
     target = files.get("target")
     request = replace(
@@ -40,18 +41,19 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
         vae_dtype=options.vae_dtype,
         reward_dtype=options.reward_dtype,
     )
-    found = plan(vram, request)
-    if not found.fits:
-        size = [f"--size {found.would_fit[0]}x{found.would_fit[1]}"] if found.would_fit else []
-        offers = [*savings(request, found.usable), *size][:2]
+    layout = plan(vram, request)
+    if not layout.fits:
+        size = [f"--size {layout.would_fit[0]}x{layout.would_fit[1]}"] if layout.would_fit else []
+        offers = [*savings(request, layout.usable), *size][:2]
         cure = " or ".join(offers or ["--vram all"])
-        raise BadInput(f"{device} has {gigabytes(found.missing)} less memory than the video needs; try {cure}")
-    return found
+        raise BadInput(f"{device} has {gigabytes(layout.missing)} less memory than the video needs; try {cure}")
+    return layout
 
 
 def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
     """Return the run whose memory is planned; a missing model counts as the other one."""
-    drafter, target = headers.shape("drafter"), headers.shape("target")
+    drafter = headers.shape("drafter")
+    target = headers.shape("target")
     return PlanRequest(
         width=width,
         height=height,

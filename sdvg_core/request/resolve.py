@@ -30,7 +30,6 @@ from .control import ControlFootage
 from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
 
-LATENTS_SUFFIX = ".safetensors"
 # A generous guess: CRF 18 takes about half of that for a moving photograph.
 MP4_BYTES_PER_PIXEL = 0.1
 ReadControl = Callable[[int, int], ControlFootage]
@@ -42,7 +41,7 @@ class ResolvedRequest:
     """A video that its models can make: its request, its size in pixels, its blocks, and its start.
 
     `control`: what the blocks obey, as pixels; `controls`: the same as latents. `sound`: what the mp4 has.
-    `notes`: what a reader of the report must know of models and budget.
+    `notes`: for the report, on models, budget and clips.
     """
 
     request: VideoRequest
@@ -64,7 +63,7 @@ class ResolvedRequest:
     ) -> Run:
         """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
         codec = engine.codec
-        given, shown = self.start.latents(codec, self.plan)
+        start_latents, start_pixels = self.start.latents(codec, self.plan)
         controls = self.controls
         if self.control:
             controls = (*controls, self.control.clip(codec, self.plan.spans[-1].stop))
@@ -76,10 +75,10 @@ class ResolvedRequest:
             width=self.width,
             height=self.height,
             drafter_context=self.request.drafter_context,
-            given=given,
+            given=start_latents,
             source=self.start.restyled(codec, self.plan),
             controls=controls,
-            shown=shown,
+            shown=start_pixels,
             reuse=reuse,
             colour_hold=self.request.colour_hold,
             clock=clock,
@@ -101,7 +100,8 @@ def resolve_request(
     """
     if not headers.models:
         raise BadInput(NO_MODEL)
-    vae, every = headers.vae, headers
+    vae = headers.vae
+    available = headers.models
     stride = vae.temporal_stride
     width, height = _size(request, headers, start)
     if not isinstance(start, Start):
@@ -123,7 +123,7 @@ def resolve_request(
     check_encoder(headers, *start.encoded(lead), *(("the control",) if read_control else ()))
     _check_models(headers, plan)
     if read_control or controls:
-        _check_controlled(headers, every)
+        _check_controlled(headers, choice=len(available) > 1)
     padding = start.padding(plan, stride)
     frames = pixel_count(plan.spans[-1].stop, stride) - padding
     control = read_control(width, height) if read_control else None
@@ -208,11 +208,11 @@ ALONE = {"drafter": "always-target", "target": "first with 0 blocks by the targe
 """The policies that need only the other model."""
 
 
-def _check_controlled(headers: Headers, every: Headers) -> None:
-    """Raise `BadInput` unless every model of the route has a control module. `every`: all available models."""
+def _check_controlled(headers: Headers, *, choice: bool) -> None:
+    """Raise `BadInput` unless every model of the route has a control module. `choice`: whether there are two."""
     for role, model in headers.models.items():
         if not model.control_blocks:
-            way = f"choose {ALONE[role]}" if len(every.models) > 1 else "leave the control out"
+            way = f"choose {ALONE[role]}" if choice else "leave the control out"
             raise BadInput(f"the {role} has no control module; load one for it, or {way}")
 
 
@@ -269,7 +269,7 @@ def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
 def _start(request: VideoRequest) -> Start | ReadStart:
     """Return the start that a request's files give."""
     clip = request.continue_from
-    if clip and clip.suffix.lower() == LATENTS_SUFFIX:
+    if clip and clip.suffix.lower() == ".safetensors":
         saved = load_latents(clip)
         return Latents(saved.latents.float(), read_lead(saved.metadata, saved.latents.shape[2]))
     if clip:
@@ -283,9 +283,9 @@ def _start(request: VideoRequest) -> Start | ReadStart:
 
 def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
     """Return roughly how many bytes of disk a video takes while it is made: latents, drafts, and the mp4."""
-    width, height, spans = resolved.width, resolved.height, resolved.plan.spans
-    frames = spans[-1].stop
-    latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
-    mp4 = int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
+    frames = resolved.plan.spans[-1].stop
+    pixels = resolved.width * resolved.height
+    latents = 4 * vae.latent_channels * frames * pixels // vae.spatial_stride**2
+    mp4 = int(frames * vae.temporal_stride * pixels * MP4_BYTES_PER_PIXEL)
     # The latents as one file; for each block the target's, the draft, and the estimates that are handed over.
     return (3 + resolved.plan.router.handover) * latents + mp4

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ def make(
 
     `models`: a folder of them, or `pocket`. `preset`: fast, balanced, careful, or paper, the gate. `request`: other
     fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own. Where `out` has a video, the
-    next free name is taken.
+    next free name is taken. What a user should know of the video is in the report's notes.
     Raises `BadInput` for any unusable input, before a weight is read.
     """
     models = Path(models)
@@ -52,19 +51,18 @@ def make(
             files=choose_files(models, video, {}),
             load=pocket_options() if embedded else LoadOptions(device=pick_device(AUTO)),
             request=with_strengths(video, prompts[0]),
-            prompts=understood(prompts) if embedded else prompts,
+            prompts=understood(prompts)[0] if embedded else prompts,
             output=Path(out),
         )
         ((folder, report),) = make_videos(batch)
     return folder, report
 
 
-def understood(prompts: Iterable[PromptSchedule]) -> tuple[PromptSchedule, ...]:
-    """Return prompts as the embedded models know them: the nearest ones of their small world."""
-    prompts = tuple(prompts)
+def understood(prompts: Sequence[PromptSchedule]) -> tuple[tuple[PromptSchedule, ...], list[str]]:
+    """Return prompts as the embedded models know them, the nearest ones of their small world; and notes on that."""
     scenes = {text: understand(text) for prompt in prompts for text in prompt.texts}
-    sys.stderr.write("".join(f"sdvg: {note}\n" for _, note in scenes.values() if note))
-    return tuple(
+    nearest = (
         replace(prompt, entries=tuple((start, scenes[text][0].text) for start, text in prompt.entries))
         for prompt in prompts
     )
+    return tuple(nearest), [note for _, note in scenes.values() if note]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -34,7 +31,7 @@ from ..files.outputs import (
     unfinished_request,
 )
 from ..memory.budget import mean_route_for_budget
-from ..models.fingerprints import identify_parts
+from ..models.fingerprints import part_fingerprints
 from ..models.headers import Headers, check_models
 from ..models.loading import encode_prompts
 from ..models.options import LoadOptions
@@ -43,7 +40,7 @@ from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, budgeted_run, predict_bytes, resolve_files
 from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
-from .identity import Identity, differences, digest_of, identify
+from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
 OF_PARTS = {
     "drafter": ("drafter", "drafter_settings", "drafter_context"),
@@ -54,12 +51,11 @@ OF_PARTS = {
 SPELLED = {"reward_dtype": "--dtype reward=DTYPE"}
 """How options are spelled that share a flag."""
 MOST_FOLDERS = 999
-LONGEST_COMMAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """One of the videos to make: what it should be, its folder, its prompts, and its identity.
+    """One of the videos to make: its request, its folder, its prompts, and its fingerprint.
 
     `notes`: on its route, for its report. `unfinished`: whether a stopped run left blocks of it. `exists`: whether
     it is already finished. `short`: whether it is finished with fewer blocks, because it was stopped as asked.
@@ -69,7 +65,7 @@ class Video:
     request: VideoRequest
     folder: Path
     prompt: PromptSchedule
-    identity: Identity
+    fingerprint: Fingerprint
     notes: tuple[str, ...]
     unfinished: bool = False
     exists: bool = False
@@ -91,9 +87,8 @@ class Batch:
     the caller adds, by its path from the folder; without it nothing counts as finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
-    the request's seed. `numbered`: whether each video gets a numbered folder, as several always do. `command`: the
-    words of the command line, to show how to finish the video. `stated`: the names of the options that the user
-    gave, to say which have no effect.
+    the request's seed. `numbered`: whether each video gets a numbered folder, as several always do. `stated`: the
+    names of the options that the user gave, to note which have no effect.
     """
 
     files: ModelFiles
@@ -109,7 +104,6 @@ class Batch:
     private: bool = False
     seeds: tuple[int, ...] = ()
     numbered: bool = False
-    command: tuple[str, ...] = ()
     stated: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,7 +118,8 @@ class BatchPlan:
     """Videos that can be made, by the models' headers. `batch`: with only the files that are needed.
 
     `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
-    `resolved`: the request of `batch`, which is that of the video that needs the most models.
+    `resolved`: the request of `batch`, which is that of the video that needs the most models. `notes`: what the
+    user should know before they are made.
     """
 
     folder: Path
@@ -133,6 +128,7 @@ class BatchPlan:
     resolved: ResolvedRequest
     needed: ModelSet
     videos: tuple[Video, ...]
+    notes: tuple[str, ...]
 
     @property
     def to_make(self) -> tuple[Video, ...]:
@@ -147,43 +143,44 @@ class BatchPlan:
 
 @contextmanager
 def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
-    """Check everything that needs no weights, and hold the folder that the videos go into until they are made.
+    """Check everything that needs no weights, and lock the folder that the videos go into until they are made.
 
-    Notes for the user go to standard error. Raises `BadInput` for any unusable input.
+    Raises `BadInput` for any unusable input.
     """
-    request, prompts = batch.request, batch.prompts
+    request = batch.request
+    prompts = batch.prompts
     if batch.gate_prompt is not None:
         check_prompt(batch.gate_prompt)
     check_writable(batch.output)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
     routed = route_prompts([prompt.first for prompt in prompts], headers, resolved)
-    routes = {one: resolved if one == request else resolve_files(one, headers) for one, _ in routed}
-    needed_by = {one: found.plan.models_needed for one, found in routes.items()}
-    needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
-    request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
-    resolved, headers = routes[request], headers.restrict_to(needed)
+    routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
+    needed_by = {route: of_route.plan.models_needed for route, of_route in routes.items()}
+    needed = ModelSet(**{role: any(getattr(models, role) for models in needed_by.values()) for role in MISSING})
+    request = max(needed_by, key=lambda route: sum(asdict(needed_by[route]).values()))
+    resolved = routes[request]
+    headers = headers.restrict_to(needed)
     last = resolved.plan.spans[-1].index
-    of_prompts = dict.fromkeys(note for prompt in prompts for note in unshown(prompt.starts, last))
-    of_models = dict.fromkeys(note for found in routes.values() for note in found.notes)
-    for note in (*of_models, *of_prompts):
-        sys.stderr.write(f"sdvg: {note}\n")
+    notes = [note for of_route in routes.values() for note in of_route.notes]
     videos: list[Video] = []
-    for prompt, (one, note) in zip(prompts, routed, strict=True):
-        files = needed_files(batch.files, needed_by[one])
+    for prompt, (route, note) in zip(prompts, routed, strict=True):
+        files = needed_files(batch.files, needed_by[route])
+        late_prompts = unshown(prompt.starts, last)
+        notes += late_prompts
         for seed in batch.seeds or (request.seed,):
-            own = replace(one, seed=seed)
-            identity = identify(files, batch.load, own, prompt, batch.gate_prompt)
-            of_video = (note, *unshown(prompt.starts, last))
-            videos.append(Video(len(videos) + 1, own, batch.output, prompt, identity, of_video))
+            wanted = replace(route, seed=seed)
+            fingerprint = request_fingerprint(files, batch.load, wanted, prompt, batch.gate_prompt)
+            number = len(videos) + 1
+            videos.append(Video(number, wanted, batch.output, prompt, fingerprint, (note, *late_prompts)))
     numbered = batch.numbered or len(videos) > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
-    with _folder_for(batch, videos) as (folder, found, notes):
-        planned = BatchPlan(folder, batch, headers, resolved, needed, found)
+    with _folder_for(batch, videos) as (folder, placed, folder_notes):
+        notes += [*folder_notes, *_unused(batch.stated, needed)]
+        planned = BatchPlan(folder, batch, headers, resolved, needed, placed, tuple(dict.fromkeys(notes)))
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_disk_space(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
-        sys.stderr.write("".join(f"{note}\n" for note in (*notes, *_unused(batch.stated, needed))))
         yield planned
 
 
@@ -204,8 +201,8 @@ def route_prompts(
         raise BadInput(f"{fault}; state fewer")
     router = resolved.plan.router
     index = resolved.plan.spans[0].index
-    given = router.place(index)
-    blocks = given + request.blocks
+    blocks_before = router.place(index)
+    blocks = blocks_before + request.blocks
     handover = router.handover
     share = None
     budget_note = ""
@@ -218,7 +215,7 @@ def route_prompts(
         if not count and share is None:
             routes.append((request, ""))
             continue
-        first = given + (count or int(share or 0))
+        first = blocks_before + (count or int(share or 0))
         route = replace(request.router, policy="first", forced_blocks=first, handover=handover)
         reason = "as its prompt states, " if count else ""
         note = f"{budget_note}{reason}the target makes the first {first} of {blocks} blocks."
@@ -227,61 +224,61 @@ def route_prompts(
 
 
 def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
-    """Return a line on the options of parts that no block asks for."""
+    """Return a note on the options of parts that no block asks for."""
     unused = {name for role, names in OF_PARTS.items() if not getattr(needed, role) for name in names}
     flags = [SPELLED.get(name, f"--{name.replace('_', '-')}") for name in stated if name in unused]
-    return (f"sdvg: Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
+    return (f"Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
 
 
 @contextmanager
 def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, tuple[Video, ...], list[str]]]:
-    """Hold the folder that has some of these videos already, or else the first that can take them.
+    """Lock the folder that has some of these videos already, or else the first that can take them.
 
-    Yields it with its videos, and with lines that say why.
+    Yields it with its videos, and with notes that say why.
     """
-    output, only = batch.output, batch.resume or batch.overwrite or batch.output.name in ("", "..")
+    output = batch.output
+    only = batch.resume or batch.overwrite or output.name in ("", "..")
     others = range(2, 0 if only else MOST_FOLDERS + 1)
     folders = [output, *(output.with_name(f"{output.name}-{number}") for number in others)]
     refused: list[BadInput] = []
-    there = [folder for folder in folders if os.path.lexists(folder)]
-    for begun, folder in [*((True, folder) for folder in there), *((False, folder) for folder in folders)]:
-        with ExitStack() as held:
+    existing = [folder for folder in folders if os.path.lexists(folder)]
+    for begun, folder in [*((True, folder) for folder in existing), *((False, folder) for folder in folders)]:
+        with ExitStack() as lock:
             try:
-                held.enter_context(lock_folder(folder))
-                found = _look_for(batch, videos, folder)
+                lock.enter_context(lock_folder(folder))
+                placed = _look_for(batch, videos, folder)
             except BadInput as error:
                 refused.append(error)
                 continue
-            left = any(video.begun for video in found)
+            left = any(video.begun for video in placed)
             if begun and not left:
                 continue
             notes: list[str] = []
             if refused and folder != output:
-                fault, *more = str(refused[0]).splitlines()
-                notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
-            whole = all(video.exists for video in found)
+                notes.append(f"{str(refused[0]).rpartition('; ')[0]}, so this goes into {folder}")
+            whole = all(video.exists for video in placed)
             if left and not whole:
-                notes.append(f"sdvg: this goes on with what an earlier call left in {folder}")
+                notes.append(f"this goes on with what an earlier call left in {folder}")
             if whole and (batch.last is None or os.path.lexists(folder / batch.last)):
                 again = "add --overwrite or name another --output to make it again"
-                notes.append(f"sdvg: {folder} has this very video; {again}")
-            yield folder, found, notes
+                notes.append(f"{folder} has this very video; {again}")
+            yield folder, placed, notes
             return
     raise refused[0]
 
 
 def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Video, ...]:
     """Find what exists of videos in `folder`. Raises `BadInput` if something else is in their place."""
-    placed = [replace(one, folder=folder / f"{one.number:04d}" if batch.numbered else folder) for one in videos]
+    placed = [replace(v, folder=folder / f"{v.number:04d}" if batch.numbered else folder) for v in videos]
     if batch.overwrite:
-        return tuple(replace(video, unfinished=_left_of(video)) for video in placed)
-    found = tuple(look_up(video, batch.last) for video in placed)
-    if batch.numbered and not any(video.begun for video in found):
+        return tuple(replace(video, unfinished=_has_blocks(video)) for video in placed)
+    looked_up = tuple(look_up(video, batch.last) for video in placed)
+    if batch.numbered and not any(video.begun for video in looked_up):
         other = any(_taken(path) or unfinished_blocks(path) for path in folder.glob("[0-9]" * 4))
         table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
         if other or table[0] != table[1]:  # a table of ours is two files
             raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
-    return found
+    return looked_up
 
 
 def _taken(folder: Path, *more: str) -> str | None:
@@ -290,7 +287,7 @@ def _taken(folder: Path, *more: str) -> str | None:
 
 
 def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
-    identities = identify_parts(planned.batch.files, planned.batch.load, planned.headers.models)
+    identities = part_fingerprints(planned.batch.files, planned.batch.load, planned.headers.models)
     # An earlier call that was stopped has no folders for the last of its videos.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
@@ -318,19 +315,18 @@ def look_up(video: Video, last: str | None) -> Video:
 
     `last`: a file without which nothing counts as finished.
     """
-    folder, unfinished = video.folder, _left_of(video)
+    folder = video.folder
+    unfinished = _has_blocks(video)
     if unfinished_blocks(folder) and not unfinished:
-        left = unfinished_request(folder)
-        then = {name: str(value) for name, value in left["request"].items()}
+        then = {name: str(value) for name, value in unfinished_request(folder).items()}
         raise BadInput(
-            f"{folder} has an unfinished video that differs in {differences(then, video.identity)}; "
-            "repeat its command or name another folder",
-            _command(left),
+            f"{folder} has an unfinished video that differs in {differences(then, video.fingerprint)}; "
+            "repeat its command or name another folder"
         )
     taken = _taken(folder, *([last] if last else []))
     if taken is None:
         return replace(video, unfinished=unfinished)
-    ours = _request_of(folder / LATENTS) == digest_of(video.identity)
+    ours = _request_of(folder / LATENTS) == digest_of(video.fingerprint)
     # A run that was killed while moving its files had put an earlier run's aside.
     if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
@@ -340,19 +336,10 @@ def look_up(video: Video, last: str | None) -> Video:
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
 
 
-def _left_of(video: Video) -> bool:
+def _has_blocks(video: Video) -> bool:
     """Whether a stopped run of this very request left blocks. Raises `BadInput` if the files there are not ours."""
     check_unfinished(video.folder)
-    return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder)["request"] == video.identity
-
-
-def _command(left: Mapping[str, Any]) -> str:
-    """Return a line with the command that finishes a run. Its words are quoted: the file may be anyone's."""
-    words = left.get("command")
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        return ""
-    line = shlex.join(["python", "-m", "sdvg_core", *words])
-    return f"To finish that one: {line}" if len(line) <= LONGEST_COMMAND and line.isprintable() else ""
+    return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder) == video.fingerprint
 
 
 def _request_of(latents: Path) -> object:

@@ -1,4 +1,4 @@
-"""The blocks of a video, one file each: what the models returned for it, by key, for any later run to take.
+"""The blocks of a video, one file each: what the models returned, by its cache key, for later runs to use.
 
 They hold latents and scores, and no prompt: the keys are hashes. A hash inside each file tells whether it is as it
 was written: a block that changed on the disk would be used unnoticed.
@@ -28,8 +28,10 @@ from ..files.outputs import BLOCKS, unfinished_blocks
 from ..report.record_json import record_from_dict, record_to_dict, take
 
 ROLES = ("drafter", "target")
-DIGEST, UNSEALED = "digest", "0" * 64
-"""The field of a file's metadata, and its value until the file is sealed. Sorted, it comes first."""
+DIGEST = "digest"
+"""The field of a file's metadata with its seal. Sorted, it comes first."""
+UNSEALED = "0" * 64
+"""Its value until the file is sealed."""
 
 
 class BlockFiles:
@@ -42,7 +44,7 @@ class BlockFiles:
         """`identities`: of the models by their files, which each block names for later re-use."""
         self._folder = folder
         self._made_by = _made_by(identities)
-        self._there: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
+        self._earlier: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
         self.damaged: list[str] = []
 
     def recall(self, store: Store, *others: Path) -> None:
@@ -52,7 +54,7 @@ class BlockFiles:
                 metadata, results = read_block(path)
                 if path.parent == self._folder:
                     record = record_from_dict(take(metadata, "record", (dict,), path.name), path.name)
-                    self._there[path.name] = record, results
+                    self._earlier[path.name] = record, results
             except BadInput:
                 self.damaged.append(path.name)
                 continue
@@ -62,9 +64,9 @@ class BlockFiles:
     def add(self, number: int, record: BlockRecord, results: Mapping[str, Result]) -> BlockRecord:
         """Write a block, whole or not at all; return its record, the older one if it exists already."""
         name = f"{number:06d}.safetensors"
-        before, there = self._there.pop(name, (record, {}))
-        if results and results.keys() <= there.keys():
-            return replace(before, prompt=record.prompt)
+        earlier, known = self._earlier.pop(name, (record, {}))
+        if results and results.keys() <= known.keys():
+            return replace(earlier, prompt=record.prompt)
         part = self._folder.with_name("block.part")
         metadata = {DIGEST: UNSEALED, **self._made_by, "record": record_to_dict(replace(record, prompt=""))}
         write_block(part, results, metadata)
@@ -103,7 +105,8 @@ def _hashes(path: Path) -> dict[str, str]:
 def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
     """Return a file's metadata, and its results by key. Raises `BadInput` if it is not as it was written."""
     file = open_weights(path)
-    metadata, content = read_metadata(file), path.read_bytes()
+    metadata = read_metadata(file)
+    content = path.read_bytes()
     digest = metadata.get(DIGEST)
     if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
         raise BadInput(f"{path.name} changed since it was written; make that video again")

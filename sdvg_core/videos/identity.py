@@ -17,58 +17,58 @@ from ..models.options import LoadOptions
 from ..request.request import VideoRequest
 from ..text.prompts import PromptSchedule
 
-Identity = Mapping[str, str]
-MOST_TOLD = 3
+Fingerprint = Mapping[str, str]
+MOST_NAMED = 3
 CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
 """Fields of a request that are files, known by their contents."""
 
 
-def identify(
+def request_fingerprint(
     files: ModelFiles,
     load: LoadOptions,
     request: VideoRequest,
     prompt: PromptSchedule,
     gate_prompt: str | None = None,
-) -> Identity:
-    """Return everything that determines a video's bits, by name. Equal identities make the same video."""
+) -> Fingerprint:
+    """Return everything that determines a video's bits, by name. Equal ones make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     clips = {name: getattr(request, name) for name in CLIPS}
     part = request.router.part
-    asked = asdict(replace(request, router=replace(request.router, part=None)))
-    asked["router"]["part"] = None if part is None else identity_of(part)
-    del asked["router"]["route_start"]  # follows from the clip
+    settings = asdict(replace(request, router=replace(request.router, part=None)))
+    settings["router"]["part"] = None if part is None else identity_of(part)
+    del settings["router"]["route_start"]  # follows from the clip
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
-    here, side = check_device(load.device), load.side
-    aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
+    device = check_device(load.device)
+    side_arithmetic = arithmetic_on(load.side) if load.side != device else {}
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
-    settings = asdict(load.resolved())
-    del settings["vram"]  # changes no bit
-    execution = settings.pop("execution")
-    loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in settings.pop("loras")}
+    loading = asdict(load.resolved())
+    del loading["vram"]  # changes no bit
+    execution = loading.pop("execution")
+    loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in loading.pop("loras")}
     return {
         **texts,
         **gate,
-        **_flat({**asked, **{name: named(path) for name, path in clips.items()}}),
+        **_flat({**settings, **{name: named(path) for name, path in clips.items()}}),
         **{role: named(path) for role, path in models.items()},
-        **_flat(settings | execution),
+        **_flat(loading | execution),
         **loras,
-        **arithmetic_on(here),
-        **aside,
+        **arithmetic_on(device),
+        **{f"side {name}": value for name, value in side_arithmetic.items()},
     }
 
 
-def differences(then: Identity, now: Identity) -> str:
+def differences(then: Fingerprint, now: Fingerprint) -> str:
     """Return what differs, for people to read: `seed (then 42, now 43), tau (...)`."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    told = [f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names[:MOST_TOLD]]
-    return ", ".join(told) + (f" and {len(names) - MOST_TOLD} more" if names[MOST_TOLD:] else "")
+    pairs = [f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names[:MOST_NAMED]]
+    return ", ".join(pairs) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
 
 
-def digest_of(identity: Identity) -> str:
-    """Return a hash of an identity, which reveals nothing of it."""
-    return hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode()).hexdigest()
+def digest_of(fingerprint: Fingerprint) -> str:
+    """Return a hash of a fingerprint, which reveals nothing of it."""
+    return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -33,7 +33,7 @@ from ..request.memory import plan_memory
 from ..request.resolve import ResolvedRequest, resolve_files
 from .batch import Batch, Video, folder_in, needed_files, plan_videos
 from .identity import digest_of
-from .rendering import render
+from .rendering import render, write_report
 from .table import Row, VideoTable
 
 Task = tuple[Video, bytes]
@@ -71,14 +71,19 @@ def make_videos(
     *,
     stopping: StopRequest | None = None,
     say: Callable[[str], None] = lambda line: None,
+    warn: Callable[[str], None] = lambda note: None,
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make the videos of a batch; return each folder and report.
 
     Only models that a block may ask for are loaded. `stopping`: whether to end after the current block and begin no
-    other video. `say`: called with what is being loaded, which may take minutes. Numbered folders get a table.
+    other video. `say`: called with what is being loaded, which may take minutes. `warn`: called with each note.
+    Numbered folders get a table.
     """
     with plan_videos(batch) as planned:
-        batch, files = planned.batch, planned.batch.files
+        for note in planned.notes:
+            warn(note)
+        batch = planned.batch
+        files = batch.files
         table = VideoTable(planned) if batch.numbered else None
         made = {}
         if planned.to_make:
@@ -89,23 +94,27 @@ def make_videos(
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
             maker = VideoMaker(batch, planned.headers, planned.resolved)
             steps = len(planned.headers.shape("target").timesteps)
-        listen, stopping = (stopping.listen, stopping) if stopping else (nullcontext, StopRequest())
         for video in planned.to_make:
-            if stopping.asked:
+            if stopping and stopping.asked:
                 break
-            with listen():
-                report = maker.make(
-                    video, embeddings, _shown(video, len(planned.videos), steps), lambda: stopping.asked
-                )
+            with stopping.listen() if stopping else nullcontext():
+                bar = _show_bar(video, len(planned.videos), steps)
+                report = maker.make(video, embeddings, bar, lambda: bool(stopping and stopping.asked))
             made[video.folder] = report
             if table:
                 table.made(video.number, report)
-        there = [v for v in planned.videos if v.folder in made or v.exists]
-        return [(v.folder, made.get(v.folder) or read_report(v.folder / REPORT)) for v in there]
+        whole = [v for v in planned.videos if v.folder in made or v.exists]
+        return [(v.folder, made.get(v.folder) or read_report(v.folder / REPORT)) for v in whole]
 
 
 def make_many(
-    batch: Batch, devices: Sequence[str], *, ray: str | None = None, most: int | None = None, stopping: StopRequest
+    batch: Batch,
+    devices: Sequence[str],
+    *,
+    ray: str | None = None,
+    most: int | None = None,
+    stopping: StopRequest,
+    warn: Callable[[str], None] = lambda note: None,
 ) -> tuple[Path, tuple[Row, ...]]:
     """Make the videos of a batch in numbered folders; return their table's folder, and its rows.
 
@@ -115,16 +124,18 @@ def make_many(
     """
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch) as planned, stopping.listen():
-        table, videos = VideoTable(planned), planned.to_make
-        texts = planned.embed()
-        tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
+        for note in planned.notes:
+            warn(note)
+        table = VideoTable(planned)
+        embeddings = {text: embedding.cpu().contiguous() for text, embedding in planned.embed().items()}
+        tasks = [(v, save({text: embeddings[text] for text in v.prompt.texts})) for v in planned.to_make]
         batch = replace(batch, request=planned.batch.request)
         opener = partial(open_worker, batch, torch.get_num_threads(), planned.needed)
         done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
-        for (video, _), made in tqdm(done, total=len(videos), unit="video", disable=None):
+        for (video, _), made in tqdm(done, total=len(tasks), unit="video", disable=None):
             row = table.made(video.number, made)
-            said = row.error or f"{row.route}, {row.seconds:.1f} s"
-            tqdm.write(f"video {row.folder} {row.state}: {said}", file=sys.stderr)
+            result = row.error or f"{row.route}, {row.seconds:.1f} s"
+            tqdm.write(f"video {row.folder} {row.state}: {result}", file=sys.stderr)
         return planned.folder, table.rows
 
 
@@ -133,25 +144,27 @@ class VideoMaker:
 
     def __init__(self, batch: Batch, headers: Headers, resolved: ResolvedRequest) -> None:
         """Load the models. `resolved`: the request of `batch`."""
-        self._batch, self._headers, self._resolved = batch, headers, resolved
+        self._batch = batch
+        self._headers = headers
+        self._resolved = resolved
         planned = plan_memory(headers, batch.load, resolved)
         self._loaded = load_models(batch.files, batch.load, headers, planned)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
         """Resolve a video's request. If its route is the batch's, nothing is read again."""
-        found = self._resolved
+        resolved = self._resolved
         if video.request.router != self._batch.request.router:
-            found = resolve_files(video.request, self._headers)
-        return replace(found, request=video.request, notes=(*found.notes, *filter(None, video.notes)))
+            resolved = resolve_files(video.request, self._headers)
+        return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
 
     def make(
         self,
         video: Video,
         embeddings: Mapping[str, Tensor],
-        showing: AbstractContextManager[RouteBar],
+        shown_bar: AbstractContextManager[RouteBar],
         stop: Callable[[], bool],
     ) -> RunReport:
-        """Make one video. `embeddings`: of its prompts. `showing`: opens the bar on which it is shown.
+        """Make one video. `embeddings`: of its prompts. `shown_bar`: opens its progress bar.
 
         `stop`: asked after every block whether to end there.
         """
@@ -161,23 +174,24 @@ class VideoMaker:
         reuse = [video.folder] if video.short or half else []
         if batch.reuse:
             reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
-        asked = {"request": video.identity, "command": batch.command}
         with (
             lock_folder(video.folder) if batch.numbered else nullcontext(),
-            staged_outputs(video.folder, asked) as staging,
-            showing as bar,
+            staged_outputs(video.folder, video.fingerprint) as staging,
+            shown_bar as bar,
         ):
-            return render(
+            report = render(
                 self._loaded,
                 self._resolve(video),
                 video.prompt.conditions(embeddings, batch.gate_prompt),
                 staging,
-                digest_of(video.identity),
+                digest_of(video.fingerprint),
                 bar,
                 reuse=reuse,
                 stop=stop,
-                private=batch.private,
             )
+            report = report.without_prompts() if batch.private else report
+            write_report(report, staging)
+            return report
 
 
 def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
@@ -203,7 +217,7 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
 
 
 @contextmanager
-def _shown(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
+def _show_bar(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
     """Show a bar on standard error while a video is made; if an error stops it, say what is kept."""
     blocks = video.request.blocks
     try:

@@ -22,7 +22,7 @@ from ..report.run_report import RunReport
 from ..request.resolve import ResolvedRequest
 from ..text.prompts import Conditions
 from .blocks import BlockFiles
-from .identity import MOST_TOLD
+from .identity import MOST_NAMED
 
 BEGAN = (
     *("continue_from", "start_image", "restyle", "strength", "colour_hold"),
@@ -41,22 +41,21 @@ def render(
     *,
     reuse: Sequence[Path] = (),
     stop: Callable[[], bool] = bool,
-    private: bool = False,
 ) -> RunReport:
-    """Make one video; write video, latents, report, picture and blocks into `staging`; return the report.
+    """Make one video; write video, latents and blocks into `staging`; return the report.
 
     Each block is on the disk once it is committed. Blocks that exist there, or in the folders `reuse`, are not made
-    again. `digest`: of the request, which marks the latents. `bar`: shows it. `stop`:
-    asked after every block whether to end there. `private`: whether the report has a hash in place of each prompt;
-    the picture has none.
+    again. `digest`: of the request, which marks the latents. `stop`: asked after every block whether to end there.
     """
     files = {name: staging.path(name) for name in FILES}
-    store, blocks = Store(), BlockFiles(files[BLOCKS], loaded.by_files)
+    store = Store()
+    blocks = BlockFiles(files[BLOCKS], loaded.by_files)
     blocks.recall(store, *reuse)
     store.begin_run()
     engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
-    reusing, clock = Reuse(store=store, identities=loaded.identities), device_clock(loaded.device, loaded.side)
-    run, request = resolved.run(engine, conditions, reusing, clock), resolved.request
+    memo = Reuse(store=store, identities=loaded.identities)
+    run = resolved.run(engine, conditions, memo, device_clock(loaded.device, loaded.side))
+    request = resolved.request
     # If this very run was interrupted, the blocks it had made keep the seconds they took.
     records: list[BlockRecord] = []
     resumed = 0
@@ -65,9 +64,9 @@ def render(
         frames = 0
         for shown in run.play(stop):
             if shown.record and run.session:
-                used, kept = run.session.used[len(records)], store.newest
-                made_from = {key: kept[key] for key in used}
-                records.append(blocks.add(len(records) + 1, shown.record, made_from))
+                used = run.session.used[len(records)]
+                results = {key: store.newest[key] for key in used}
+                records.append(blocks.add(len(records) + 1, shown.record, results))
                 store.drop(used)  # it is on the disk, and no later block asks for it
                 if shown.record.reused and not records[-1].reused:
                     resumed = len(records)
@@ -88,13 +87,14 @@ def render(
     if resumed:
         more.append(f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.")
     if blocks.damaged:
-        more.append(f"Not as they were written, and so not used again: {', '.join(blocks.damaged[:MOST_TOLD])}.")
-    report = _report(loaded, run, resolved, conditions, records, more)
-    hidden = report.without_prompts()
-    report = hidden if private else report
-    files[REPORT].write_text(report.to_json(), encoding="utf-8")
-    route_picture(hidden).save(files[PICTURE], format="PNG")
-    return report
+        more.append(f"Not as they were written, and so not used again: {', '.join(blocks.damaged[:MOST_NAMED])}.")
+    return _report(loaded, run, resolved, conditions, records, more)
+
+
+def write_report(report: RunReport, staging: Staging) -> None:
+    """Write a report, and its picture, which has no prompt."""
+    staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
+    route_picture(report.without_prompts()).save(staging.path(PICTURE), format="PNG")
 
 
 def _report(
@@ -106,7 +106,8 @@ def _report(
     more: Iterable[str],
 ) -> RunReport:
     """Return the report of a run. `more`: notes on what was used again."""
-    request, texts = resolved.request, [condition.gate_text for _, condition in conditions.entries]
+    request = resolved.request
+    texts = [condition.gate_text for _, condition in conditions.entries]
     began = {name: getattr(request, name) for name in BEGAN}
     return assemble_report(
         run,

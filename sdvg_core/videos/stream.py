@@ -31,9 +31,6 @@ from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
 from ..text.prompts import PromptSchedule, check_prompt, one_prompt, unshown
 
-MOST_PROMPTS = 16
-"""Prompts whose embeddings are kept, 8 MB each."""
-
 
 class Busy(RuntimeError):
     """The models are making another video."""
@@ -67,8 +64,11 @@ class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
         self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...]
     ) -> None:
         """`notes`: what a viewer should know of the video."""
-        self._blocks, self._asked_to_end, self.notes = blocks, asked_to_end, notes
-        self._turn, self._making = threading.RLock(), False
+        self._blocks = blocks
+        self._asked_to_end = asked_to_end
+        self.notes = notes
+        self._turn = threading.RLock()
+        self._making = False
         self.ended = False
 
     def __next__(self) -> StreamBlock:
@@ -125,23 +125,25 @@ class Streamer:
         `scorer`, `router`, `codec`: your own in place of a file's, or of every request's policy. `files`
         must name a transformer all the same, for its shapes.
         """
-        given = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
-        own: dict[str, Any] = {role: part for role, part in given.items() if part is not None}
+        arguments = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
+        outside: dict[str, Any] = {role: part for role, part in arguments.items() if part is not None}
+        self._outside_notes = tuple(note_on(role, part) for role, part in outside.items())
         self._headers = check_models(files, options)
         of_files = self._headers.models
         shape = next(iter(of_files.values()))
-        roles = [role for role in ("target", "drafter") if role in own or role in of_files]
+        roles = [role for role in ("target", "drafter") if role in outside or role in of_files]
         known = files.reward is not None or scorer is not None
         models = {role: of_files.get(role, shape) for role in roles}
         self._headers = replace(self._headers, models=models, scorer=known)
-        self._router, parts = own.pop("router", None), checked_parts(own, self._headers.vae)
+        self._router = outside.pop("router", None)
+        parts = checked_parts(outside, self._headers.vae)
         encode = load_encoder(files, options) if keep_text_encoder else None
-        self._embed = lru_cache(MOST_PROMPTS)(encode or (lambda text: load_encoder(files, options)(text)))
+        # The embeddings of 16 prompts are kept, 8 MB each.
+        self._embed = lru_cache(16)(encode or (lambda text: load_encoder(files, options)(text)))
         from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
         files = replace(files, reward=None) if scorer else files
         self._loaded = replace(load_models(files, options, from_files), **parts)
         self._scorer = None if scorer else self._loaded.scorer
-        self._own_notes = tuple(note_on(role, part) for role, part in given.items() if part is not None)
         self._lock = threading.Lock()
         self._newest: Callable[[], Stream | None] = lambda: None
 
@@ -149,7 +151,7 @@ class Streamer:
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models; of a video, `Stream.notes`."""
         of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
-        return (*dict.fromkeys(of_files), *self._loaded.notes, *self._own_notes)
+        return (*dict.fromkeys(of_files), *self._loaded.notes, *self._outside_notes)
 
     def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
         """Return the stream of a video's blocks; none is made yet.
@@ -162,10 +164,11 @@ class Streamer:
             check_prompt(gate_prompt)
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
-        resolved, loaded = resolve_files(request, self._headers), self._loaded
+        resolved = resolve_files(request, self._headers)
+        loaded = self._loaded
         scorer = self._scorer if resolved.plan.models_needed.scorer else None
         texts = [gate_prompt] if gate_prompt else schedule.texts
-        of_parts = (*notes_on(loaded.parts.execution, scorer, texts, loaded.notes), *self._own_notes)
+        of_parts = (*notes_on(loaded.parts.execution, scorer, texts, loaded.notes), *self._outside_notes)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:
@@ -192,9 +195,9 @@ class Streamer:
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Built for every video and freed with it, because it holds the keys and values.
         engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
-        clock, of = device_clock(self._loaded.device, self._loaded.side), resolved.request.blocks
+        clock = device_clock(self._loaded.device, self._loaded.side)
         run = resolved.run(engine, conditions, None, clock)
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)
-                yield StreamBlock(number=number, of=of, frames=frames, record=emitted.record)
+                yield StreamBlock(number=number, of=len(run.spans), frames=frames, record=emitted.record)

@@ -18,7 +18,8 @@ from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
 from .batch import BatchPlan
 
-WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
+FINISHED = "finished"
+FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Row:
     folder: str
     prompt: str
     seed: int
-    state: str = WAITING
+    state: str = "waiting"
     blocks: int = 0
     route: str = ""
     draft_share: float | None = None
@@ -43,7 +44,8 @@ class VideoTable:
 
     def __init__(self, planned: BatchPlan) -> None:
         """Write the table of planned videos."""
-        self._folder, self._blocks = planned.folder, planned.batch.request.blocks
+        self._folder = planned.folder
+        self._blocks = planned.batch.request.blocks
         shown: Callable[[str], str] = hide_prompt if planned.batch.private else str
         self._rows = {
             video.number: Row(
@@ -81,7 +83,7 @@ class VideoTable:
         worst = report.worst_block
         return replace(
             self._rows[number],
-            state=FINISHED if len(report.blocks) == self._blocks else STOPPED,
+            state=FINISHED if len(report.blocks) == self._blocks else "stopped",
             blocks=len(report.blocks),
             route="".join(LETTERS[outcome_of(record)] for record in report.blocks),
             draft_share=report.tally.draft_share,

@@ -116,11 +116,11 @@ def test_after_a_run_the_note_says_what_of_each_model_lay_there_and_the_peak_bes
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 25 * GB)
     held = {"request": PlanRequest(), "needs": {GPU: NEEDS}}
     models = {"target": target, "drafter": drafter, "scorer": scorer}
-    assert memory.Memory(models=models, **held).found() == (
+    assert memory.Memory(models=models, **held).measured() == (
         "Memory: target 11.0 GB on the device and 17.0 GB copied over in every pass, drafter 3.0 GB on the device, "
         "planned peak 24.0 GB, measured peak 25.0 GB, +4.2 %.",
     )
-    assert memory.Memory(models={"scorer": scorer, "target": target}, **held).found() == ()
+    assert memory.Memory(models={"scorer": scorer, "target": target}, **held).measured() == ()
 
 
 def test_under_dynamic_vram_the_note_says_what_lies_there_and_compares_only_what_the_allocator_sees(
@@ -134,7 +134,7 @@ def test_under_dynamic_vram_the_note_says_what_lies_there_and_compares_only_what
     target.is_dynamic = drafter.is_dynamic = lambda: True
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 11 * GB)
     models = {"target": target, "drafter": drafter, "vae": vae}
-    assert Memory(models=models, request=PlanRequest(), needs={GPU: NEEDS}).found() == (
+    assert Memory(models=models, request=PlanRequest(), needs={GPU: NEEDS}).measured() == (
         "Memory: target 7.0 GB of 14.0 GB on the device, drafter 3.0 GB on the device, vae 1.0 GB on the device, "
         "without the weights of target, drafter: planned peak 11.0 GB, measured peak 11.0 GB, +0.0 %.",
     )

@@ -49,7 +49,7 @@ class Part:
 
     @property
     def new(self) -> Tensor:
-        return self.frames[self.live.given_frames :]
+        return self.frames[self.live.clip_frames :]
 
 
 def in_api_form(workflow: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from comfy.sd import CLIP
 from running_server import REPORT, Server
-from sdvg_pack.nodes.host.conditioning import carried_text, settle_texts, strengths_of, with_text
+from sdvg_pack.nodes.host.conditioning import carried_text, resolve_texts, strengths_of, with_text
 from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.sockets import PromptEntry
@@ -69,7 +69,7 @@ def test_a_conditioning_that_is_not_of_one_text_carries_none(odd: list[Any]) -> 
 def test_the_text_of_the_conditioning_counts_and_another_one_beside_it_is_noted(
     carried: str, typed: str, counts: str, notes: int
 ) -> None:
-    [entry], told = settle_texts([PromptEntry(3, encoded(carried), typed)])
+    [entry], told = resolve_texts([PromptEntry(3, encoded(carried), typed)])
     assert entry.text == counts
     assert len(told) == notes
     assert all("From block 4 on" in note and STALE not in note for note in told)
@@ -88,9 +88,9 @@ def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change: 
     one, other = ([[torch.full((1, 4, 8), value), {}]] for value in (1.0, 2.0))
     changed = change(with_text(one, SHOWN), with_text(other, STALE))
     both = f"{SHOWN}, {STALE}"
-    [entry], told = settle_texts([PromptEntry(3, changed, both)])
+    [entry], told = resolve_texts([PromptEntry(3, changed, both)])
     assert (entry.text, told) == (both, ())
-    [entry], told = settle_texts([PromptEntry(3, changed, "")])
+    [entry], told = resolve_texts([PromptEntry(3, changed, "")])
     assert entry.text == SHOWN
     assert [note for note in told if "From block 4 on" in note and "was changed" in note]
 
@@ -129,7 +129,7 @@ def test_lines_of_the_prompt_begin_at_their_blocks_and_what_is_before_them_is_us
 def test_lines_are_prompts_of_a_schedule_with_those_of_the_nodes() -> None:
     [lines] = Prompt.execute(clip=Reader(), text="a sea\n5: a storm\n7 strength light:\n9: a lake").args
     prompts = (PromptEntry(0, lines, ""), PromptEntry(3, encoded("a boat"), ""))
-    settled, told = settle_texts(prompts)
+    settled, told = resolve_texts(prompts)
     assert [(entry.index, entry.text) for entry in settled] == [
         (0, "a sea"),
         (3, "a boat"),
@@ -140,7 +140,7 @@ def test_lines_are_prompts_of_a_schedule_with_those_of_the_nodes() -> None:
     assert strengths_of(settled) == ((6, "light"),)
     assert told == ()
     with pytest.raises(BadInput, match="two prompts begin at block 5"):
-        settle_texts((*prompts, PromptEntry(4, encoded("a boat"), "")))
+        resolve_texts((*prompts, PromptEntry(4, encoded("a boat"), "")))
     with pytest.raises(BadInput, match="start at blocks 1, 7, 5"):
         Prompt.execute(clip=Reader(), text="a sea\n7: a storm\n5: a lake")
 

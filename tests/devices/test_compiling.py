@@ -10,13 +10,13 @@ from sdvg_core.causal_wan import forward
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
-from sdvg_core.models.fingerprints import identify_parts
+from sdvg_core.models.fingerprints import part_fingerprints
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos.identity import identify
+from sdvg_core.videos.identity import request_fingerprint
 
 
 def options(**changes) -> LoadOptions:
@@ -74,7 +74,9 @@ def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(file
     auto, planes, plain = (options(vae_layers=name) for name in ("auto", "planes", "diffusers"))
     loaded = load_models(files, auto, check_models(files, auto))
     assert loaded.parts.vae["layers"] == loaded.parts.execution.vae_layers == "planes"
-    codecs = [identify_parts(files, load, {}).codec for load in (auto, planes, plain)]
-    requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)]
+    codecs = [part_fingerprints(files, load, {}).codec for load in (auto, planes, plain)]
+    requests = [
+        request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)
+    ]
     for one, same, other in (codecs, requests):
         assert one == same != other

@@ -37,7 +37,7 @@ from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.text.prompts import Conditions
 from sdvg_core.videos import blocks, rendering
-from sdvg_core.videos.rendering import render
+from sdvg_core.videos.rendering import render, write_report
 
 CONDITIONS = Conditions(((0, PROMPT),))
 IDENTITY = {"seed": "42"}
@@ -98,8 +98,10 @@ def make_video(
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
     bar: Any = SimpleNamespace(block=on_block, step=None)
-    with staged_outputs(folder, {"request": IDENTITY}) as staging:
-        return render(loaded, resolve(request), conditions, staging, "", bar)
+    with staged_outputs(folder, IDENTITY) as staging:
+        report = render(loaded, resolve(request), conditions, staging, "", bar)
+        write_report(report, staging)
+        return report
 
 
 def resolve(request: VideoRequest) -> ResolvedRequest:

@@ -27,7 +27,7 @@ from sdvg_core.files.outputs import (
 )
 
 BLOCK = "000001.safetensors"
-ASKED = {"request": {"seed": "42"}}
+ASKED = {"seed": "42"}
 
 
 def write_all(staging: Staging, text: str) -> None:
@@ -165,7 +165,7 @@ def test_committed_blocks_survive_for_the_same_request_alone(tmp_path):
         stopped_run(tmp_path, ZeroDivisionError, blocks=True)
     assert [path.read_text() for path in unfinished_blocks(tmp_path)] == ["a block"]
     assert names(tmp_path / UNFINISHED) == [BLOCKS, "request.json"]
-    for request, kept in ((ASKED, 1), ({"request": {"seed": "7"}}, 0)):
+    for request, kept in ((ASKED, 1), ({"seed": "7"}, 0)):
         with suppress(ZeroDivisionError), staged_outputs(tmp_path, request) as staging:
             assert len(names(staging.path(BLOCKS))) == kept
             raise ZeroDivisionError

@@ -8,12 +8,12 @@ from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.devices.execution import Execution
-from sdvg_core.models.fingerprints import identify_parts
+from sdvg_core.models.fingerprints import part_fingerprints
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos.identity import identify
+from sdvg_core.videos.identity import request_fingerprint
 
 EVERYTHING = {"drafter", "target", "codec", "scorer"}
 MODELS = {"drafter", "target"}
@@ -71,8 +71,8 @@ def usual(**changes: Any) -> LoadOptions:
 def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
     """The parts whose keys differ, and nothing if the whole request does not."""
     checked = [check_models(files, load).models for load in (one, other)]
-    first, second = (identify_parts(files, load, of) for load, of in zip((one, other), checked, strict=True))
-    requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
+    first, second = (part_fingerprints(files, load, of) for load, of in zip((one, other), checked, strict=True))
+    requests = [request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
     changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}
     assert (requests[0] != requests[1]) or not changed, "what changes a result changes the request"
     return changed
@@ -122,5 +122,5 @@ def test_what_follows_from_a_setting_of_one_model_has_another_key(files, elsewhe
 @pytest.mark.parametrize("role", [field.name for field in fields(ModelFiles) if field.name != "controls"])
 def test_another_file_of_any_kind_is_another_request(files, role):
     other = replace(files, **{role: files.reward if role == "target" else files.target})
-    one, two = (identify(of, usual(), VideoRequest(), one_prompt("a ball")) for of in (files, other))
+    one, two = (request_fingerprint(of, usual(), VideoRequest(), one_prompt("a ball")) for of in (files, other))
     assert {name for name in one if one[name] != two[name]} == {role.replace("_", " ")}

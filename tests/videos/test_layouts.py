@@ -20,7 +20,7 @@ from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import resolve_files
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.batch import Batch
-from sdvg_core.videos.identity import digest_of, identify
+from sdvg_core.videos.identity import digest_of, request_fingerprint
 from sdvg_core.videos.maker import make_videos
 
 PROMPT = "a big blue ball drifts right from the left over sand"
@@ -61,7 +61,8 @@ def test_layouts_that_change_no_arithmetic_make_the_same_video(usual, tmp_path):
         assert f"{role} {there:.1f} MB on the device and {copied:.1f} MB copied over in every pass" in note
         assert f"planned peak {layout.peak / 1e6:.1f} MB" in note
     requests = [
-        identify(FILES, replace(pocket_options(), vram=vram), REQUEST, one_prompt(PROMPT)) for vram in ("all", 1.0)
+        request_fingerprint(FILES, replace(pocket_options(), vram=vram), REQUEST, one_prompt(PROMPT))
+        for vram in ("all", 1.0)
     ]
     assert digest_of(requests[0]) == digest_of(requests[1])
 

@@ -45,7 +45,7 @@ from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import batch, identity, maker
 from sdvg_core.videos.blocks import read_block
-from sdvg_core.videos.identity import identify
+from sdvg_core.videos.identity import request_fingerprint
 
 
 def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
@@ -139,9 +139,9 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
 def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):
     """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
     monkeypatch.setattr(identity, "arithmetic_on", lambda device: {"threads": f"of {device}"})
-    one = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    one = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
     monkeypatch.setattr(LoadOptions, "side", torch.device("meta"))
-    two = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    two = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
     assert (one["threads"], one.get("side threads")) == ("of cpu", None)
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 

@@ -11,7 +11,7 @@ from random_set import write_random_set
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.checkpoints.state_dicts import Weights
 from sdvg_core.cli import main
-from sdvg_core.models.fingerprints import identify_parts
+from sdvg_core.models.fingerprints import part_fingerprints
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 
@@ -84,8 +84,8 @@ def test_the_two_state_dicts_of_one_file_never_share_a_key(files):
     found = {}
     for weights in TAKEN:
         load = load_options(weights)
-        found[weights] = identify_parts(files, load, check_models(files, load).models)
+        found[weights] = part_fingerprints(files, load, check_models(files, load).models)
     assert found["ema"].drafter != found["raw"].drafter
     assert found["ema"].target == found["raw"].target
-    auto = identify_parts(files, load_options(), check_models(files, load_options()).models)
+    auto = part_fingerprints(files, load_options(), check_models(files, load_options()).models)
     assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"
