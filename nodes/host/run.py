@@ -265,8 +265,8 @@ def _report(
             "restyle": "IMAGE" if job.restyles else None,
             "strength": resolved.request.strength,
             "colour_hold": resolved.request.colour_hold,
-            "control": "CONDITIONING" if run.noise.controls else None,
-            "control_strengths": [one.strength for one in run.noise.controls],
+            "control": "CONDITIONING" if run.inputs.controls else None,
+            "control_strengths": [one.strength for one in run.inputs.controls],
         },
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
     )

@@ -79,7 +79,8 @@ class Store:
     def take_used(self) -> tuple[str, ...]:
         """Return the keys of what was put in or taken out since this was last asked, or since the run began."""
         with self._lock:
-            used, self._used = tuple(self._used), {}
+            used = tuple(self._used)
+            self._used = {}
             return used
 
     def drop(self, keys: Iterable[str]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from .history import History
-from .protocols import BlockCall, Engine, NoiseSource, VideoCodec
-from .types import Block, Condition, Generated, Span, Work
+from .inputs import BlockInputs
+from .protocols import BlockCall, Engine, VideoCodec
+from .types import Block, Cost, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,44 +91,45 @@ class OwnDrafts:
         generate: Callable[[BlockCall], Generated],
         codec: VideoCodec,
         spans: tuple[Span, ...],
-        noise: NoiseSource,
-        condition_of: Callable[[int], Condition],
+        inputs: BlockInputs,
         start: Timeline,
         *,
         pixels: bool,
     ) -> None:
-        self._generate, self._codec, self._pixels = generate, codec, pixels
-        self._spans, self._noise, self._condition_of = spans, noise, condition_of
+        self._generate = generate
+        self._codec = codec
+        self._spans = spans
+        self._inputs = inputs
         self._timeline = start
-        self._newest: tuple[Span, Tensor] | None = None
+        self._pixels = pixels
+        self._newest: Block | None = None
 
     def draft(self, span: Span, stop: int | None = None) -> Generated:
         """Generate the draft at `span`, after every earlier draft that was skipped or left unfinished.
 
-        Their work counts as this one's. `stop`: the step to stop before.
+        Their cost counts as this one's. `stop`: the step to stop before.
         """
-        caught_up = Work()
-        for earlier in self._spans:
-            if self._timeline.history.frames <= earlier.start < span.start:
-                if self._newest is None or self._newest[0] != earlier:
-                    caught_up += self._make(earlier).work
+        caught_up = Cost()
+        for skipped in self._spans:
+            if self._timeline.history.frames <= skipped.start < span.start:
+                if self._newest is None or self._newest.span != skipped:
+                    caught_up += self._make(skipped).cost
                 self._commit_newest()
         made = self._make(span, stop)
-        return replace(made, work=caught_up + made.work)
+        return replace(made, cost=caught_up + made.cost)
 
     def _make(self, span: Span, stop: int | None = None) -> Generated:
-        condition = self._condition_of(span.index)
-        made = self._generate(BlockCall(self._timeline.history, span, self._noise, condition, stop=stop))
+        call = self._inputs.call(self._timeline.history, span, stop)
+        made = self._generate(call)
         if stop is None:
-            self._newest = (span, made.latents)
+            self._newest = Block(span, made.latents, call.condition)
         return made
 
     def _commit_newest(self) -> None:
-        assert self._newest is not None
-        span, latents = self._newest
-        block = Block(span, latents, self._condition_of(span.index))
+        block = self._newest
+        assert block is not None
         if not self._pixels:
             self._timeline = Timeline(self._timeline.history.commit(block))
             return
-        frames, state = self._codec.decode(latents, self._timeline.decode_state)
+        frames, state = self._codec.decode(block.latents, self._timeline.decode_state)
         self._timeline = self._timeline.commit(block, frames, state, self._codec.temporal_stride)

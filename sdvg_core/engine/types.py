@@ -69,7 +69,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Cost:
     """The cost of generating one block: forward passes, single-frame encodes, seconds spent on context."""
 
     denoising_passes: int = 0
@@ -77,8 +77,8 @@ class Work:
     encodes: int = 0
     context_seconds: float = 0.0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(*map(add, astuple(self), astuple(other)))
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ class Generated:
     """
 
     predictions: tuple[Tensor, ...]
-    work: Work = field(default_factory=Work)
+    cost: Cost = field(default_factory=Cost)
 
     @property
     def latents(self) -> Tensor:
@@ -138,5 +138,5 @@ def spans_of_clip(frames: int, block_frames: int, start_image_frames: int = 0) -
 def check_finite(values: Tensor, span: Span, what: str) -> None:
     """Raise `BadInput` if a block's values hold a NaN or an infinity. Its message counts blocks from 1."""
     if not bool(values.isfinite().all()):
-        found = f"block {span.index + 1} has NaN or infinity in its {what}"
-        raise BadInput(f"{found}; check that model's file, or try bfloat16 or float32")
+        problem = f"block {span.index + 1} has NaN or infinity in its {what}"
+        raise BadInput(f"{problem}; check that model's file, or try bfloat16 or float32")

@@ -118,7 +118,7 @@ def assemble_report(
     incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
     first, last = run.spans[0].index, run.spans[-1].index
-    shown = [(index + 1, run.condition_of(index)) for index in range(max(first - 1, 0), last + 1)]
+    shown = [(index + 1, run.inputs.condition_of(index)) for index in range(max(first - 1, 0), last + 1)]
     cuts = [at for (_, one), (at, other) in pairwise(shown) if other.cut and other is not one]
     left_out = {name for of, more in SAID_TOGETHER.items() if not began.get(of) for name in (of, *more)}
     return RunReport(
@@ -132,10 +132,10 @@ def assemble_report(
             "side_device": parts.side_device,
             "compile": parts.execution.compile,
             "router": run.router.settings,
-            "seed": run.noise.seed,
+            "seed": run.inputs.noise.seed,
             "blocks": len(run.spans),
-            "width": run.noise.width * run.engine.codec.spatial_stride,
-            "height": run.noise.height * run.engine.codec.spatial_stride,
+            "width": run.inputs.noise.width * run.engine.codec.spatial_stride,
+            "height": run.inputs.noise.height * run.engine.codec.spatial_stride,
             "takes": {str(place + 1): span.take for place, span in enumerate(run.spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
             "drafter_context": run.drafter_context,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Decision, Reason
-from ..engine.types import Span, Work
+from ..engine.types import Cost, Span
 from ..errors import BadInput
 
 SECONDS = ("draft", "decode", "score", "target", "context")
@@ -27,7 +27,7 @@ NAMES = {"frames": "latent_frames"}
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
 type_hints = cache(get_type_hints)
-for _kind in (Span, Work, Seconds, Decision, BlockRecord):
+for _kind in (Span, Cost, Seconds, Decision, BlockRecord):
     type_hints(_kind)  # Python evaluates annotations for it, which it must not do while a stranger's file is read
 
 

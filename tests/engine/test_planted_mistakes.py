@@ -18,7 +18,7 @@ import torch
 
 from sdvg_core.causal_wan import incremental
 from sdvg_core.causal_wan.cache import KVCache
-from sdvg_core.engine import delivery, keys, noise, router
+from sdvg_core.engine import keys, noise, router, timeline
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.timeline import Timeline
@@ -55,7 +55,7 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
         lambda: test_exactness.check_pattern("rraar", test_exactness.make_engine, "committed"),
     ),
     "the anchor is the first pixel frame of its latent frame": (
-        delivery,
+        timeline,
         "last_frames",
         first_frames,
         lambda: test_exactness.check_pattern("rraar", test_exactness.make_engine, "committed"),

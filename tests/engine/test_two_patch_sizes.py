@@ -14,7 +14,6 @@ import torch
 from cli_runs import options
 from random_set import TARGET, TEXT_WIDTH, write_random_set
 from safetensors.torch import save_file
-from sdvg_core.plan import sizes
 from test_exactness import check_pattern
 from thinned import every_pair
 from tiny import (
@@ -37,6 +36,7 @@ from sdvg_core.cli import main
 from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.errors import BadInput
+from sdvg_core.memory import sizes
 from sdvg_core.memory.counts import operations
 from sdvg_core.memory.request import PlanRequest
 
