@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from .engine.router import router_preset as router_preset
     from .engine.types import Generated as Generated
     from .errors import BadInput as BadInput
-    from .make.api import make as make
-    from .make.stream import Busy as Busy
-    from .make.stream import Stream as Stream
-    from .make.stream import StreamBlock as StreamBlock
-    from .make.stream import Streamer as Streamer
     from .models.options import LoadOptions as LoadOptions
     from .models.options import ModelOptions as ModelOptions
     from .pocket.trained_set import pocket_fast_vae as pocket_fast_vae
@@ -31,6 +26,11 @@ if TYPE_CHECKING:
     from .report.run_report import RunReport as RunReport
     from .report.run_report import read_report as read_report
     from .request.request import VideoRequest as VideoRequest
+    from .videos.api import make as make
+    from .videos.stream import Busy as Busy
+    from .videos.stream import Stream as Stream
+    from .videos.stream import StreamBlock as StreamBlock
+    from .videos.stream import Streamer as Streamer
 
 __version__ = "0.1.0"
 
@@ -41,10 +41,10 @@ _NAMES = {
     "engine.router": ("RouterConfig", "router_preset"),
     "engine.types": ("Generated",),
     "errors": ("BadInput",),
-    "make.api": ("make",),
+    "videos.api": ("make",),
     "models.options": ("LoadOptions", "ModelOptions"),
     "request.request": ("VideoRequest",),
-    "make.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
+    "videos.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
     "pocket.trained_set": ("pocket_fast_vae", "pocket_options", "trained_set"),
     "report.run_report": ("RunReport", "read_report"),
 }

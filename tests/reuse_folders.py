@@ -18,9 +18,9 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.files.outputs import BLOCKS
 from sdvg_core.files.video import Mp4Writer
-from sdvg_core.make import rendering
-from sdvg_core.make.blocks import DIGEST, UNSEALED, block_files, read_block, write_block
 from sdvg_core.report.progress import RouteBar
+from sdvg_core.videos import rendering
+from sdvg_core.videos.blocks import DIGEST, UNSEALED, block_files, read_block, write_block
 
 SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]

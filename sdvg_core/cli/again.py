@@ -14,12 +14,12 @@ from ..checkpoints.latents import load_latents
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import LATENTS
-from ..make.identity import differences
 from ..models.loading import ROUNDED
 from ..pocket import POCKET
 from ..pocket.trained_set import NAMES
 from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..text.prompts import PromptSchedule
+from ..videos.identity import differences
 
 VIDEO = ("seed", "blocks", "drafter_context", "compile")
 MODEL = (

@@ -19,9 +19,9 @@ from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from .shared import add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
-    from ..make.batch import Batch
-    from ..make.videos import StopRequest
     from ..report.run_report import RunReport
+    from ..videos.batch import Batch
+    from ..videos.maker import StopRequest
 
 TARGET_ONLY = "target-only"
 """The folder, inside that of the video, of what the target alone makes."""
@@ -60,13 +60,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from ..devices.device import device_line
-    from ..make.batch import Batch
-    from ..make.videos import StopRequest, make_videos
     from ..pocket.grammar import understand
     from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
     from ..pocket.world import SIZE
     from ..report.summary import count, route_in_words
     from ..text.prompts import one_prompt
+    from ..videos.batch import Batch
+    from ..videos.maker import StopRequest, make_videos
     from .generate import exit_code
     from .options import video_request
 
@@ -121,9 +121,9 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     from ..engine.router import RouterConfig
     from ..files.outputs import LATENTS, staged_outputs
     from ..files.video import Mp4Writer
-    from ..make.videos import make_videos
     from ..models.loading import load_decoder
     from ..pocket.comparison import Side, side_by_side
+    from ..videos.maker import make_videos
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     # Without the comparison, a finished video here is one that we go on with.

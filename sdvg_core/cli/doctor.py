@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 def examine(models: Path) -> dict[str, Any]:
     """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
     from ..devices.device import package_version
-    from ..make.files import files_in
+    from ..videos.files import files_in
 
     paths = files_in(models)
     return {
@@ -102,7 +102,7 @@ def _attention() -> dict[str, Any]:
 
 def describe(findings: dict[str, Any]) -> list[str]:
     """Return the findings as lines of text."""
-    from ..make.files import show_folder
+    from ..videos.files import show_folder
 
     lines = [f"sdvg {findings['sdvg']}, Python {findings['python']}", "", "Packages"]
     lines += [f"  {name:14} {found or 'MISSING'}" for name, found in findings["packages"].items()]

@@ -22,13 +22,13 @@ from ..pocket import POCKET
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
-    from ..make.batch import Batch
-    from ..make.table import Row
-    from ..make.videos import StopRequest
     from ..models.options import LoadOptions
     from ..report.run_report import RunReport
     from ..request.request import VideoRequest
     from ..text.prompts import PromptSchedule
+    from ..videos.batch import Batch
+    from ..videos.maker import StopRequest
+    from ..videos.table import Row
 
 FAILURES, INTERRUPTED = 1, 130
 SHORT = (
@@ -120,8 +120,8 @@ def run(options: argparse.Namespace) -> int:
     """Make the requested videos."""
     from ..devices.device import resolved_threads
     from ..files.outputs import REPORT
-    from ..make.files import naming_source
     from ..report.run_report import read_report
+    from ..videos.files import naming_source
     from .again import router_again, words_again
 
     if options.report and options.report.is_dir():
@@ -148,9 +148,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool) -> int:
     from ..devices.device import device_line
-    from ..make.table import FAILED, FINISHED
-    from ..make.videos import StopRequest, make_many, make_videos
     from ..report.summary import summarise
+    from ..videos.maker import StopRequest, make_many, make_videos
+    from ..videos.table import FAILED, FINISHED
     from .again import compared
     from .options import load_options, video_request, worker_devices
 
@@ -181,8 +181,8 @@ def _batch(
     options: argparse.Namespace, load: LoadOptions, request: VideoRequest, prompts: tuple[PromptSchedule, ...]
 ) -> Batch:
     from ..files.outputs import check_writable
-    from ..make.batch import Batch
     from ..request.request import with_strengths
+    from ..videos.batch import Batch
     from .options import model_files
 
     check_writable(options.output)  # before a model is looked for
@@ -203,8 +203,8 @@ def _batch(
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
     """Print what was made of many videos, what is missing, and why. `folder`: of their table."""
     from ..files.outputs import CSV
-    from ..make.table import FAILED, FINISHED
     from ..report.summary import count
+    from ..videos.table import FAILED, FINISHED
 
     for why, missing in groupby((row for row in rows if row.state == FAILED), key=lambda row: row.error):
         folders = ", ".join(row.folder for row in missing)
@@ -229,8 +229,8 @@ def exit_code(stopping: StopRequest, *, whole: bool) -> int:
 
 def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
     """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
-    from ..make.api import understood
     from ..text.prompts import read_prompt, read_prompt_list
+    from ..videos.api import understood
     from .again import prompts_again
 
     if options.prompt_file:

@@ -15,9 +15,9 @@ from ..engine.router import POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConf
 from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..files.footage import count_frames
-from ..make.files import choose_files
 from ..models.options import LoadOptions, ModelOptions
 from ..request.request import BLOCKS, VideoRequest, blocks_in
+from ..videos.files import choose_files
 from .shared import SETTINGS, YES_NO
 
 FLAGS = {"tau": "--gate"}

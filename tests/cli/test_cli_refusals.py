@@ -12,7 +12,7 @@ from thinned import in_turn
 
 from sdvg_core.cli import doctor, main
 from sdvg_core.errors import BadInput
-from sdvg_core.make import batch, videos
+from sdvg_core.videos import batch, maker
 
 LONG = "x" * 300
 PATHS = (
@@ -23,7 +23,7 @@ PATHS = (
 
 @pytest.fixture
 def command(base, tmp_path, monkeypatch) -> list[str]:
-    for room, reader in ((batch, "encode_prompts"), (videos, "load_models")):
+    for room, reader in ((batch, "encode_prompts"), (maker, "load_models")):
         monkeypatch.delattr(room, reader)  # no weight is read before everything else has been judged
     return [*base, *SMALL, "--gate", "0", "--output", str(tmp_path / "out")]
 

@@ -12,9 +12,9 @@ from reuse_folders import contents, stopped
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import lock_folder
-from sdvg_core.make import batch, videos
-from sdvg_core.make.batch import _command
 from sdvg_core.pocket import comparison
+from sdvg_core.videos import batch, maker
+from sdvg_core.videos.batch import _command
 
 BALL = ("--prompt", "a red ball", "--blocks", "2")
 
@@ -40,7 +40,7 @@ def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, m
     assert generate(base, out, *BALL, "--seed", "7") == 0
     assert f"sdvg: {out} has a video.mp4 of another request, so this goes into {out}-2\n" in capsys.readouterr().err
     with monkeypatch.context() as planted:
-        planted.delattr(videos, "load_models")
+        planted.delattr(maker, "load_models")
         planted.delattr(batch, "encode_prompts")
         for seed, folder in (("42", out), ("7", tmp_path / "out-2")):
             assert generate(base, out, *BALL, "--seed", seed) == 0
@@ -152,7 +152,7 @@ def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
     hidden.mkdir(parents=True)
     (hidden / "mine.txt").write_text("mine")
     with monkeypatch.context() as planted:
-        planted.setattr(videos, "load_models", load := Mock())
+        planted.setattr(maker, "load_models", load := Mock())
         planted.setattr(batch, "encode_prompts", read := Mock())
         for word in ("--resume", "--overwrite"):
             assert generate(base, out, *what, word) == 2
@@ -179,7 +179,7 @@ def test_a_folder_that_another_run_holds_is_not_taken(base, tmp_path, capsys):
 
 
 def test_a_run_holds_its_folder_from_before_the_models_are_loaded(base, tmp_path, monkeypatch):
-    honest, seen = videos.load_models, []
+    honest, seen = maker.load_models, []
 
     def load(*arguments: object) -> object:
         with pytest.raises(BadInput, match="another run is writing"), lock_folder(tmp_path / "out"):
@@ -187,7 +187,7 @@ def test_a_run_holds_its_folder_from_before_the_models_are_loaded(base, tmp_path
         seen.append("held")
         return honest(*arguments)
 
-    monkeypatch.setattr(videos, "load_models", load)
+    monkeypatch.setattr(maker, "load_models", load)
     assert generate(base, tmp_path / "out", *BALL) == 0
     assert seen == ["held"]
     assert names(tmp_path / "out") == OUTPUTS

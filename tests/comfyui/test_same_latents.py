@@ -36,14 +36,14 @@ from sdvg_pack.sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_pack.sdvg_core.engine.protocols import Engine
 from sdvg_pack.sdvg_core.engine.run import Run
 from sdvg_pack.sdvg_core.engine.speculate import EmittedBlock
-from sdvg_pack.sdvg_core.make import rendering
-from sdvg_pack.sdvg_core.make.stream import Streamer
 from sdvg_pack.sdvg_core.models.loading import encode_prompts
 from sdvg_pack.sdvg_core.models.options import LoadOptions
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from sdvg_pack.sdvg_core.request.resolve import ResolvedRequest
 from sdvg_pack.sdvg_core.text.prompts import Conditions
+from sdvg_pack.sdvg_core.videos import rendering
+from sdvg_pack.sdvg_core.videos.stream import Streamer
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui

@@ -10,13 +10,13 @@ from sdvg_core.causal_wan import forward
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
-from sdvg_core.make.identity import identify
 from sdvg_core.models.fingerprints import identify_parts
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
+from sdvg_core.videos.identity import identify
 
 
 def options(**changes) -> LoadOptions:

@@ -30,14 +30,14 @@ from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, staged_outputs
-from sdvg_core.make import blocks, rendering
-from sdvg_core.make.rendering import render
 from sdvg_core.models.loading import Models
 from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.text.prompts import Conditions
+from sdvg_core.videos import blocks, rendering
+from sdvg_core.videos.rendering import render
 
 CONDITIONS = Conditions(((0, PROMPT),))
 IDENTITY = {"seed": "42"}

@@ -12,11 +12,11 @@ from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_disk_space
-from sdvg_core.make import batch, videos
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import predict_bytes, resolve_files
+from sdvg_core.videos import batch, maker
 
 pytestmark = pytest.mark.heavy
 
@@ -24,7 +24,7 @@ WRITES = ("write video", "write block", "write latents", "write report", "move")
 
 
 def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, monkeypatch, capsys):
-    for room, reader in ((batch, "encode_prompts"), (videos, "load_models")):
+    for room, reader in ((batch, "encode_prompts"), (maker, "load_models")):
         monkeypatch.delattr(room, reader)
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)

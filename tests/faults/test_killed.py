@@ -60,8 +60,8 @@ POINTS = {
     "in a pass of block 4": (*PASS, 5, 3),
     "all moved but the report": (*MOVE, 10, 0),
     "before any block": (*PASS, 1, 0),
-    "half a block written": ("sdvg_core.make.blocks", "write_block", 3, 2),
-    "half the latents written": ("sdvg_core.make.rendering", "save_latents", 1, 5),
+    "half a block written": ("sdvg_core.videos.blocks", "write_block", 3, 2),
+    "half the latents written": ("sdvg_core.videos.rendering", "save_latents", 1, 5),
     "the first file moved": (*MOVE, 7, 5),
 }
 MARKS = [pytest.mark.heavy] + [pytest.mark.exhaustive] * 5

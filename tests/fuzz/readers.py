@@ -23,7 +23,6 @@ from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image
-from sdvg_core.make.blocks import BlockFiles, read_block
 from sdvg_core.models.inspection import inspect_file
 from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
@@ -34,6 +33,7 @@ from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list
 from sdvg_core.text.tokenizer import load_tokenizer
 from sdvg_core.text.umt5 import load_umt5
+from sdvg_core.videos.blocks import BlockFiles, read_block
 
 from . import models, pickles, pictures, texts
 from .files import Files, safetensors

@@ -129,7 +129,7 @@ def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp
     "command", [one for one in documented() if "generate --models pocket" in one and "--workers" not in one]
 )
 def test_a_documented_command_of_the_embedded_models_works_as_written(command, tmp_path, monkeypatch):
-    """Workers take long to start: `make/test_many.py` has them."""
+    """Workers take long to start: `videos/test_many.py` has them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("# shapes\na red ball\na blue box\n", encoding="utf-8")
     (tmp_path / "story.txt").write_text("1: a red ball\n5: a blue box\n", encoding="utf-8")

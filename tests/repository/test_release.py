@@ -44,7 +44,7 @@ def test_the_archive_holds_what_the_nodes_need_and_nothing_that_is_ignored(tmp_p
 def test_what_the_registry_looks_for_is_found():
     added = {
         "sdvg_core/cli/demo.py": b"",
-        "nodes/report.py": b"from ..sdvg_core.make.many import x\nimport socket as s",
+        "nodes/report.py": b"from ..sdvg_core.videos.many import x\nimport socket as s",
         "nodes/host/job.py": b"def f():\n    from os.path import base64",
         "sdvg_core/errors.py": b"eval('1')",
         "nodes/web/strip.js": b"PATTERN.exec(text)",
@@ -57,7 +57,7 @@ def test_what_the_registry_looks_for_is_found():
     )
     for problem in (
         "no node needs sdvg_core/cli/demo.py; name it in .comfyignore",
-        "nodes/report.py needs sdvg_core/make/many/x",
+        "nodes/report.py needs sdvg_core/videos/many/x",
         "nodes/report.py uses socket",
         "nodes/host/job.py uses base64",
         "sdvg_core/errors.py uses eval",

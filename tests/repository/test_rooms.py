@@ -16,7 +16,7 @@ FLOORS = (
     ("memory", "report"),
     ("models",),
     ("request", "pocket"),
-    ("make",),
+    ("videos",),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

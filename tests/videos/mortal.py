@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sdvg_core.devices.workers import Stop
-from sdvg_core.make.videos import Task, open_worker
 from sdvg_core.report.run_report import RunReport
+from sdvg_core.videos.maker import Task, open_worker
 
 GRAVE = "SDVG_TEST_GRAVE"
 

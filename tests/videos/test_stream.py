@@ -16,16 +16,16 @@ from sdvg_core.causal_wan import generator
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
-from sdvg_core.make import stream
-from sdvg_core.make.batch import Batch
-from sdvg_core.make.stream import Busy, Streamer
-from sdvg_core.make.videos import make_videos
 from sdvg_core.models import loading
 from sdvg_core.models.options import LoadOptions
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.text.prompts import one_prompt
+from sdvg_core.videos import stream
+from sdvg_core.videos.batch import Batch
+from sdvg_core.videos.maker import make_videos
+from sdvg_core.videos.stream import Busy, Streamer
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
 REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, router=planned_route("rar"))

@@ -22,7 +22,7 @@ from ..request.request import VideoRequest, with_strengths
 from ..text.prompts import PromptSchedule, check_prompt, read_prompt
 from .batch import Batch
 from .files import choose_files, naming_source
-from .videos import make_videos
+from .maker import make_videos
 
 
 def make(

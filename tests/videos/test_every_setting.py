@@ -8,12 +8,12 @@ from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.devices.execution import Execution
-from sdvg_core.make.identity import identify
 from sdvg_core.models.fingerprints import identify_parts
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
+from sdvg_core.videos.identity import identify
 
 EVERYTHING = {"drafter", "target", "codec", "scorer"}
 MODELS = {"drafter", "target"}
@@ -81,10 +81,10 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("make.identity", "models.fingerprints", "models.headers", "models.options"):
+    for module in ("videos.identity", "models.fingerprints", "models.headers", "models.options"):
         monkeypatch.setattr(f"sdvg_core.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr("sdvg_core.models.options.check_device_name", lambda name: None)
-    for module in ("make.identity", "models.fingerprints"):
+    for module in ("videos.identity", "models.fingerprints"):
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.models.headers.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.models.headers.check_compile", lambda *_: None)

@@ -39,13 +39,13 @@ from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, unfinished_blocks
-from sdvg_core.make import batch, identity, videos
-from sdvg_core.make.blocks import read_block
-from sdvg_core.make.identity import identify
 from sdvg_core.models import loading
 from sdvg_core.models.options import LoadOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
+from sdvg_core.videos import batch, identity, maker
+from sdvg_core.videos.blocks import read_block
+from sdvg_core.videos.identity import identify
 
 
 def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
@@ -107,7 +107,7 @@ def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_
     arguments = [*five(files), *PROMPT, "--blocks", "1", "--output", str(tmp_path / "out")]
     assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
     first = capsys.readouterr().out
-    monkeypatch.delattr(videos, "load_models")
+    monkeypatch.delattr(maker, "load_models")
     assert main([*arguments, "--resume"]) == 0
     again = capsys.readouterr().out
     assert again == "".join(line for line in first.splitlines(True) if not line.startswith("loading "))

@@ -12,9 +12,6 @@ from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.cli import main
 from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
-from sdvg_core.make.batch import Batch
-from sdvg_core.make.identity import digest_of, identify
-from sdvg_core.make.videos import make_videos
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import ROUNDED, load_encoder
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
@@ -22,6 +19,9 @@ from sdvg_core.request.memory import plan_memory
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import resolve_files
 from sdvg_core.text.prompts import one_prompt
+from sdvg_core.videos.batch import Batch
+from sdvg_core.videos.identity import digest_of, identify
+from sdvg_core.videos.maker import make_videos
 
 PROMPT = "a big blue ball drifts right from the left over sand"
 REQUEST = VideoRequest(blocks=3, width=64, height=64, router=ROUTER_PRESETS["balanced"])

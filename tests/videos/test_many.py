@@ -20,10 +20,10 @@ from reuse_folders import results
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.plan import ModelSet
 from sdvg_core.errors import BadInput
-from sdvg_core.make import table, videos
-from sdvg_core.make.batch import Batch
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
+from sdvg_core.videos import maker, table
+from sdvg_core.videos.batch import Batch
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
@@ -88,7 +88,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
 
     Catches: a video that is missing and not named; a block, or a finished video, that is made again.
     """
-    monkeypatch.setattr(videos, "open_worker", open_mortal)
+    monkeypatch.setattr(maker, "open_worker", open_mortal)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     out = tmp_path / "out"
     assert generate(base, out, "--workers", "1") == 1
@@ -122,9 +122,10 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, mo
     """
     batch = batch_of(files, Path("out"), blocks=2, budget=1.0)
     needed = ModelSet(drafter=False, scorer=False)
-    made, maker = [], videos.VideoMaker
-    monkeypatch.setattr(videos, "VideoMaker", lambda *what: made.append(maker(*what)))
-    videos.open_worker(batch, torch.get_num_threads(), needed, "cpu")
+    made = []
+    make = maker.VideoMaker
+    monkeypatch.setattr(maker, "VideoMaker", lambda *what: made.append(make(*what)))
+    maker.open_worker(batch, torch.get_num_threads(), needed, "cpu")
     loaded = made[0]._loaded
     assert (loaded.parts.drafter, loaded.scorer) == (None, None)
     assert loaded.parts.target is not None
