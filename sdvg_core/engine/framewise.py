@@ -108,17 +108,17 @@ class _SubBlockNoise:
 
 def _sub_call(call: BlockCall, sub: Span, history: History) -> BlockCall:
     """Return the part of a call at the sub-block `sub`, which follows `history`; only the last one stops early."""
-    take = partial(_frames_of, sub, call.span)
+    part_of = partial(_frames_of, sub, call.span)
     restyle = call.restyle
     return replace(
         call,
         history=history,
         span=sub,
         noise=_SubBlockNoise(call.noise, call.span),
-        handed_over=[take(estimate) for estimate in call.handed_over],
+        handed_over=[part_of(estimate) for estimate in call.handed_over],
         stop=call.stop if sub.stop == call.span.stop else None,
-        restyle=restyle if restyle.latents is None else replace(restyle, latents=take(restyle.latents)),
-        controls=tuple(replace(control, context=take(control.context)) for control in call.controls),
+        restyle=restyle if restyle.latents is None else replace(restyle, latents=part_of(restyle.latents)),
+        controls=tuple(replace(control, context=part_of(control.context)) for control in call.controls),
     )
 
 

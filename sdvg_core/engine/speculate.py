@@ -67,14 +67,12 @@ def speculate(
     Raises `BadInput` if the parts do not fit together, or if a model returns NaN or infinity.
     """
     check_parts(engine, router, spans)
-    drafter = engine.drafter
-    codec = engine.codec
     committed = start or begin_clip(engine)
-    own_drafts = None
-    if drafter and drafter_context == "own":
-        pixels = drafter.anchor_horizon > 0
-        origin = earlier(committed, len(past), codec, pixels=pixels)
-        own_drafts = OwnDrafts(partial(generate, drafter), codec, spans, inputs, origin, pixels=pixels)
+    drafts = None
+    if engine.drafter and drafter_context == "own":
+        pixels = engine.drafter.anchor_horizon > 0
+        origin = earlier(committed, len(past), engine.codec, pixels=pixels)
+        drafts = OwnDrafts(partial(generate, engine.drafter), engine.codec, spans, inputs, origin, pixels=pixels)
 
     for span in spans[len(past) :]:
         watch = Stopwatch(clock)
@@ -87,12 +85,12 @@ def speculate(
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
             with watch.part("draft"):
-                draft = own_drafts.draft(span, stop) if own_drafts else generate(drafter, replace(call, stop=stop))
+                draft = drafts.draft(span, stop) if drafts else generate(engine.drafter, replace(call, stop=stop))
 
         # 2. Decode it after the committed blocks, score every pixel frame, and route by the worst one.
         if draft and stop is None:
             with watch.part("decode"):
-                winner = Candidate(draft, *codec.decode(draft.latents, committed.decode_state))
+                winner = Candidate(draft, *engine.codec.decode(draft.latents, committed.decode_state))
             if decision is None:
                 assert engine.scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
@@ -107,16 +105,15 @@ def speculate(
             with watch.part("target"):
                 remake = generate(engine.target, replace(call, handed_over=handed_over))
             with watch.part("decode"):
-                winner = Candidate(remake, *codec.decode(remake.latents, committed.decode_state))
+                winner = Candidate(remake, *engine.codec.decode(remake.latents, committed.decode_state))
 
         # 4. Commit the winner.
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
         block = Block(span, winner.made.latents, call.condition)
-        committed = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
+        committed = committed.commit(block, winner.frames, winner.decode_state, engine.codec.temporal_stride)
         past = (*past, decision)
-        steps = len(handed_over)
-        record = record_block(block, winner.frames, decision, draft, remake, steps, watch, call.history)
+        record = record_block(block, winner.frames, decision, draft, remake, len(handed_over), watch, call.history)
         yield EmittedBlock(block, winner.frames, record, committed, draft)
 
 

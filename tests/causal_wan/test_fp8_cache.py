@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sdvg_core.plan import sizes
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
 from benchmarks.models import SCALES
@@ -17,6 +16,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, plan_spans
 from sdvg_core.errors import BadInput
+from sdvg_core.memory import sizes
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
 from sdvg_core.models.options import LoadOptions, ModelOptions

@@ -7,7 +7,6 @@ import pytest
 import torch
 from diffusers import AutoencoderKLWan
 from live_bytes import Peak
-from sdvg_core.plan import counts, sizes
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -22,6 +21,7 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.control import Control
+from sdvg_core.memory import counts, sizes
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 from live_bytes import Peak
-from sdvg_core.plan import counts, sizes
 from test_plan_bytes import META
 from torch.utils.flop_counter import FlopCounterMode
 
 from sdvg_core.decoders.open import LIGHT_BASE
 from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import empty_wan_vae
+from sdvg_core.memory import counts, sizes
 from sdvg_core.memory.request import PlanRequest
 
 FULL = PlanRequest()
