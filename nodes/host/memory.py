@@ -1,6 +1,6 @@
 """The memory of a run: say what it needs before loading, request it all at once, and give it back.
 
-It is worked out with the numbers of `sdvg_core.plan`: ComfyUI counts weights, but not keys and values, the VAE's state
+It is worked out with the numbers of `sdvg_core.memory`: ComfyUI counts weights, but not keys and values, the VAE's state
 or activations. Left alone, it would fill the device with weights first.
 """
 
@@ -30,7 +30,7 @@ SPARE = FRAGMENTS - 4 * GB // 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Bytes needed on one device besides weights, in the step that needs most there; names as in `sdvg_core.plan`."""
+    """Bytes needed on one device besides weights, in the step that needs most there; names as in `sdvg_core.memory`."""
 
     step: str
     parts: Mapping[str, int]

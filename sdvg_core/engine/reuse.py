@@ -21,7 +21,7 @@ from .protocols import BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGen
 from .records import BlockRecord
 from .speculate import EmittedBlock
 from .store import PixelStore, Result, Store
-from .timeline import ReplayedBlock, Timeline, replay
+from .timeline import DecodedBlock, Timeline, replay
 from .types import Block, Generated, Span
 
 
@@ -48,7 +48,7 @@ class ReuseSession:
 
     def replay(
         self, blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline, *, to_go_on: bool
-    ) -> Iterator[ReplayedBlock]:
+    ) -> Iterator[DecodedBlock]:
         """Replay `blocks`, decoding those whose pixels are not kept. `to_go_on`: whether more follow."""
         if self.pixels is None:
             yield from replay(blocks, codec, start)
@@ -61,11 +61,14 @@ class ReuseSession:
             if place < first:
                 frames = self.pixels.frames(key)
                 state = self.pixels.state(key) if place == first - 1 else None
+                decoded = DecodedBlock(
+                    timeline.commit(block, frames, state, codec.temporal_stride), frames, stored=True
+                )
             else:
-                frames, state = codec.decode(block.latents, timeline.decode_state)
-                self._keep(key, frames, state)
-            timeline = timeline.commit(block, frames, state, codec.temporal_stride)
-            yield ReplayedBlock(timeline, frames, decoded=place >= first)
+                decoded = timeline.decode(block, codec)
+                self._keep(key, decoded.frames, decoded.timeline.decode_state)
+            timeline = decoded.timeline
+            yield decoded
         self.pixel_keys += keys
 
     def remember(self, emitted: EmittedBlock) -> None:
@@ -100,8 +103,8 @@ class ReuseSession:
             scorer=recall if engine.scorer else None,
         )
         start = Timeline()
-        for replayed in replay(clip, recall, start):
-            start = replayed.timeline
+        for decoded in replay(clip, recall, start):
+            start = decoded.timeline
         reused = []
         with suppress(CacheMiss):
             for emitted in loop(known, start):
@@ -147,9 +150,7 @@ class _StoredBlocks(WrappedGenerator):
         self._identity = identity
         self._steps = steps
         self._recall_only = recall_only
-        self._store = session.store
-        self._keys = session.keys
-        self._noise = session.noise
+        self._session = session
         if recall_only:
             self.anchor_horizon = 0
 
@@ -157,14 +158,15 @@ class _StoredBlocks(WrappedGenerator):
         """Return the block from the store, or make it; with `recall_only`, raise `CacheMiss` instead."""
         span = call.span
         stop = call.stop
-        key = self._keys.block(self._identity, call)
+        keys = self._session.keys
+        key = keys.block(self._identity, call)
         whole = self._stored(key, span, self._steps + 1)
         if whole is not None:
-            self._keys.name(key, whole[:-1], whole[-1])
+            keys.name(key, whole[:-1], whole[-1])
             return Generated(whole[:stop])
-        begun = None if stop is None else self._stored(self._keys.begun(key, stop), span, stop)
+        begun = None if stop is None else self._stored(keys.begun(key, stop), span, stop)
         if begun is not None:
-            self._keys.name(key, begun)
+            keys.name(key, begun)
             return Generated(begun)
         if self._recall_only:
             raise CacheMiss
@@ -172,14 +174,14 @@ class _StoredBlocks(WrappedGenerator):
         first = made.predictions[: self._steps]
         kept = first if stop is not None else (*first, made.latents)
         if all(map(_is_finite, kept)):
-            self._store.put(key if stop is None else self._keys.begun(key, stop), kept)
-        self._keys.name(key, first, made.latents if stop is None else None)
+            self._session.store.put(key if stop is None else keys.begun(key, stop), kept)
+        keys.name(key, first, made.latents if stop is None else None)
         return made
 
     def _stored(self, key: str, span: Span, least: int) -> Result | None:
         """Return a stored result of at least `least` tensors; None if no sound one is stored."""
-        kept = self._store.get(key)
-        if kept is None or len(kept) < least or not _fits(kept, self._noise.shape(span)):
+        kept = self._session.store.get(key)
+        if kept is None or len(kept) < least or not _fits(kept, self._session.noise.shape(span)):
             return None
         return kept if all(map(_is_finite, kept)) else None
 

@@ -18,7 +18,7 @@ from .records import BlockRecord
 from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
 from .speculate import EmittedBlock, speculate
-from .timeline import ReplayedBlock, Timeline, begin_clip, replay
+from .timeline import DecodedBlock, Timeline, begin_clip, replay
 from .types import Block, DrafterContext, Span, check_finite
 
 
@@ -57,13 +57,13 @@ class Run:
         """
         timeline = begin_clip(self.engine)
         of_clip = (None,) * (len(self.before) - len(self.reused))
-        for replayed, record in zip(self._replay(timeline), (*of_clip, *self.reused), strict=True):
+        for decoded, record in zip(self._replay(timeline), (*of_clip, *self.reused), strict=True):
             is_start_image = timeline.history.frames < self.start_image_frames
-            timeline = replayed.timeline
-            frames = replayed.frames[:, :1] if is_start_image else replayed.frames
+            timeline = decoded.timeline
+            frames = decoded.frames[:, :1] if is_start_image else decoded.frames
             if self.shown is not None and record is None:
                 frames = self._start_pixels(self.shown, timeline.history.blocks[-1].span)
-            if record and not replayed.decoded:
+            if record and decoded.stored:
                 record = replace(record, decodes=0)
             yield RunEvent(timeline, frames, record)
         with closing(self._make(timeline)) as loop:
@@ -81,20 +81,20 @@ class Run:
     def blocks(self) -> Generator[EmittedBlock]:
         """Make the new blocks, and yield each as soon as it is decided."""
         timeline = begin_clip(self.engine)
-        for replayed in self._replay(timeline):
-            timeline = replayed.timeline
+        for decoded in self._replay(timeline):
+            timeline = decoded.timeline
         return self._make(timeline)
 
-    def _replay(self, start: Timeline) -> Iterator[ReplayedBlock]:
+    def _replay(self, start: Timeline) -> Iterator[DecodedBlock]:
         codec = self.engine.codec
         if self.session:
             to_go_on = len(self.reused) < len(self.spans)
             blocks = self.session.replay(self.before, codec, start, to_go_on=to_go_on)
         else:
             blocks = replay(self.before, codec, start)
-        for replayed in blocks:
-            check_finite(replayed.frames, replayed.timeline.history.blocks[-1].span, "decoded frames")
-            yield replayed
+        for decoded in blocks:
+            check_finite(decoded.frames, decoded.timeline.history.blocks[-1].span, "decoded frames")
+            yield decoded
 
     def _make(self, start: Timeline) -> Generator[EmittedBlock]:
         with closing(self.loop(self.engine, start, self.clock)) as loop:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
@@ -22,15 +21,6 @@ from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, decide_early
 from .timeline import OwnDrafts, Timeline, begin_clip, earlier
 from .types import Block, DrafterContext, Generated, Span, check_finite
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A block from one model, decoded as it would look after the committed ones."""
-
-    made: Generated
-    frames: Tensor
-    decode_state: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +80,7 @@ def speculate(
         # 2. Decode it after the committed blocks, score every pixel frame, and route by the worst one.
         if draft and stop is None:
             with watch.part("decode"):
-                winner = Candidate(draft, *engine.codec.decode(draft.latents, committed.decode_state))
+                winner = committed.decode(Block(span, draft.latents, call.condition), engine.codec)
             if decision is None:
                 assert engine.scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
@@ -105,13 +95,13 @@ def speculate(
             with watch.part("target"):
                 remake = generate(engine.target, replace(call, handed_over=handed_over))
             with watch.part("decode"):
-                winner = Candidate(remake, *engine.codec.decode(remake.latents, committed.decode_state))
+                winner = committed.decode(Block(span, remake.latents, call.condition), engine.codec)
 
         # 4. Commit the winner.
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
-        block = Block(span, winner.made.latents, call.condition)
-        committed = committed.commit(block, winner.frames, winner.decode_state, engine.codec.temporal_stride)
+        committed = winner.timeline
+        block = committed.history.blocks[-1]
         past = (*past, decision)
         record = record_block(block, winner.frames, decision, draft, remake, len(handed_over), watch, call.history)
         yield EmittedBlock(block, winner.frames, record, committed, draft)

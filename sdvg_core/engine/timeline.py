@@ -24,6 +24,11 @@ class Timeline:
     history: History = field(default_factory=History)
     decode_state: Any = None
 
+    def decode(self, block: Block, codec: VideoCodec) -> DecodedBlock:
+        """Decode `block`, which follows. This timeline stays as it is, so a block may be dropped."""
+        frames, state = codec.decode(block.latents, self.decode_state)
+        return DecodedBlock(self.commit(block, frames, state, codec.temporal_stride), frames)
+
     def commit(self, block: Block, frames: Tensor, decode_state: Any, temporal_stride: int) -> Timeline:
         """Return the timeline with `block` appended, which the codec decoded into `frames`, `b f c h w`."""
         history = self.history.commit(block, last_frames(frames, block.span.frames, temporal_stride))
@@ -38,15 +43,15 @@ def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tup
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReplayedBlock:
-    """An existing block: its pixel frames `b f c h w`, and the timeline that ends with it.
+class DecodedBlock:
+    """A block's pixel frames `b f c h w`, and the timeline that ends with it.
 
-    `decoded`: whether it was decoded for this; if not, its pixels had been kept.
+    `stored`: whether its pixels had been kept, so that it was not decoded for this.
     """
 
     timeline: Timeline
     frames: Tensor
-    decoded: bool = True
+    stored: bool = False
 
 
 def begin_clip(engine: Engine) -> Timeline:
@@ -54,13 +59,13 @@ def begin_clip(engine: Engine) -> Timeline:
     return Timeline(History(horizon=engine.horizon))
 
 
-def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[ReplayedBlock]:
+def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[DecodedBlock]:
     """Decode `blocks`, which follow `start`, with the codec whose state `start` holds."""
     timeline = start
     for block in blocks:
-        frames, state = codec.decode(block.latents, timeline.decode_state)
-        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
-        yield ReplayedBlock(timeline, frames)
+        decoded = timeline.decode(block, codec)
+        timeline = decoded.timeline
+        yield decoded
 
 
 def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool) -> Timeline:
@@ -75,8 +80,8 @@ def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool)
     if not pixels:
         return Timeline(History(blocks=kept, horizon=horizon))
     before = Timeline(History(horizon=horizon))
-    for again in replay(kept, codec, before):
-        before = again.timeline
+    for decoded in replay(kept, codec, before):
+        before = decoded.timeline
     return before
 
 
@@ -128,8 +133,7 @@ class OwnDrafts:
     def _commit_newest(self) -> None:
         block = self._newest
         assert block is not None
-        if not self._pixels:
+        if self._pixels:
+            self._timeline = self._timeline.decode(block, self._codec).timeline
+        else:
             self._timeline = Timeline(self._timeline.history.commit(block))
-            return
-        frames, state = self._codec.decode(block.latents, self._timeline.decode_state)
-        self._timeline = self._timeline.commit(block, frames, state, self._codec.temporal_stride)

@@ -44,7 +44,7 @@ def from_values(kind: type[T], data: Any, where: str, **known: Any) -> T:
     for field in fields(shape):
         name = NAMES.get(field.name, field.name)
         if field.init and field.name not in known:
-            values[field.name] = _read(hints[field.name], read_member(data, name, (object,), where), name, where)
+            values[field.name] = _read(hints[field.name], read_member(data, name, object, where), name, where)
     return kind(**values)
 
 
@@ -83,12 +83,12 @@ def _checked(value: Any, name: str, kind: Any, where: str) -> Any:
     return float(value) if kind is float else value
 
 
-def read_member(data: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return `data[name]`, exactly of one of `kinds`, or any for `object`. Raises `BadInput`."""
+def read_member(data: Any, name: str, kind: type, where: str) -> Any:
+    """Return `data[name]`, exactly of type `kind`, or of any for `object`. Raises `BadInput`."""
     if not isinstance(data, Mapping) or name not in data:
         raise BadInput(f"{where} has no field {name}; {UNCHANGED}")
-    if type(data[name]) not in kinds and object not in kinds:
-        raise _broken(where, name, " or ".join(kind.__name__ for kind in kinds), type(data[name]).__name__)
+    if kind not in (object, type(data[name])):
+        raise _broken(where, name, kind.__name__, type(data[name]).__name__)
     return data[name]
 
 

@@ -241,11 +241,11 @@ def report_from_dict(data: Any) -> RunReport:
     Scores that were not finite come back as NaN.
     Raises `BadInput` for a report of a newer version, or if something is missing or of the wrong type.
     """
-    version = read_member(data, "schema_version", (int,), WHERE)
+    version = read_member(data, "schema_version", int, WHERE)
     if version != SCHEMA_VERSION:
         problem = f"the report has schema version {version}, not {SCHEMA_VERSION}"
         raise BadInput(f"{problem}; read it with the sdvg that wrote it")
-    blocks = enumerate(read_member(data, "blocks", (list,), WHERE))
+    blocks = enumerate(read_member(data, "blocks", list, WHERE))
     records = tuple(record_from_dict(block, f"entry {i} of blocks") for i, block in blocks)
     return from_values(RunReport, data, WHERE, blocks=records)
 

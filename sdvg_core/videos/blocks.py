@@ -51,7 +51,7 @@ class BlockFiles:
             try:
                 metadata, results = read_block(path)
                 if path.parent == self._folder:
-                    record = record_from_dict(read_member(metadata, "record", (dict,), path.name), path.name)
+                    record = record_from_dict(read_member(metadata, "record", dict, path.name), path.name)
                     self._there[path.name] = record, results
             except BadInput:
                 self.damaged.append(path.name)
