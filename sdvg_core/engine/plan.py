@@ -259,16 +259,11 @@ def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
     return router.handover_at(index) > 0 and not (certain and certain.accepted)
 
 
-def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step: int) -> None:
+def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], steps: int) -> None:
     if drafter != target:
         raise BadInput("a handover needs one schedule for both models; give both one, or set handover to 0")
-    check_steps_left(step, len(target))
-
-
-def check_steps_left(handover: int, steps: int) -> None:
-    """Raise `BadInput` unless a handover leaves the target a denoising step."""
-    if handover >= steps:
-        raise BadInput(f"handover is {handover} of {steps} denoising steps; leave the target at least one")
+    if steps >= len(target):
+        raise BadInput(f"handover is {steps} of {len(target)} denoising steps; leave the target at least one")
 
 
 def most_handover(drafter: Sequence[float], target: Sequence[float]) -> int:

@@ -131,7 +131,7 @@ class RouterConfig:
         if self.part is not None:
             check_part("router", self.part)
         check_fields(self)
-        check_policy(self.policy)
+        _one_of("policy", self.policy, tuple(POLICIES))
         if set(self.directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
             letters = " ".join((ROUTER_DECIDES, *DIRECTION_LETTERS))
             raise BadInput(f"the directions {self.directions!r:.60} have letters besides {letters}; correct them")
@@ -173,11 +173,6 @@ class RouterConfig:
 
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks", "route_start")
-
-
-def check_policy(name: str) -> None:
-    """Raise `BadInput` if there is no policy of this name."""
-    _one_of("policy", name, tuple(POLICIES))
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:

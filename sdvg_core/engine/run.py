@@ -13,7 +13,7 @@ from torch import Tensor
 from .drift import ColourHold, check_hold
 from .inputs import BlockInputs, StartClip
 from .plan import RunPlan, check_latents, check_restyle
-from .protocols import BlockGenerator, Engine
+from .protocols import Engine
 from .records import BlockRecord
 from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
@@ -178,15 +178,14 @@ def make_run(
 def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, Reuse | None]:
     """Return the engine with models that hold their colours, and re-use under other identities."""
     check_hold(hold)
-
-    def holding(model: BlockGenerator | None) -> BlockGenerator | None:
-        return model and ColourHold(model, hold)
-
+    drafter = engine.drafter and ColourHold(engine.drafter, hold)
+    target = engine.target and ColourHold(engine.target, hold)
     if reuse:
-        drafter = f"{reuse.identities.drafter} colour held {hold}"
-        target = f"{reuse.identities.target} colour held {hold}"
-        reuse = replace(reuse, identities=replace(reuse.identities, drafter=drafter, target=target))
-    return replace(engine, drafter=holding(engine.drafter), target=holding(engine.target)), reuse
+        keys = reuse.identities
+        held = f"colour held {hold}"
+        keys = replace(keys, drafter=f"{keys.drafter} {held}", target=f"{keys.target} {held}")
+        reuse = replace(reuse, identities=keys)
+    return replace(engine, drafter=drafter, target=target), reuse
 
 
 def _with_reuse(run: Run, reuse: Reuse) -> Run:

@@ -124,11 +124,6 @@ def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, fp8:
     return 2 * config.num_layers * frames * tokens * of_token
 
 
-def text_kv_bytes(config: WanConfig, itemsize: int) -> int:
-    """Return the bytes of one prompt's cross-attention keys and values."""
-    return 2 * config.num_layers * config.text_len * config.dim * itemsize
-
-
 def pass_bytes(
     config: WanConfig, frames: int, tokens: int, itemsize: int, *, read: int = 0, turned: int = 0
 ) -> int:
@@ -176,12 +171,12 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
         frames = kv_frames(preset)
         tokens = frame_tokens(config, request)
         if name == "drafter" and preset.policy == "incremental":
-            # A draft in several blocks may be dropped: what it overwrites is copied.
-            frames += (request.count_sub_blocks(name) - 1) * preset.block_frames
+            # A draft in several blocks may be dropped: all that it overwrites but its first block is copied.
+            frames += request.block_frames - preset.block_frames
         states[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
-        layers = 1 + request.control.get(name, 0) / config.num_layers
-        states[f"{name} text keys and values"] = int(prompts * text_kv_bytes(config, itemsize) * layers)
+        layers = config.num_layers + request.control.get(name, 0)
+        states[f"{name} text keys and values"] = 2 * prompts * layers * config.text_len * config.dim * itemsize
     states["vae state"] = decode_state_bytes(*request.decoder, request.pixels, request.itemsize("vae_dtype"))
     return states
 
