@@ -15,18 +15,15 @@ from ..errors import BadInput, MissingModel
 from .framewise import check_sub_blocks, first_timesteps
 from .protocols import Engine, ModelShape
 from .restyle import Strength, check_strengths
-from .router import DIRECTION_LETTERS, LETTERS_IN_SHORT, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
+from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, check_letters, decide_early
 from .types import Span, plan_spans, spans_of_clip
 
-LETTERS = {ROUTER_DECIDES, *DIRECTION_LETTERS}
 MOST_TAKES = 1_000_000
 
 
 def check_directions(letters: str, blocks: int) -> None:
-    """Raise `BadInput` unless there is one of `LETTERS` for every block of a run, or none at all."""
-    if not isinstance(letters, str) or set(letters) - LETTERS:
-        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
-        raise BadInput(f"unknown letters in the directions {letters!r:.60}; write per block {known}")
+    """Raise `BadInput` unless there is a letter for every block of a run, or none at all."""
+    check_letters(letters)
     if letters and len(letters) != blocks:
         problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
         raise BadInput(f"{problem}; add or remove some ({ROUTER_DECIDES}: the router decides), or leave them empty")

@@ -132,9 +132,7 @@ class RouterConfig:
             check_part("router", self.part)
         check_fields(self)
         _one_of("policy", self.policy, tuple(POLICIES))
-        if set(self.directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
-            letters = " ".join((ROUTER_DECIDES, *DIRECTION_LETTERS))
-            raise BadInput(f"the directions {self.directions!r:.60} have letters besides {letters}; correct them")
+        check_letters(self.directions)
         if math.isnan(self.tau):
             raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
         if not 0 <= self.quantile <= 1:
@@ -173,6 +171,13 @@ class RouterConfig:
 
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks", "route_start")
+
+
+def check_letters(directions: str) -> None:
+    """Raise `BadInput` for a letter that is no direction."""
+    if not isinstance(directions, str) or set(directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
+        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
+        raise BadInput(f"unknown letters in the directions {directions!r:.60}; write per block {known}")
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
