@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from ..errors import BadInput, MissingModel
 from .framewise import check_sub_blocks, first_timesteps
 from .protocols import Engine, ModelShape
@@ -130,7 +128,7 @@ class Lead:
 class RunPlan:
     """A run's blocks. `router`: with the user's directions. `clip`: the spans of the clip it continues.
 
-    `strengths`: of the blocks, if they restyle a clip. `notes`: what a reader of the report must know.
+    `strengths`: of the blocks, if they restyle a clip. `notes`: for the report.
     """
 
     router: RouterConfig
@@ -274,13 +272,3 @@ def check_size(width: int, height: int, step: int) -> None:
         if size < step or size % step:
             near = sorted({max(size // step, 1) * step, (max(size, 0) // step + 1) * step})
             raise BadInput(f"{name} {size} is no multiple of {step}; use {' or '.join(map(str, near))}")
-
-
-def check_latents(latents: Tensor, channels: int, rows: int, columns: int) -> None:
-    """Raise `BadInput` unless `latents` are one clip of this size with finite numbers."""
-    shape = latents.shape
-    if len(shape) != 5 or shape[2] < 1 or tuple(shape) != (1, channels, shape[2], rows, columns):
-        problem = f"{' x '.join(map(str, shape))}, not 1 x {channels} x frames x {rows} x {columns}"
-        raise BadInput(f"the clip to continue is {problem}; use the size it was made in")
-    if not bool(latents.isfinite().all()):
-        raise BadInput("the clip to continue holds NaN or infinity; make it again")

@@ -113,7 +113,7 @@ class Scorer(Protocol):
         """Return one score per pixel frame of `b f c h w`: `(f,)`, float32 on the CPU, higher is better."""
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the settings for the report; `notes` lists what a reader of the scores must know."""
+        """Return the settings for the report; `notes` lists warnings about the scores."""
 
 
 @runtime_checkable
@@ -122,7 +122,7 @@ class Router(Protocol):
 
     @property
     def needs_scorer(self) -> bool:
-        """Whether drafts are scored before it decides."""
+        """True if drafts are scored before it decides."""
 
     def keep(self, index: int, score: float | None) -> bool:
         """Return whether the draft of block `index` of the route, from 0, is kept.

@@ -227,10 +227,10 @@ class _Recall:
 
 
 def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
-    """Whether a result has the right dtype and shape; it may come from a file."""
+    """True if a result has the right dtype and shape; it may come from a file."""
     return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether a tensor has no NaN and no infinity. A sum is 50 times faster than a check of each value."""
+    """True if a tensor has no NaN and no infinity. A sum is 50 times faster than a check of each value."""
     return bool(torch.isfinite(tensor.sum()))

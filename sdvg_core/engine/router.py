@@ -66,7 +66,7 @@ class Decision:
 
     @property
     def scored(self) -> bool:
-        """Whether the draft was scored."""
+        """True if the draft was scored."""
         return bool(self.frame_scores)
 
     @property
@@ -143,14 +143,14 @@ class RouterConfig:
 
     @property
     def needs_scorer(self) -> bool:
-        """Whether the policy may score a block, if no direction says otherwise."""
+        """True if the policy may score a block, unless a direction decides."""
         if self.part is not None:
             return bool(self.part.needs_scorer)
         return self.policy == REWARD
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the report says of it."""
+        """Its settings as the report has them."""
         values = asdict(replace(self, part=None))
         del values["skipped"], values["part"], values["route_start"]
         return values if self.part is None else {**values, "part": type(self.part).__name__}

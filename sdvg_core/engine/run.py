@@ -12,14 +12,14 @@ from torch import Tensor
 
 from .drift import ColourHold, check_hold
 from .inputs import BlockInputs, StartClip
-from .plan import RunPlan, check_latents, check_restyle
+from .plan import RunPlan, check_restyle
 from .protocols import Engine
 from .records import BlockRecord
 from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
 from .speculate import EmittedBlock, speculate
 from .timeline import DecodedBlock, Timeline, begin_clip, replay
-from .types import Block, DrafterContext, Span, check_finite
+from .types import Block, DrafterContext, Span, check_clip, check_finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,7 +152,8 @@ def make_run(
     noise = inputs.noise
     for clip in (start, inputs.restyle):
         if clip:
-            check_latents(clip.latents, noise.channels, noise.height, noise.width)
+            size = (noise.channels, noise.height, noise.width)
+            check_clip(clip.latents, size, "the clip", "use the size it was made in")
     for control in inputs.controls:
         control.check(plan.spans[-1].stop, noise.height, noise.width)
     check_restyle(engine.models[0], engine.models[-1], plan)

@@ -58,7 +58,7 @@ class Store:
             return entry.result
 
     def put(self, key: str, result: Result) -> None:
-        """Keep a result's tensors, which nobody may change, unless there is no room."""
+        """Keep CPU copies of a result's tensors if they fit; never mutate them."""
         here = tuple(tensor.detach().cpu() for tensor in result)
         size = sum(tensor.nbytes for tensor in here)
         with self._lock:
@@ -72,7 +72,7 @@ class Store:
             self.bytes += size
 
     def has(self, keys: Iterable[str]) -> bool:
-        """Whether all these results are here. Asking does not count as use."""
+        """True if all these results are here. Asking does not count as use."""
         with self._lock:
             return all(key in self._entries for key in keys)
 

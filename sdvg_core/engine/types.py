@@ -1,7 +1,7 @@
 """The values that travel through the engine.
 
 Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
-Every value is immutable, and so are the tensors inside: nobody writes into a tensor that came out of here.
+Every value is immutable, and so are the tensors inside: never write into one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Block:
     condition: Condition
 
     def same_as(self, other: Block) -> bool:
-        """Whether both hold the same objects; tensors are never compared by value."""
+        """True if both hold the same objects; tensors are never compared by value."""
         return self.latents is other.latents and self.condition is other.condition
 
 
@@ -133,6 +133,16 @@ def spans_of_clip(frames: int, block_frames: int, start_image_frames: int = 0) -
     lead = (Span(0, 0, odd),) if odd else ()
     starts = range(odd, frames, block_frames)
     return lead + tuple(Span((start - start_image_frames) // block_frames, start, block_frames) for start in starts)
+
+
+def check_clip(latents: Tensor, size: tuple[int, int, int], what: str, remedy: str) -> None:
+    """Raise `BadInput` unless `latents` are one clip with finite numbers; `size`: channels, rows, columns."""
+    shape = tuple(latents.shape)
+    if len(shape) != 5 or shape[2] < 1 or shape != (1, size[0], shape[2], *size[1:]):
+        wanted = f"1 x {size[0]} x frames x {size[1]} x {size[2]}"
+        raise BadInput(f"{what} is {' x '.join(map(str, shape))}, not {wanted}; {remedy}")
+    if not bool(latents.isfinite().all()):
+        raise BadInput(f"{what} holds NaN or infinity; make it again")
 
 
 def check_finite(values: Tensor, span: Span, what: str) -> None:

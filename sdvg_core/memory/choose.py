@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits."""
+        """True if the run fits."""
         return self.missing == 0
 
     @property

@@ -43,7 +43,7 @@ class Page:
 def write_page(folder: Path) -> tuple[Path, Page]:
     """Write `index.html` into a folder of videos; return where it is, and what is on it.
 
-    Raises `BadInput` if it has no video, if the folder cannot be written to, or if somebody else's page is there.
+    Raises `BadInput` if it has no video, if the folder cannot be written to, or if another program's page is there.
     """
     page = make_page(folder)
     path = folder / PAGE
@@ -63,7 +63,7 @@ def make_page(folder: Path) -> Page:
     cards.sort(key=lambda card: card["rank"])
     unreadable = {card["name"]: card["reason"] for card in cards if "reason" in card}
     outcomes = [(kind.name, COLOURS[kind], INKS[kind], LETTERS[kind], kind.value) for kind in Outcome]
-    # A page of videos that nobody scored has nothing to sort by the worst frame.
+    # A page of videos without scores has nothing to sort by the worst frame.
     keys = [("share", "Draft share"), ("seconds", "Seconds"), ("number", "Number")]
     scored = any(card.get("worst") is not None for card in cards)
     keys = [("worst", "Worst frame"), *keys] if scored else [keys.pop(), *keys]
@@ -134,7 +134,7 @@ def _square(record: BlockRecord, number: int, report: RunReport) -> dict[str, An
 
 
 def _lies_in(path: Path, top: Path) -> bool:
-    """Whether a path is a file, and lies in the folder `top` after following links."""
+    """True if a path is a file, and lies in the folder `top` after following links."""
     try:
         real = path.resolve(strict=True)
         return real.is_relative_to(top.resolve(strict=True)) and real.is_file()

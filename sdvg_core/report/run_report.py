@@ -204,7 +204,7 @@ def hide_prompt(text: str) -> str:
 
 
 def is_hidden(prompt: str) -> bool:
-    """Whether this is the stand-in for a hidden prompt."""
+    """True if this is the stand-in for a hidden prompt."""
     return re.fullmatch(f"{HASH}[0-9a-f]{{{DIGITS}}}", prompt) is not None
 
 

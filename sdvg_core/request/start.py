@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..engine.inputs import StartClip
-from ..engine.plan import Lead, RunPlan, check_latents
+from ..engine.plan import Lead, RunPlan
 from ..engine.protocols import VideoCodec
 from ..engine.restyle import InputClip, Strength, read_strengths
+from ..engine.types import check_clip
 from ..files.footage import Footage
 from .control import padding_note
 
@@ -86,7 +87,7 @@ class Latents(Start):
         return self.clip.shape[4] * stride, self.clip.shape[3] * stride
 
     def check(self, channels: int, rows: int, columns: int) -> None:
-        check_latents(self.clip, channels, rows, columns)
+        check_clip(self.clip, (channels, rows, columns), "the clip to continue", "use the size it was made in")
 
     def lead(self, block_frames: int, stride: int) -> Lead:
         frames = self.clip.shape[2]
