@@ -247,7 +247,7 @@ def planned(
 
 def latents_shown(run: Run) -> Tensor:
     """Play a run, and return the latents of the blocks that have a record, made again or not."""
-    blocks = [shown.timeline.history.blocks[-1] for shown in run.play() if shown.record]
+    blocks = [shown.block for shown in run.play() if shown.record]
     return torch.cat([block.latents for block in blocks], dim=2)
 
 

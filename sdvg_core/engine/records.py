@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from .drift import drift_of
-from .history import History
+from .protocols import BlockCall
 from .router import Decision
 from .types import Block, Cost, Generated, Span
 
@@ -82,13 +82,12 @@ def record_block(
     decision: Decision,
     draft: Generated | None,
     remake: Generated | None,
-    handover: int,
+    call: BlockCall,
     watch: Stopwatch,
-    history: History,
 ) -> BlockRecord:
-    """Return the record of a committed block with pixel frames `frames` (`b f c h w`), which follows `history`.
+    """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
 
-    `draft`, `remake`: what drafter and target made. `handover`: how many steps of the draft the target continued.
+    `draft`, `remake`: what drafter and target made. `call`: to the model that made the block.
     """
     costs = {name: made.cost for name, made in (("draft", draft), ("target", remake)) if made}
     within = {name: cost.context_seconds for name, cost in costs.items()}
@@ -101,7 +100,7 @@ def record_block(
         decodes=watch.times["decode"],
         draft=costs.get("draft"),
         target=costs.get("target"),
-        handover=handover,
-        drift=drift_of(block, history),
+        handover=len(call.handed_over),
+        drift=drift_of(block, call.history),
         seconds=Seconds(**spent, context=sum(within.values())),
     )

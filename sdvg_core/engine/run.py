@@ -50,8 +50,8 @@ class Run:
         """The decisions on the blocks of this request that already exist."""
         return tuple(record.decision for record in self.reused)
 
-    def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[RunEvent]:
-        """Yield the whole video: existing blocks, then new ones as soon as they are decided.
+    def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[DecodedBlock]:
+        """Yield the whole video: existing blocks, then new ones as soon as they are decided. `frames`: as shown.
 
         `stop`: asked after every new block whether to leave out the others.
         """
@@ -62,13 +62,13 @@ class Run:
             timeline = decoded.timeline
             frames = decoded.frames[:, :1] if is_start_image else decoded.frames
             if self.shown is not None and record is None:
-                frames = self._start_pixels(self.shown, timeline.history.blocks[-1].span)
+                frames = self._start_pixels(self.shown, decoded.block.span)
             if record and decoded.stored:
                 record = replace(record, decodes=0)
-            yield RunEvent(timeline, frames, record)
+            yield replace(decoded, frames=frames, record=record)
         with closing(self._make(timeline)) as loop:
             for emitted in loop:
-                yield RunEvent(emitted.timeline, emitted.frames, emitted.record)
+                yield emitted
                 if stop():
                     break
 
@@ -93,7 +93,7 @@ class Run:
         else:
             blocks = replay(self.before, codec, start)
         for decoded in blocks:
-            check_finite(decoded.frames, decoded.timeline.history.blocks[-1].span, "decoded frames")
+            check_finite(decoded.frames, decoded.block.span, "decoded frames")
             yield decoded
 
     def _make(self, start: Timeline) -> Generator[EmittedBlock]:
@@ -115,19 +115,6 @@ class Run:
             past=self.past,
             clock=clock,
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunEvent:
-    """A block of a video, made now or earlier.
-
-    `timeline`: ends with the block. `frames`: its pixel frames in the video, `b f c h w`. `record`: None for a
-    block of the start clip.
-    """
-
-    timeline: Timeline
-    frames: Tensor
-    record: BlockRecord | None
 
 
 def make_run(

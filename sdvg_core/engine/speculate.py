@@ -12,29 +12,23 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from torch import Tensor
-
 from .inputs import BlockInputs
 from .plan import check_parts
 from .protocols import BlockCall, BlockGenerator, Engine
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, decide_early
-from .timeline import OwnDrafts, Timeline, begin_clip, earlier
+from .timeline import DecodedBlock, OwnDrafts, Timeline, begin_clip, earlier
 from .types import Block, DrafterContext, Generated, Span, check_finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EmittedBlock:
-    """A block of the video, how it was made, and the timeline that ends with it.
+class EmittedBlock(DecodedBlock):
+    """A new block of the video.
 
-    `frames`: its pixel frames `b f c h w`. `draft`: the drafter's version, kept or not, perhaps only its first
-    steps; None if nothing was drafted.
+    `draft`: the drafter's version, kept or not, perhaps only its first steps; None if nothing was drafted.
     """
 
-    block: Block
-    frames: Tensor
     record: BlockRecord
-    timeline: Timeline
     draft: Generated | None = None
 
 
@@ -89,11 +83,11 @@ def speculate(
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
-        handed_over = draft.predictions[:handover] if draft and not decision.accepted else ()
         if not decision.accepted:
             winner = None  # frees the draft's frames and decoder state before the target runs
+            call = replace(call, handed_over=draft.predictions[:handover] if draft else ())
             with watch.part("target"):
-                remake = generate(engine.target, replace(call, handed_over=handed_over))
+                remake = generate(engine.target, call)
             with watch.part("decode"):
                 winner = committed.decode(Block(span, remake.latents, call.condition), engine.codec)
 
@@ -101,10 +95,9 @@ def speculate(
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
         committed = winner.timeline
-        block = committed.history.blocks[-1]
         past = (*past, decision)
-        record = record_block(block, winner.frames, decision, draft, remake, len(handed_over), watch, call.history)
-        yield EmittedBlock(block, winner.frames, record, committed, draft)
+        record = record_block(winner.block, winner.frames, decision, draft, remake, call, watch)
+        yield EmittedBlock(committed, winner.frames, record, draft=draft)
 
 
 def generate(model: BlockGenerator | None, call: BlockCall) -> Generated:

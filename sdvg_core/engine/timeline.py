@@ -11,6 +11,7 @@ from torch import Tensor
 from .history import History
 from .inputs import BlockInputs
 from .protocols import BlockCall, Engine, VideoCodec
+from .records import BlockRecord
 from .types import Block, Cost, Generated, Span
 
 
@@ -46,12 +47,19 @@ def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tup
 class DecodedBlock:
     """A block's pixel frames `b f c h w`, and the timeline that ends with it.
 
-    `stored`: whether its pixels had been kept, so that it was not decoded for this.
+    `record`: how it was made; None if it is of the start clip, or not decided. `stored`: whether its pixels had
+    been kept, so that it was not decoded for this.
     """
 
     timeline: Timeline
     frames: Tensor
+    record: BlockRecord | None = None
     stored: bool = False
+
+    @property
+    def block(self) -> Block:
+        """The block itself."""
+        return self.timeline.history.blocks[-1]
 
 
 def begin_clip(engine: Engine) -> Timeline:
