@@ -1,6 +1,6 @@
 """Train the pocket's drafter or target on from the shipped one, on one CPU core; the same command goes on.
 
-    python -m training.train_pair drafter OUT [--steps 10000] [--rate 1.5e-3]
+    python -m training.train_pair drafter OUT [--steps 10000] [--rate 1.5e-3] [--target FILE]
     python -m training.train_pair target OUT [--steps 4000] [--rate 6e-4]
 
 A batch is of blocks with their contexts, each shared by the four timesteps. Most of the drafter's are the target's
@@ -39,7 +39,7 @@ from sdvg_core.pocket.world import Scene
 from .causal import BLOCK, SCHEDULE, Prompted, build
 from .common import Average, Log, falling_rate, save_checkpoint, seeded, set_rate
 from .make_latents import BLOCKS, encode_clips
-from .measure_pair import Shipped, scenes_of
+from .measure_pair import Shipped, load_model, scenes_of
 from .presence import presence
 from .roll_out import moment, roll_out
 from .train_text import WIDTH
@@ -185,7 +185,7 @@ def loss_of(prompted: Prompted, label_of: Callable[[Tensor, Step], Tensor], on_o
     `label_of`: the right block for a noisy input at a step. `on_own`: of which samples (`b 1 1 1 1`) the next noisy
     input is made of the model's own estimate, and not of the right block.
     """
-    x, losses = torch.randn(len(on_own), 16, BLOCK, 8, 8), []
+    x, losses = torch.randn(len(on_own), 16, BLOCK, 8, 8, device=on_own.device), []
     for step, following in zip_longest(SCHEDULE, SCHEDULE[1:]):
         with torch.no_grad():
             label = label_of(x, step)
@@ -309,12 +309,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("out", type=Path)
     options.add_argument("--steps", type=int, help="over which the rate falls to nothing")
     options.add_argument("--rate", type=float)
+    options.add_argument("--target", type=Path, help="whose blocks teach, a file in place of the shipped one")
     options.add_argument("--stop-at", type=int, help="stop after this step")
     args = options.parse_args(argv)
     torch.set_num_threads(1)
     lesson = LESSONS[args.role]
     steps, rate = args.steps or lesson.steps, args.rate or lesson.rate
     shipped, log, saved_at = Shipped(), Log(args.out / "log.jsonl"), args.out / "state.ckpt"
+    if args.target:
+        shipped.models["target"] = load_model(args.target)
     data = Data(shipped, args.out, lesson)
     held_back = Samples.joined([data.held_back])
     torch.manual_seed(0)
