@@ -25,8 +25,8 @@ from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.outputs import staged_outputs
 from sdvg_core.files.small_files import parse_json
 from sdvg_core.memory.request import PlanRequest
-from sdvg_core.memory.sizes import Sizes, step_parts
-from sdvg_core.memory.text import STEP_NAMES, gigabytes
+from sdvg_core.memory.sizes import Sizes, phase_parts
+from sdvg_core.memory.text import PHASE_NAMES, gigabytes
 from sdvg_core.report.record_json import SECONDS
 
 from .measure import Sample, WarmUp, compared_text
@@ -84,7 +84,7 @@ def summarise_memory(
 ) -> dict[str, Any]:
     """Return predicted and measured bytes for the weights, and for each part of our plain execution."""
     sizes = Sizes.of(request, fp8=fp8)
-    steps = step_parts(request, sizes)
+    steps = phase_parts(request, sizes)
     _, measured = warm_ups.get(OURS.name, (0.0, {}))
     missing = "peaks are measured on CUDA devices only, and compared with the prediction for the execution ours"
     return {
@@ -240,7 +240,7 @@ def _memory(peaks: Mapping[str, Result]) -> str:
             within = "within" if abs(found["deviation"]) <= MEMORY_TOLERANCE else "not within"
             off = f"{100 * found['deviation']:+.1f} %, {within} {100 * MEMORY_TOLERANCE:.0f} %"
             cells = [gigabytes(found["bytes"]), off]
-        rows.append([STEP_NAMES[step], gigabytes(found["predicted_bytes"]), *cells])
+        rows.append([PHASE_NAMES[step], gigabytes(found["predicted_bytes"]), *cells])
     return markdown((f"peak memory of {OURS.name} in", "predicted", "measured", "prediction is off by"), rows)
 
 

@@ -289,8 +289,9 @@ def as_published(engine: Engine, route: Route) -> Engine:
     and each frame is scored in its own call.
     """
     assert engine.scorer is not None, "a benchmark's models include a scorer"
+    drafter, target = engine.models
     scorer = FrameByFrame(engine.scorer, seeing=route.name != ANCHOR_ONLY)
-    return replace(engine, drafter=FillsBoth(engine.drafter, engine.target), scorer=scorer)
+    return replace(engine, drafter=FillsBoth(drafter, target), scorer=scorer)
 
 
 class FillsBoth(WrappedGenerator):
@@ -304,9 +305,9 @@ class FillsBoth(WrappedGenerator):
         """Fill the target's context, then draft."""
         # As every step's result is given, all that is left for the target is its context.
         nothing = (torch.zeros(1),) * len(self._target.timesteps)
-        filled = self._target.generate(replace(call, given=nothing, stop=None))
+        filled = self._target.generate(replace(call, handed_over=nothing, stop=None))
         draft = self.inner.generate(call)
-        return replace(draft, work=draft.work + filled.work)
+        return replace(draft, cost=draft.cost + filled.cost)
 
 
 class OnceABlock:

@@ -64,12 +64,7 @@ class QualityRouter(io.ComfyNode):
         over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.
         """
         name = policy.get("policy") if isinstance(policy, dict) else policy
-        if (
-            name in POLICIES
-            and "tau" in POLICIES[name].settings
-            and scorer is NOT_WIRED
-            and reward_file is not None
-        ):
+        if name in POLICIES and "tau" in POLICIES[name] and scorer is NOT_WIRED and reward_file is not None:
             find_reward_file(reward_file)
         return True
 
@@ -102,8 +97,8 @@ def _policy_input() -> Any:
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
             io.DynamicCombo.Option(BUDGET, [budget]),
             *(
-                io.DynamicCombo.Option(name, [widgets[setting] for setting in policy.settings])
-                for name, policy in POLICIES.items()
+                io.DynamicCombo.Option(name, [widgets[setting] for setting in settings])
+                for name, settings in POLICIES.items()
                 if name not in FIRST
             ),
         ],

@@ -81,9 +81,9 @@ class SharedEngine:
             before = [part for block in call.history.blocks for part in (block.latents, block.condition)]
             return self._latents.call(
                 part,
-                (call.noise, call.condition, *before, *call.given),
+                (call.noise, call.condition, *before, *call.handed_over),
                 lambda: work(replace(call, history=_unseen(call.history))),
-                *(call.span, len(call.given), call.stop),
+                *(call.span, len(call.handed_over), call.stop),
             )
 
         return observed(self._engine, look_up)

@@ -12,9 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
+from sdvg_core.engine.control import ControlClip
+from sdvg_core.engine.inputs import BlockInputs, StartClip
+from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.plan import Lead, available_in, plan_blocks
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, VideoCodec, WrappedGenerator
-from sdvg_core.engine.restyle import Strength
+from sdvg_core.engine.restyle import InputClip, Strength
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, make_run
 from sdvg_core.engine.types import Condition, Generated
@@ -31,13 +34,19 @@ def plan_run(
     blocks: int,
     directions: str = "",
     takes: str = "",
+    seed: int,
+    width: int,
+    height: int,
     given: Tensor | None = None,
+    source: Tensor | None = None,
     strengths: Sequence[Strength] = (),
+    controls: Sequence[ControlClip] = (),
     **options: Any,
 ) -> Run:
     """Return the run that makes `blocks` blocks with the models of `engine`.
 
-    `directions`, `takes`: as users write them. The other options are those of `make_run`.
+    `directions`, `takes`: as users write them. `given`, `source`: the latents of a clip to continue, or to restyle.
+    The other options are those of `make_run`.
     Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
     """
     available = available_in(engine)
@@ -52,15 +61,20 @@ def plan_run(
         takes=takes,
         strengths=strengths,
     )
-    return make_run(engine, plan, condition_of, given=given, **options)
+    stride = engine.codec.spatial_stride
+    channels = engine.codec.latent_channels
+    noise = KeyedNoise(seed=seed, channels=channels, height=height // stride, width=width // stride)
+    restyle = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
+    inputs = BlockInputs(noise, condition_of, restyle, tuple(controls))
+    return make_run(engine, plan, inputs, start=None if given is None else StartClip(given), **options)
 
 
 def observed(engine: Engine, call: Call) -> Engine:
     """Return the engine with every call going through `call`."""
     return replace(
         engine,
-        drafter=_Generator(engine.drafter, partial(call, "draft")),
-        target=_Generator(engine.target, partial(call, "target")),
+        drafter=_Generator(engine.drafter, partial(call, "draft")) if engine.drafter else None,
+        target=_Generator(engine.target, partial(call, "target")) if engine.target else None,
         codec=_Codec(engine.codec, partial(call, "decode")),
         scorer=_Scorer(engine.scorer, partial(call, "score")) if engine.scorer else None,
     )

@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.engine.protocols import BlockCall, Engine, Scorer
+from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
@@ -114,7 +114,7 @@ def configured(run: Run, configuration: Configuration, engine: Engine) -> Run:
 
     A draft that is kept at one rate is also kept at every higher rate.
     """
-    router = seeded(configuration.router, run.condition_of(0).text, run.noise.seed)
+    router = seeded(configuration.router, run.inputs.condition_of(0).text, run.inputs.noise.seed)
     return replace(run, engine=engine, router=router, drafter_context=configuration.drafter_context)
 
 
@@ -163,7 +163,7 @@ def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Reco
 
 def _row(models: StudyModels, run: Run) -> Record:
     """Make a video, and return its numbers; None for what is not finite, or was not scored."""
-    emitted, text = list(run.blocks()), run.condition_of(0).text
+    emitted, text = list(run.blocks()), run.inputs.condition_of(0).text
     rewards = [scorer_of(models.engine).score(one.frames, text) for one in emitted]
     records = [one.record for one in emitted]
     frames = torch.cat([one.frames for one in emitted], dim=1)[0].cpu()
@@ -214,12 +214,12 @@ def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
     the video itself; each of the target's blocks stands alone, as the next block continues from the draft.
     Qualities are means over the block's frames; None without an oracle, which rates frames one by one.
     """
-    engine, before, text = run.engine, begin_clip(run.engine), run.condition_of(0).gate_text
+    engine, before, text = run.engine, begin_clip(run.engine), run.inputs.condition_of(0).gate_text
     drafts: list[Tensor] = []
     remakes: list[Tensor] = []
     for emitted in replace(run, router=ANCHOR).blocks():
         span = emitted.block.span
-        made = generate(engine.target, BlockCall(before.history, span, run.noise, run.condition_of(span.index)))
+        made = generate(engine.target, run.inputs.call(before.history, span))
         drafts.append(emitted.frames)
         remakes.append(engine.codec.decode(made.latents, before.decode_state)[0])
         before = emitted.timeline

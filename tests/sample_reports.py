@@ -9,11 +9,11 @@ import torch
 
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.router import Decision, Reason, RouterConfig, decide, decide_early
-from sdvg_core.engine.types import Span, Work
+from sdvg_core.engine.types import Cost, Span
 from sdvg_core.report.run_report import RunReport
 
-DRAFT = Work(denoising_passes=4, context_passes=1, encodes=1, context_seconds=0.25)
-TARGET = Work(denoising_passes=4, context_passes=2, encodes=0, context_seconds=0.5)
+DRAFT = Cost(denoising_passes=4, context_passes=1, encodes=1, context_seconds=0.25)
+TARGET = Cost(denoising_passes=4, context_passes=2, encodes=0, context_seconds=0.5)
 SECONDS = Seconds(draft=1.5, decode=0.5, score=0.25, target=8.0, context=0.75)
 
 

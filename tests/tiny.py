@@ -25,6 +25,7 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
+from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
@@ -223,7 +224,12 @@ def run(
     spans = plan_spans(blocks, engine.target.block_frames, first)
     return list(
         speculate(
-            engine, router, spans, make_noise(seed), condition_of, drafter_context=drafter_context, start=start
+            engine,
+            router,
+            spans,
+            BlockInputs(make_noise(seed), condition_of),
+            drafter_context=drafter_context,
+            start=start,
         )
     )
 
@@ -241,7 +247,7 @@ def planned(
 
 def latents_shown(run: Run) -> Tensor:
     """Play a run, and return the latents of the blocks that have a record, made again or not."""
-    blocks = [shown.timeline.history.blocks[-1] for shown in run.play() if shown.record]
+    blocks = [shown.block for shown in run.play() if shown.record]
     return torch.cat([block.latents for block in blocks], dim=2)
 
 

@@ -17,8 +17,8 @@ from comfy.model_patcher import ModelPatcher
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.request import PlanRequest
-from ...sdvg_core.memory.sizes import FRAGMENTS, GB, Sizes, owner, step_parts, workers
-from ...sdvg_core.memory.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
+from ...sdvg_core.memory.sizes import FRAGMENTS, GB, Sizes, owner, phase_parts, workers
+from ...sdvg_core.memory.text import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
 from ...sdvg_core.request.memory import memory_request
 from ..sockets import HostScorer
 from .job import Job
@@ -65,7 +65,7 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
     weights are cast up on use.
     """
     sizes = Sizes.of(request, fp8=fp8)
-    steps = step_parts(request, sizes)
+    steps = phase_parts(request, sizes)
     needs_by_device: dict[torch.device, Needs] = {}
     for step, worker in workers(request).items():
         if worker not in devices:
@@ -278,4 +278,4 @@ def describe_plan(
 def _parts(needs: Needs) -> str:
     parts = sorted(needs.parts.items(), key=lambda item: -item[1])
     inside = ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in parts)
-    return f"Peak while {STEP_NAMES[needs.step]}: {inside}"
+    return f"Peak while {PHASE_NAMES[needs.step]}: {inside}"

@@ -22,7 +22,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.engine.keys import Identities
-from ...sdvg_core.engine.outside import OutsidePart, identity_of
+from ...sdvg_core.engine.outside import OutsidePart, cache_key
 from ...sdvg_core.engine.reuse import Reuse
 from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Store
 from ...sdvg_core.text.prompts import read_prompt
@@ -76,7 +76,7 @@ def token(value: Any) -> str:
 
 def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
     if isinstance(scorer, OutsidePart):
-        return identity_of(scorer.inner)
+        return cache_key(scorer.inner)
     settings = json.dumps(scorer.describe(), sort_keys=True, default=str)
     return _of_module(scorer.patcher.model, scorer.patcher, scorer.patcher.load_device, settings)
 

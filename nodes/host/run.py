@@ -289,8 +289,8 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord]) -> RunReport:
             "restyle": "IMAGE" if job.restyles else None,
             "strength": request.strength,
             "colour_hold": request.colour_hold,
-            "control": "CONDITIONING" if run.noise.controls else None,
-            "control_strengths": [control.strength for control in run.noise.controls],
+            "control": "CONDITIONING" if run.inputs.controls else None,
+            "control_strengths": [control.strength for control in run.inputs.controls],
         },
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
     )

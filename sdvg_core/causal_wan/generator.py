@@ -12,8 +12,8 @@ import torch
 from ..devices.device import current_device, device_clock
 from ..engine.control import Control
 from ..engine.framewise import FramewiseAdapter
-from ..engine.protocols import Absent, BlockCall, BlockGenerator, Engine, Scorer, VideoCodec
-from ..engine.types import Condition, Generated, Work
+from ..engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, VideoCodec
+from ..engine.types import Condition, Cost, Generated
 from ..errors import BadInput
 from .attention import Grid, TorchOps
 from .context import AnchorEncoder, ContextPolicy, Model, Recompute
@@ -118,7 +118,7 @@ class CausalWanGenerator:
         with current_device(self._model.device):
             # By its number in the clip: a continued clip has its first block already.
             model = self._model
-            restyle = noise.restyle(span)
+            restyle = call.restyle
             schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
             x = noise.draw(span, 0).to(model.device)  # b c t h w
 
@@ -130,10 +130,10 @@ class CausalWanGenerator:
             # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised. A clip
             # to restyle replaces the estimate before the first step that is made.
             inputs = model.pass_at(prepared.slots, prepared.cache, condition, x)
-            if controls := noise.control(span):
-                inputs = replace(inputs, control=self._branch(controls, inputs.text))
+            if call.controls:
+                inputs = replace(inputs, control=self._branch(call.controls, inputs.text))
             clean = None if restyle.latents is None else restyle.latents.to(model.device)
-            predictions = [given.to(model.device) for given in call.given]
+            predictions = [estimate.to(model.device) for estimate in call.handed_over]
             predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
             steps = list(enumerate(schedule))[len(predictions) : call.stop]
             for number, step in steps:
@@ -145,13 +145,13 @@ class CausalWanGenerator:
                 predictions.append(predict_clean(x, velocity, step.sigma))
 
             # 3. The last estimate is the block, or what another model continues from.
-            work = Work(
+            cost = Cost(
                 denoising_passes=len(steps),
                 context_passes=prepared.passes,
                 encodes=prepared.encodes,
                 context_seconds=context_seconds,
             )
-            return Generated(tuple(predictions), work)
+            return Generated(tuple(predictions), cost)
 
     def _branch(self, controls: Sequence[Control], text: TextKV) -> ControlBranch:
         if self._control is None:
@@ -197,11 +197,9 @@ def build_engine(
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     if drafts and targets and drafts.block_frames != targets.block_frames:
         drafts = FramewiseAdapter(drafts, targets.block_frames)
-    shape = drafts or targets
-    assert shape is not None, "a run has at least one model"
     return Engine(
-        drafter=drafts or Absent("drafter", shape),
-        target=targets or Absent("target", shape),
+        drafter=drafts,
+        target=targets,
         codec=codec,
         scorer=scorer,
     )

@@ -11,7 +11,7 @@ from typing import Any
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
-from ..engine.router import POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
+from ..engine.router import POLICIES, REWARD, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
 from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..files.footage import count_frames
@@ -104,8 +104,7 @@ def _reads(policy: str, name: str) -> bool:
     """Whether blocks under a policy heed an option."""
     if name == "forced_blocks":
         return policy != "always-target"
-    by_score = POLICIES[policy].decide is not None
-    return name in POLICIES[policy].settings or (by_score and name in ("bail_out", "gate_prompt"))
+    return name in POLICIES[policy] or (policy == REWARD and name in ("bail_out", "gate_prompt"))
 
 
 def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:

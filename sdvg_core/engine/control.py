@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from .types import Span
+from .types import Span, check_clip
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,15 +45,12 @@ class ControlClip(Control):
 
     def check(self, stop: int, rows: int, columns: int) -> None:
         """Raise `BadInput` unless it is of this size and reaches to the latent frame `stop` of the history."""
-        shape, least = tuple(self.context.shape), stop - self.start
-        if shape[2] < least:
-            missing = f"{shape[2]} latent frames, and the video has {least}"
+        check_clip(self.context, (CHANNELS, rows, columns), "the control", "make it in the video's size")
+        frames = self.context.shape[2]
+        least = stop - self.start
+        if frames < least:
+            missing = f"{frames} latent frames, and the video has {least}"
             raise BadInput(f"the control has {missing}; give one as long as the video, or ask for fewer blocks")
-        if shape != (1, CHANNELS, shape[2], rows, columns):
-            found = f"{' x '.join(map(str, shape))}, not 1 x {CHANNELS} x frames x {rows} x {columns}"
-            raise BadInput(f"the control is {found}; make it in the video's size")
-        if not bool(self.context.isfinite().all()):
-            raise BadInput("the control holds NaN or infinity; make it again")
 
     def at(self, span: Span) -> Control:
         """Return its part at a block."""

@@ -44,9 +44,10 @@ def drift(latents: Tensor, first: Tensor) -> float:
 
     The root mean square over channels, in deviations of the first block: 0 if each has its mean and deviation.
     """
-    (mean, deviation), (mean_1, deviation_1) = colours(latents), colours(first.to(latents.device))
-    apart = ((mean - mean_1) / deviation_1).square() + (deviation / deviation_1 - 1).square()
-    return float(apart.mean().sqrt())
+    mean, deviation = colours(latents)
+    mean_1, deviation_1 = colours(first.to(latents.device))
+    distance = ((mean - mean_1) / deviation_1).square() + (deviation / deviation_1 - 1).square()
+    return float(distance.mean().sqrt())
 
 
 class ColourHold(WrappedGenerator):
@@ -61,10 +62,12 @@ class ColourHold(WrappedGenerator):
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block with `inner`, and pull it back. Steps to hand over stay as they are."""
-        made, first = self.inner.generate(call), first_of_scene(call.history, call.condition)
+        made = self.inner.generate(call)
+        first = first_of_scene(call.history, call.condition)
         if first is None or call.stop is not None:
             return made
-        (mean, deviation), (mean_1, deviation_1) = colours(made.latents), colours(first.to(made.latents.device))
+        mean, deviation = colours(made.latents)
+        mean_1, deviation_1 = colours(first.to(made.latents.device))
         scale = 1 + self.hold * (deviation_1 / deviation - 1)
         held = (made.latents.float() - mean) * scale + mean + self.hold * (mean_1 - mean)
         return replace(made, predictions=(*made.predictions[:-1], held.to(made.latents.dtype)))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .control import Control
 from .history import History
 from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, WrappedGenerator
-from .restyle import Restyle
-from .types import Block, Generated, Span, Work
+from .types import Block, Cost, Generated, Span
 
 UNDECODED = torch.empty(0)
 """In place of the pixels of an undecided block, for which `check_sub_blocks` lets no context ask."""
@@ -23,46 +22,44 @@ class FramewiseAdapter(WrappedGenerator):
     """Makes blocks of `block_frames` latent frames, each as several of the blocks that `inner` makes.
 
     Every sub-block continues from the one before it, so `inner` makes what it would make on its own. Committed
-    blocks are cut in the same way. A sub-block's noise is its frames of the span's noise.
+    blocks are split in the same way. A sub-block's noise is its frames of the span's noise.
     Raises `BadInput` if the sub-blocks do not fit.
     """
 
     def __init__(self, inner: BlockGenerator, block_frames: int) -> None:
         super().__init__(inner)
         check_sub_blocks(inner.block_frames, inner.anchor_horizon, block_frames)
-        self.block_frames, self.first_timesteps = block_frames, first_timesteps(inner, block_frames)
+        self.block_frames = block_frames
+        self.first_timesteps = first_timesteps(inner, block_frames)
         # A block and its sub-blocks: a committed draft keeps them, so their cached keys and values stay valid.
         self._newest: tuple[Block, ...] = ()
         self._known: tuple[tuple[Block, ...], ...] = ()
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block sub-block by sub-block. With `stop`, only the last sub-block is left unfinished."""
-        before, span, stop = self._in_sub_blocks(call.history), call.span, call.stop
-        drawn = _SubBlockNoise(call.noise, span)
+        history = self._in_sub_blocks(call.history)
         made: list[Generated] = []
-        subs: tuple[Block, ...] = ()
-        for sub in cut(span, self.inner.block_frames):
-            given = [_frames_of(sub, span, clean) for clean in call.given]
-            stop_here = stop if sub.stop == span.stop else None
-            made.append(self.inner.generate(BlockCall(before, sub, drawn, call.condition, given, stop_here)))
-            subs = (*subs, Block(sub, made[-1].latents, call.condition))
-            before = before.commit(subs[-1], (UNDECODED,) * sub.frames)
-        whole = _joined(made, stop)
-        if stop is None:
-            self._newest = (Block(span, whole.latents, call.condition), *subs)
+        blocks: tuple[Block, ...] = ()
+        for sub in split_span(call.span, self.inner.block_frames):
+            made.append(self.inner.generate(_sub_call(call, sub, history)))
+            blocks = (*blocks, Block(sub, made[-1].latents, call.condition))
+            history = history.commit(blocks[-1], (UNDECODED,) * sub.frames)
+        whole = _joined(made, call.stop)
+        if call.stop is None:
+            self._newest = (Block(call.span, whole.latents, call.condition), *blocks)
         return whole
 
     def _in_sub_blocks(self, history: History) -> History:
-        """Return the history with its blocks cut; a block that was cut before gives the same sub-blocks."""
-        self._known = tuple(self._cut(number, block) for number, block in enumerate(history.blocks))
+        """Return the history with its blocks split; a block that was split before gives the same sub-blocks."""
+        self._known = tuple(self._split(number, block) for number, block in enumerate(history.blocks))
         subs = tuple(sub for _, *subs in self._known for sub in subs)
         return History(blocks=subs, anchors=history.anchors, horizon=history.horizon)
 
-    def _cut(self, number: int, block: Block) -> tuple[Block, ...]:
+    def _split(self, number: int, block: Block) -> tuple[Block, ...]:
         for known in (*self._known[number : number + 1], self._newest):
             if known and known[0].same_as(block):
                 return known
-        spans = cut(block.span, self.inner.block_frames)
+        spans = split_span(block.span, self.inner.block_frames)
         subs = (Block(sub, _frames_of(sub, block.span, block.latents), block.condition) for sub in spans)
         return (block, *subs)
 
@@ -78,8 +75,8 @@ def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) ->
         raise BadInput(f"the drafter's blocks do not divide the target's ({sizes}); choose presets that fit")
     least = block_frames - own_frames + 1
     if own_frames < block_frames and 0 < anchor_horizon < least:
-        found = f"{anchor_horizon} context frames are too few for a drafter with blocks of {own_frames}"
-        raise BadInput(f"{found}; give at least {least}, or the incremental policy")
+        problem = f"{anchor_horizon} context frames are too few for a drafter with blocks of {own_frames}"
+        raise BadInput(f"{problem}; give at least {least}, or the incremental policy")
 
 
 def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
@@ -88,9 +85,10 @@ def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
     return model.first_timesteps if one_list else ()
 
 
-def cut(span: Span, frames: int) -> tuple[Span, ...]:
+def split_span(span: Span, frames: int) -> tuple[Span, ...]:
     """Return a span's sub-blocks of `frames` latent frames; frames that do not fill one come first."""
-    odd, first = span.frames % frames, span.index * (span.frames // frames)
+    odd = span.frames % frames
+    first = span.index * (span.frames // frames)
     lead = [Span(first, span.start, odd, span.take)] if odd else []
     starts = range(span.start + odd, span.stop, frames)
     return (*lead, *(Span(first + i, start, frames, span.take) for i, start in enumerate(starts)))
@@ -107,17 +105,21 @@ class _SubBlockNoise:
         """Return the frames of the span's noise at the sub-block `span`, `b c t h w`."""
         return _frames_of(span, self.span, self.noise.draw(self.span, slot))
 
-    def restyle(self, span: Span) -> Restyle:
-        """Return the part of the span's input at the sub-block `span`."""
-        whole = self.noise.restyle(self.span)
-        return (
-            whole if whole.latents is None else replace(whole, latents=_frames_of(span, self.span, whole.latents))
-        )
 
-    def control(self, span: Span) -> tuple[Control, ...]:
-        """Return the part of the span's controls at the sub-block `span`."""
-        whole = self.noise.control(self.span)
-        return tuple(replace(one, context=_frames_of(span, self.span, one.context)) for one in whole)
+def _sub_call(call: BlockCall, sub: Span, history: History) -> BlockCall:
+    """Return the part of a call at the sub-block `sub`, which follows `history`; only the last one stops early."""
+    part_of = partial(_frames_of, sub, call.span)
+    restyle = call.restyle
+    return replace(
+        call,
+        history=history,
+        span=sub,
+        noise=_SubBlockNoise(call.noise, call.span),
+        handed_over=[part_of(estimate) for estimate in call.handed_over],
+        stop=call.stop if sub.stop == call.span.stop else None,
+        restyle=restyle if restyle.latents is None else replace(restyle, latents=part_of(restyle.latents)),
+        controls=tuple(replace(control, context=part_of(control.context)) for control in call.controls),
+    )
 
 
 def _frames_of(sub: Span, span: Span, latents: Tensor) -> Tensor:
@@ -133,4 +135,4 @@ def _joined(made: Sequence[Generated], stop: int | None) -> Generated:
     else:
         estimates = [sub.predictions[:stop] for sub in made]
     predictions = tuple(torch.cat(of_step, dim=2) for of_step in zip(*estimates, strict=True))
-    return Generated(predictions, sum((sub.work for sub in made), Work()))
+    return Generated(predictions, sum((sub.cost for sub in made), Cost()))

@@ -49,23 +49,23 @@ class Keys:
 
         `model`: the model's identity.
         """
-        history, span, condition = call.history, call.span, call.condition
+        span = call.span
+        blocks = call.history.blocks
         committed = [
-            (b.span.start, b.span.frames, self.tensor(b.latents), self._condition(b.condition))
-            for b in history.blocks
+            (b.span.start, b.span.frames, self.tensor(b.latents), self._condition(b.condition)) for b in blocks
         ]
         # A model treats a prompt that is given again as a new one, even if its text is the same.
-        shown = [*(b.condition for b in history.blocks), condition]
+        shown = [*(b.condition for b in blocks), call.condition]
         renewed = [before is not after for before, after in pairwise(shown)]
         # A context may use pixels of the history, which the codec decodes.
         parts = (model, self.identities.codec, committed)
         noise = (*self._noise, span.index, span.take)
-        draft_steps = [self.tensor(clean) for clean in call.given]
-        here = (span.start, span.frames, self._condition(condition), renewed)
-        source = call.noise.restyle(span)
-        kept = [] if source.latents is None else [(hash_tensor(source.latents), source.skip, source.share)]
-        controls = [("control", hash_tensor(one.context), one.strength) for one in call.noise.control(span)]
-        return _hash("block", parts, noise, here, draft_steps, *kept, *controls)
+        place = (span.start, span.frames, self._condition(call.condition), renewed)
+        handed_over = [self.tensor(estimate) for estimate in call.handed_over]
+        source = call.restyle
+        restyled = [] if source.latents is None else [(hash_tensor(source.latents), source.skip, source.share)]
+        controls = [("control", hash_tensor(control.context), control.strength) for control in call.controls]
+        return _hash("block", parts, noise, place, handed_over, *restyled, *controls)
 
     def begun(self, block: str, stop: int) -> str:
         """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""

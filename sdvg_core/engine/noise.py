@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from .control import Control, ControlClip
-from .restyle import InputClip, Restyle
 from .types import Span
 
 if TYPE_CHECKING:
@@ -23,15 +21,12 @@ class KeyedNoise:
 
     Slot 0 is a block's initial noise, slot i the re-noise after its i-th denoising step. Drafter and target share
     one source, so they start from the same tensors and are re-noised with the same tensors.
-    `source`: the clip that is restyled, if one is; `controls`: the clips that its blocks obey.
     """
 
     seed: int
     channels: int
     height: int
     width: int
-    source: InputClip | None = field(default=None, compare=False)
-    controls: tuple[ControlClip, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -44,14 +39,6 @@ class KeyedNoise:
         take = (span.take,) if span.take > 1 else ()
         generator = torch.Generator().manual_seed(key(self.seed, span.index, slot, *take))
         return torch.randn(self.shape(span), generator=generator, dtype=torch.float32)
-
-    def restyle(self, span: Span) -> Restyle:
-        """Return what the block keeps of the input clip."""
-        return self.source.at(span) if self.source else Restyle()
-
-    def control(self, span: Span) -> tuple[Control, ...]:
-        """Return the block's controls, without those of strength 0."""
-        return tuple(clip.at(span) for clip in self.controls if clip.strength)
 
     def shape(self, span: Span) -> tuple[int, ...]:
         """Return the shape of a block's noise and latents, `b c t h w`."""

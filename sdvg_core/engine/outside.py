@@ -38,15 +38,15 @@ def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
     return {role: OutsidePart(role, part) for role, part in parts.items()}
 
 
-def identity_of(part: Any) -> str:
-    """Return what the results of a part depend on: its key, or a name that nothing else has."""
+def cache_key(part: Any) -> str:
+    """Return the cache key of a part: its own key, or a name that nothing else has."""
     return f"{type(part).__qualname__} {getattr(part, 'key', '') or uuid.uuid4()}"
 
 
 def note_on(role: str, part: Any) -> str:
-    """Return what a reader of the report must know of a part."""
-    kept = "" if getattr(part, "key", "") else ", and gives no key, so nothing it made is used again"
-    return f"The {role} is {_name(part)}, from outside{kept}."
+    """Return the report's note on a part."""
+    unkeyed = "" if getattr(part, "key", "") else ", and gives no key, so nothing it made is used again"
+    return f"The {role} is {_name(part)}, from outside{unkeyed}."
 
 
 class OutsidePart:

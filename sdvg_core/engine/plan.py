@@ -9,27 +9,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from ..errors import BadInput, MissingModel
 from .framewise import check_sub_blocks, first_timesteps
-from .protocols import Absent, Engine, ModelShape
+from .protocols import Engine, ModelShape
 from .restyle import Strength, check_strengths
-from .router import DIRECTION_LETTERS, LETTERS_IN_SHORT, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
+from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, check_letters, decide_early
 from .types import Span, plan_spans, spans_of_clip
 
-LETTERS = {ROUTER_DECIDES, *DIRECTION_LETTERS}
 MOST_TAKES = 1_000_000
 
 
 def check_directions(letters: str, blocks: int) -> None:
-    """Raise `BadInput` unless there is one of `LETTERS` for every block of a run, or none at all."""
-    if not isinstance(letters, str) or set(letters) - LETTERS:
-        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
-        raise BadInput(f"unknown letters in the directions {letters!r:.60}; write per block {known}")
+    """Raise `BadInput` unless there is a letter for every block of a run, or none at all."""
+    check_letters(letters)
     if letters and len(letters) != blocks:
-        found = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
-        raise BadInput(f"{found}; add or remove some ({ROUTER_DECIDES}: the router decides), or leave them empty")
+        problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
+        raise BadInput(f"{problem}; add or remove some ({ROUTER_DECIDES}: the router decides), or leave them empty")
 
 
 def read_takes(text: str, blocks: int) -> Mapping[int, int]:
@@ -44,7 +39,8 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
         match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,7})", part)
         if match is None:
             raise BadInput(f"the take is {part!r:.60}; write for example 6:2 (block 6, take 2)")
-        number, take = int(match[1]), int(match[2])
+        number = int(match[1])
+        take = int(match[2])
         if not 1 <= number <= blocks:
             raise BadInput(f"the take {part} is of block {number}; choose one of blocks 1 to {blocks}")
         if not 1 <= take <= MOST_TAKES:
@@ -122,17 +118,17 @@ class Lead:
     from_pixels: int = 0
 
     def __post_init__(self) -> None:
-        given = self.start_image_frames or self.from_pixels
-        if not self.picture and not 0 <= given <= self.frames:
-            claim = f"a clip of {self.frames} latent frames cannot begin with {given} given as pixels"
-            raise BadInput(f"{claim}; make it again")
+        as_pixels = self.start_image_frames or self.from_pixels
+        if not self.picture and not 0 <= as_pixels <= self.frames:
+            problem = f"a clip of {self.frames} latent frames cannot begin with {as_pixels} given as pixels"
+            raise BadInput(f"{problem}; make it again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
     """A run's blocks. `router`: with the user's directions. `clip`: the spans of the clip it continues.
 
-    `strengths`: of the blocks, if they restyle a clip. `notes`: what a reader of the report must know.
+    `strengths`: of the blocks, if they restyle a clip. `notes`: for the report.
     """
 
     router: RouterConfig
@@ -200,9 +196,9 @@ def plan_blocks(
             notes=notes,
         )
 
-    found = plan(block_frames)
-    if found.models_needed.target or len(set(block_frames.values())) == 1:
-        return found
+    run_plan = plan(block_frames)
+    if run_plan.models_needed.target or len(set(block_frames.values())) == 1:
+        return run_plan
     # Without the target, blocks have the drafter's size.
     return plan({"drafter": block_frames["drafter"]})
 
@@ -213,14 +209,15 @@ def plan_blocks(
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
     """Raise `BadInput` unless the parts of a run fit together and include all that the router may ask for."""
     check_available(router, spans, available_in(engine))
-    check_compatible(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
+    # A model that is not there has the shape of the other one.
+    check_compatible(engine.models[0], engine.models[-1], engine.codec.latent_channels, router, spans)
 
 
 def available_in(engine: Engine) -> ModelSet:
     """Return which models an engine has."""
     return ModelSet(
-        drafter=not isinstance(engine.drafter, Absent),
-        target=not isinstance(engine.target, Absent),
+        drafter=engine.drafter is not None,
+        target=engine.target is not None,
         scorer=engine.scorer is not None,
     )
 
@@ -234,8 +231,8 @@ def check_compatible(
     """
     for model in (drafter, target):
         if model.latent_channels != latent_channels:
-            found = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
-            raise BadInput(f"{found}; load models and VAE of one family")
+            problem = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
+            raise BadInput(f"{problem}; load models and VAE of one family")
     check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
     handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
     if 0 in handed_over:
@@ -257,16 +254,11 @@ def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
     return router.handover_at(index) > 0 and not (certain and certain.accepted)
 
 
-def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step: int) -> None:
+def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], steps: int) -> None:
     if drafter != target:
         raise BadInput("a handover needs one schedule for both models; give both one, or set handover to 0")
-    check_steps_left(step, len(target))
-
-
-def check_steps_left(handover: int, steps: int) -> None:
-    """Raise `BadInput` unless a handover leaves the target a denoising step."""
-    if handover >= steps:
-        raise BadInput(f"handover is {handover} of {steps} denoising steps; leave the target at least one")
+    if steps >= len(target):
+        raise BadInput(f"handover is {steps} of {len(target)} denoising steps; leave the target at least one")
 
 
 def most_handover(drafter: Sequence[float], target: Sequence[float]) -> int:
@@ -280,13 +272,3 @@ def check_size(width: int, height: int, step: int) -> None:
         if size < step or size % step:
             near = sorted({max(size // step, 1) * step, (max(size, 0) // step + 1) * step})
             raise BadInput(f"{name} {size} is no multiple of {step}; use {' or '.join(map(str, near))}")
-
-
-def check_given(latents: Tensor, channels: int, rows: int, columns: int) -> None:
-    """Raise `BadInput` unless `latents` are one clip of this size with finite numbers."""
-    shape, wanted = latents.shape, (channels, rows, columns)
-    if len(shape) != 5 or shape[0] != 1 or shape[2] < 1 or (shape[1], *shape[3:]) != wanted:
-        found = f"{' x '.join(map(str, shape))}, not 1 x {channels} x frames x {rows} x {columns}"
-        raise BadInput(f"the clip to continue is {found}; use the size it was made in")
-    if not bool(latents.isfinite().all()):
-        raise BadInput("the clip to continue holds NaN or infinity; make it again")

@@ -6,8 +6,8 @@ Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -23,27 +23,24 @@ class NoiseSource(Protocol):
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return standard normal noise `b c t h w`, float32 on the CPU."""
 
-    def restyle(self, span: Span) -> Restyle:
-        """Return what the block is made from besides noise."""
-
-    def control(self, span: Span) -> tuple[Control, ...]:
-        """Return the block's controls, in the order in which they are added."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockCall:
     """A call to a model: it makes the block at `span`, continuing `history`.
 
-    `given`: clean estimates of the first steps, from another model; denoising continues after them.
+    `handed_over`: clean estimates of the first steps, from another model; denoising continues after them.
     `stop`: the step to stop before, so that another model can continue; None to make the whole block.
+    `restyle`: what the block is made from besides noise. `controls`: in the order in which they are added.
     """
 
     history: History
     span: Span
     noise: NoiseSource
     condition: Condition
-    given: Sequence[Tensor] = ()
+    handed_over: Sequence[Tensor] = ()
     stop: int | None = None
+    restyle: Restyle = field(default_factory=Restyle)
+    controls: tuple[Control, ...] = ()
 
 
 class ModelShape(Protocol):
@@ -85,22 +82,13 @@ class WrappedGenerator:
     """A `BlockGenerator` with the shape of `inner`; subclasses add `generate`."""
 
     def __init__(self, inner: BlockGenerator) -> None:
-        self.inner, self.name = inner, inner.name
-        self.block_frames, self.latent_channels = inner.block_frames, inner.latent_channels
-        self.timesteps, self.first_timesteps = inner.timesteps, inner.first_timesteps
+        self.inner = inner
+        self.name = inner.name
+        self.block_frames = inner.block_frames
+        self.latent_channels = inner.latent_channels
+        self.timesteps = inner.timesteps
+        self.first_timesteps = inner.first_timesteps
         self.anchor_horizon = inner.anchor_horizon
-
-
-class Absent(WrappedGenerator):
-    """Stands in for a model that no block asks for, with the shape of the other one."""
-
-    def __init__(self, name: str, other: BlockGenerator) -> None:
-        super().__init__(other)
-        self.name, self.anchor_horizon = name, 0
-
-    def generate(self, call: BlockCall) -> NoReturn:
-        """Raise `AssertionError`: `check_available` refuses every run that asks for it."""
-        raise AssertionError(f"block {call.span.index} asked for the {self.name}, which is not there")
 
 
 class VideoCodec(Protocol):
@@ -125,7 +113,7 @@ class Scorer(Protocol):
         """Return one score per pixel frame of `b f c h w`: `(f,)`, float32 on the CPU, higher is better."""
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the settings for the report; `notes` lists what a reader of the scores must know."""
+        """Return the settings for the report; `notes` lists warnings about the scores."""
 
 
 @runtime_checkable
@@ -134,7 +122,7 @@ class Router(Protocol):
 
     @property
     def needs_scorer(self) -> bool:
-        """Whether drafts are scored before it decides."""
+        """True if drafts are scored before it decides."""
 
     def keep(self, index: int, score: float | None) -> bool:
         """Return whether the draft of block `index` of the route, from 0, is kept.
@@ -148,15 +136,20 @@ class Router(Protocol):
 class Engine:
     """The parts of a run; they do not change during it.
 
-    `scorer`: None if no block will be scored.
+    A model or scorer is None if no block will ask for it; there is at least one model.
     """
 
-    drafter: BlockGenerator
-    target: BlockGenerator
+    drafter: BlockGenerator | None
+    target: BlockGenerator | None
     codec: VideoCodec
     scorer: Scorer | None = None
 
     @property
+    def models(self) -> tuple[BlockGenerator, ...]:
+        """The models that are there, the drafter first."""
+        return tuple(model for model in (self.drafter, self.target) if model is not None)
+
+    @property
     def horizon(self) -> int:
         """For how many latent frames a history must keep pixels, given these models."""
-        return max(self.drafter.anchor_horizon, self.target.anchor_horizon)
+        return max(model.anchor_horizon for model in self.models)

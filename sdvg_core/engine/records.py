@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from .drift import drift_of
-from .history import History
+from .protocols import BlockCall
 from .router import Decision
-from .types import Block, Span, Work
+from .types import Block, Cost, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Seconds:
 class BlockRecord:
     """One block of the run's log.
 
-    `pixel_frames`: how many it shows. `draft`, `target`: the work of each model on this block, None if it did none;
+    `pixel_frames`: how many it shows. `draft`, `target`: the cost of each model on this block, None if it did none;
     a draft that was not accepted was thrown away. `handover`: how many of the drafter's steps the target continued
     from. `decodes`: how often the block was decoded for its pixels.
     `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
@@ -45,8 +45,8 @@ class BlockRecord:
     pixel_frames: int
     prompt: str
     decision: Decision
-    draft: Work | None
-    target: Work | None
+    draft: Cost | None
+    target: Cost | None
     decodes: int
     seconds: Seconds
     handover: int = 0
@@ -80,18 +80,17 @@ def record_block(
     block: Block,
     frames: Tensor,
     decision: Decision,
-    draft: Work | None,
-    target: Work | None,
-    handover: int,
+    draft: Generated | None,
+    remake: Generated | None,
+    call: BlockCall,
     watch: Stopwatch,
-    history: History,
 ) -> BlockRecord:
-    """Return the record of a committed block with pixel frames `frames` (`b f c h w`), which follows `history`.
+    """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
 
-    `handover`: how many of the drafter's steps the target continued from.
+    `draft`, `remake`: what drafter and target made. `call`: to the model that made the block.
     """
-    works = {"draft": draft, "target": target}
-    within = {name: work.context_seconds for name, work in works.items() if work}
+    costs = {name: made.cost for name, made in (("draft", draft), ("target", remake)) if made}
+    within = {name: cost.context_seconds for name, cost in costs.items()}
     spent = {name: seconds - within.get(name, 0.0) for name, seconds in watch.spent.items()}
     return BlockRecord(
         span=block.span,
@@ -99,9 +98,9 @@ def record_block(
         prompt=block.condition.text,
         decision=decision,
         decodes=watch.times["decode"],
-        draft=draft,
-        target=target,
-        handover=handover,
-        drift=drift_of(block, history),
+        draft=costs.get("draft"),
+        target=costs.get("target"),
+        handover=len(call.handed_over),
+        drift=drift_of(block, call.history),
         seconds=Seconds(**spent, context=sum(within.values())),
     )

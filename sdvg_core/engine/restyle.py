@@ -54,10 +54,10 @@ def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
     """Return the strength of each block from `medium`, or `medium,7:0.6`: another one from block 7 on."""
     usual, *later = text.split(",")
     strengths = [read_strength(usual)] * blocks
-    for one in later:
-        start, _, strength = one.partition(":")
+    for change in later:
+        start, _, strength = change.partition(":")
         if not (start.isdecimal() and 0 < int(start) <= blocks):
-            raise BadInput(f"the strength {one!r:.30} names no block from 1 to {blocks}; write 7:0.6")
+            raise BadInput(f"the strength {change!r:.30} names no block from 1 to {blocks}; write 7:0.6")
         strengths[int(start) - 1 :] = [read_strength(strength)] * (blocks - int(start) + 1)
     return tuple(strengths)
 

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from .keys import Identities, Keys
 from .noise import KeyedNoise
-from .protocols import Absent, BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
+from .protocols import BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
 from .records import BlockRecord
 from .speculate import EmittedBlock
 from .store import PixelStore, Result, Store
-from .timeline import ReplayedBlock, Timeline, replay
+from .timeline import DecodedBlock, Timeline, replay
 from .types import Block, Generated, Span
 
 
@@ -38,15 +38,17 @@ class ReuseSession:
     """What one run takes from the store, and what it puts there."""
 
     def __init__(self, reuse: Reuse, noise: KeyedNoise, handover: int) -> None:
-        self.store, self._identities = reuse.store, reuse.identities
+        self.store = reuse.store
+        self.pixels = reuse.pixels
         self.keys = Keys(reuse.identities, noise)
-        self.noise, self._handover, self.pixels = noise, handover, reuse.pixels
+        self.noise = noise
+        self._handover = handover
         self.pixel_keys: list[str] = []
         self.used: list[tuple[str, ...]] = []  # by block of the run, the keys of the results it was made from
 
     def replay(
         self, blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline, *, to_go_on: bool
-    ) -> Iterator[ReplayedBlock]:
+    ) -> Iterator[DecodedBlock]:
         """Replay `blocks`, decoding those whose pixels are not kept. `to_go_on`: whether more follow."""
         if self.pixels is None:
             yield from replay(blocks, codec, start)
@@ -59,11 +61,14 @@ class ReuseSession:
             if place < first:
                 frames = self.pixels.frames(key)
                 state = self.pixels.state(key) if place == first - 1 else None
+                decoded = DecodedBlock(
+                    timeline.commit(block, frames, state, codec.temporal_stride), frames, stored=True
+                )
             else:
-                frames, state = codec.decode(block.latents, timeline.decode_state)
-                self._keep(key, frames, state)
-            timeline = timeline.commit(block, frames, state, codec.temporal_stride)
-            yield ReplayedBlock(timeline, frames, decoded=place >= first)
+                decoded = timeline.decode(block, codec)
+                self._keep(key, decoded.frames, decoded.timeline.decode_state)
+            timeline = decoded.timeline
+            yield decoded
         self.pixel_keys += keys
 
     def remember(self, emitted: EmittedBlock) -> None:
@@ -84,11 +89,11 @@ class ReuseSession:
         return replace(engine, drafter=self._model(engine, "drafter"), target=self._model(engine, "target"))
 
     def dry_run(
-        self, engine: Engine, given: tuple[Block, ...], loop: Callable[[Engine, Timeline], Iterable[EmittedBlock]]
+        self, engine: Engine, clip: tuple[Block, ...], loop: Callable[[Engine, Timeline], Iterable[EmittedBlock]]
     ) -> list[tuple[Block, BlockRecord]]:
         """Return the first blocks of a run that need not be made again, with their records. No model is called.
 
-        `given`: the blocks of the clip to continue; `loop`: makes the run's blocks after them.
+        `clip`: the blocks of the clip to continue; `loop`: makes the run's blocks after them.
         """
         recall = _Recall(engine.codec, self.store, self.keys)
         known = Engine(
@@ -98,15 +103,15 @@ class ReuseSession:
             scorer=recall if engine.scorer else None,
         )
         start = Timeline()
-        for again in replay(given, recall, start):
-            start = again.timeline
-        found = []
+        for decoded in replay(clip, recall, start):
+            start = decoded.timeline
+        reused = []
         with suppress(CacheMiss):
             for emitted in loop(known, start):
                 # It will be decoded once, to be shown; dropped drafts are not decoded.
-                found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
+                reused.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
                 self.used.append(self.store.take_used())
-        return found
+        return reused
 
     def _remember_scores(self, emitted: EmittedBlock) -> None:
         """Keep the scores of a block's draft."""
@@ -118,13 +123,13 @@ class ReuseSession:
         key = self.keys.scores(committed, self.keys.tensor(emitted.draft.latents), text)
         self.store.put(key, (torch.tensor(decision.frame_scores, dtype=torch.float32),))
 
-    def _model(self, engine: Engine, role: str, *, recall_only: bool = False) -> BlockGenerator:
-        model: BlockGenerator = getattr(engine, role)
-        if isinstance(model, Absent):
-            return model
+    def _model(self, engine: Engine, role: str, *, recall_only: bool = False) -> BlockGenerator | None:
+        model: BlockGenerator | None = getattr(engine, role)
+        if model is None:
+            return None
         # A handover starts from the drafter's first estimates, so they are kept too.
         steps = self._handover if role == "drafter" else 0
-        identity: str = getattr(self._identities, role)
+        identity: str = getattr(self.keys.identities, role)
         return _StoredBlocks(model, identity, steps, self, recall_only=recall_only)
 
 
@@ -142,22 +147,26 @@ class _StoredBlocks(WrappedGenerator):
         self, inner: BlockGenerator, identity: str, steps: int, session: ReuseSession, *, recall_only: bool
     ) -> None:
         super().__init__(inner)
-        self._identity, self._steps, self._recall_only = identity, steps, recall_only
-        self._store, self._keys, self._noise = session.store, session.keys, session.noise
+        self._identity = identity
+        self._steps = steps
+        self._recall_only = recall_only
+        self._session = session
         if recall_only:
             self.anchor_horizon = 0
 
     def generate(self, call: BlockCall) -> Generated:
         """Return the block from the store, or make it; with `recall_only`, raise `CacheMiss` instead."""
-        span, stop = call.span, call.stop
-        key = self._keys.block(self._identity, call)
-        whole = self._found(key, span, self._steps + 1)
+        span = call.span
+        stop = call.stop
+        keys = self._session.keys
+        key = keys.block(self._identity, call)
+        whole = self._stored(key, span, self._steps + 1)
         if whole is not None:
-            self._keys.name(key, whole[:-1], whole[-1])
+            keys.name(key, whole[:-1], whole[-1])
             return Generated(whole[:stop])
-        begun = None if stop is None else self._found(self._keys.begun(key, stop), span, stop)
+        begun = None if stop is None else self._stored(keys.begun(key, stop), span, stop)
         if begun is not None:
-            self._keys.name(key, begun)
+            keys.name(key, begun)
             return Generated(begun)
         if self._recall_only:
             raise CacheMiss
@@ -165,14 +174,14 @@ class _StoredBlocks(WrappedGenerator):
         first = made.predictions[: self._steps]
         kept = first if stop is not None else (*first, made.latents)
         if all(map(_is_finite, kept)):
-            self._store.put(key if stop is None else self._keys.begun(key, stop), kept)
-        self._keys.name(key, first, made.latents if stop is None else None)
+            self._session.store.put(key if stop is None else keys.begun(key, stop), kept)
+        keys.name(key, first, made.latents if stop is None else None)
         return made
 
-    def _found(self, key: str, span: Span, least: int) -> Result | None:
+    def _stored(self, key: str, span: Span, least: int) -> Result | None:
         """Return a stored result of at least `least` tensors; None if no sound one is stored."""
-        kept = self._store.get(key)
-        if kept is None or len(kept) < least or not _fits(kept, self._noise.shape(span)):
+        kept = self._session.store.get(key)
+        if kept is None or len(kept) < least or not _fits(kept, self._session.noise.shape(span)):
             return None
         return kept if all(map(_is_finite, kept)) else None
 
@@ -188,12 +197,14 @@ class _Recall:
         self.latent_channels = real.latent_channels
         self.temporal_stride = real.temporal_stride
         self.spatial_stride = real.spatial_stride
-        self._store, self._keys = store, keys
+        self._store = store
+        self._keys = keys
         self._shown: list[tuple[tuple[str, ...], str]] = []
 
     def decode(self, latents: Tensor, state: tuple[str, ...] | None = None) -> tuple[Tensor, tuple[str, ...]]:
         """Return as many frames as the real codec, each of one pixel."""
-        before, key = state or (), self._keys.tensor(latents)
+        before = state or ()
+        key = self._keys.tensor(latents)
         frames = latents.shape[2] * self.temporal_stride - (0 if before else self.temporal_stride - 1)
         self._shown.append((before, key))
         return torch.full((1, frames, 1, 1, 1), float(len(self._shown) - 1)), (*before, key)
@@ -216,10 +227,10 @@ class _Recall:
 
 
 def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
-    """Whether a result has the right dtype and shape; it may come from a file."""
+    """True if a result has the right dtype and shape; it may come from a file."""
     return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether a tensor has no NaN and no infinity. A sum is 50 times faster than a check of each value."""
+    """True if a tensor has no NaN and no infinity. A sum is 50 times faster than a check of each value."""
     return bool(torch.isfinite(tensor.sum()))

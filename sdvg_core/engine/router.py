@@ -7,7 +7,7 @@ Source: SDVG (arXiv 2604.17397), Section 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,7 +66,7 @@ class Decision:
 
     @property
     def scored(self) -> bool:
-        """Whether the draft was scored."""
+        """True if the draft was scored."""
         return bool(self.frame_scores)
 
     @property
@@ -86,32 +86,16 @@ DIRECTED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """One way to decide who makes a block.
-
-    `early`: from config and block of the route, the decision before any draft; None if the draft's score decides.
-    `decide`: from config and score, that decision; None if nothing is scored. `settings`: the fields of
-    `RouterConfig` that it reads.
-    """
-
-    early: Callable[[RouterConfig, int], Decision | None]
-    decide: Callable[[RouterConfig, float], Decision] | None = None
-    settings: tuple[str, ...] = ()
-
-
-def _gate(config: RouterConfig, score: float) -> Decision:
-    accepted = score >= _float32(config.tau)
-    reason = Reason.REACHED if accepted else Reason.FELL_SHORT
-    return Decision(accepted=accepted, reason=reason, score=score, threshold=config.tau)
-
-
-POLICIES: Mapping[str, Policy] = {
-    "reward": Policy(early=lambda config, index: None, decide=_gate, settings=("tau", "aggregation", "quantile")),
-    "first": Policy(early=lambda config, index: UNSEEN_DRAFT),
-    "always-target": Policy(early=lambda config, index: UNSEEN_TARGET),
+REWARD = "reward"
+POLICIES: Mapping[str, tuple[str, ...]] = {
+    REWARD: ("tau", "aggregation", "quantile"),
+    "first": (),
+    "always-target": (),
 }
-"""By name. With no forced blocks `first` is the drafter alone, with one the target makes the first block only."""
+"""The fields of `RouterConfig` that each policy alone reads. Only `reward` scores drafts.
+
+With no forced blocks `first` is the drafter alone, with one the target makes the first block only.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +113,7 @@ class RouterConfig:
     which the route begins, the first one after a clip given as pixels, which no model made.
     """
 
-    policy: str = "reward"
+    policy: str = REWARD
     tau: float = -0.7
     aggregation: Aggregation = "min"
     quantile: float = 0.1
@@ -147,10 +131,8 @@ class RouterConfig:
         if self.part is not None:
             check_part("router", self.part)
         check_fields(self)
-        check_policy(self.policy)
-        if set(self.directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
-            letters = " ".join((ROUTER_DECIDES, *DIRECTION_LETTERS))
-            raise BadInput(f"the directions {self.directions!r:.60} have letters besides {letters}; correct them")
+        _one_of("policy", self.policy, tuple(POLICIES))
+        check_letters(self.directions)
         if math.isnan(self.tau):
             raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
         if not 0 <= self.quantile <= 1:
@@ -161,14 +143,14 @@ class RouterConfig:
 
     @property
     def needs_scorer(self) -> bool:
-        """Whether the policy may score a block, if no direction says otherwise."""
+        """True if the policy may score a block, unless a direction decides."""
         if self.part is not None:
             return bool(self.part.needs_scorer)
-        return POLICIES[self.policy].decide is not None
+        return self.policy == REWARD
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the report says of it."""
+        """Its settings as the report has them."""
         values = asdict(replace(self, part=None))
         del values["skipped"], values["part"], values["route_start"]
         return values if self.part is None else {**values, "part": type(self.part).__name__}
@@ -183,17 +165,19 @@ class RouterConfig:
 
     def handover_at(self, index: int) -> int:
         """Return how many steps the drafter makes of block `index` of the clip, if the target makes it."""
-        begun = self.skipped[index] if index < len(self.skipped) else 0
+        skip = self.skipped[index] if index < len(self.skipped) else 0
         whole = self.place(index) < self.whole_blocks or self.direction(index) == "t"
-        return 0 if whole or begun >= self.handover else self.handover
+        return 0 if whole or skip >= self.handover else self.handover
 
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks", "route_start")
 
 
-def check_policy(name: str) -> None:
-    """Raise `BadInput` if there is no policy of this name."""
-    _one_of("policy", name, tuple(POLICIES))
+def check_letters(directions: str) -> None:
+    """Raise `BadInput` for a letter that is no direction."""
+    if not isinstance(directions, str) or set(directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
+        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
+        raise BadInput(f"unknown letters in the directions {directions!r:.60}; write per block {known}")
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -230,7 +214,9 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
         return Decision(accepted=False, reason=Reason.BAILED_OUT)
     if config.part is not None:
         return None if config.part.needs_scorer else _by_part(config, place)
-    return POLICIES[config.policy].early(config, place)
+    if config.policy == REWARD:
+        return None
+    return UNSEEN_TARGET if config.policy == "always-target" else UNSEEN_DRAFT
 
 
 def _by_part(config: RouterConfig, index: int, score: float | None = None) -> Decision:
@@ -266,7 +252,6 @@ def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
         return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
     score = aggregate(config, scores)
     direction = config.direction(index)
-    by_score = POLICIES[config.policy].decide
     if direction != ROUTER_DECIDES:
         keep = direction == "a"
         reason = Reason.DIRECTED_KEPT if keep else Reason.DIRECTED_REMADE
@@ -274,8 +259,9 @@ def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
     elif config.part is not None:
         decision = _by_part(config, config.place(index), score)
     else:
-        assert by_score is not None, "it decided early"
-        decision = by_score(config, score)
+        keep = score >= _float32(config.tau)
+        reason = Reason.REACHED if keep else Reason.FELL_SHORT
+        decision = Decision(accepted=keep, reason=reason, score=score, threshold=config.tau)
     return replace(decision, frame_scores=frame_scores)
 
 

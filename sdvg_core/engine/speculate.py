@@ -11,39 +11,24 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from torch import Tensor
-
+from .inputs import BlockInputs
 from .plan import check_parts
-from .protocols import BlockCall, BlockGenerator, Engine, NoiseSource
+from .protocols import BlockCall, BlockGenerator, Engine
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, decide_early
-from .timeline import OwnDrafts, Timeline, begin_clip, earlier
-from .types import Block, Condition, DrafterContext, Generated, Span, check_finite
+from .timeline import DecodedBlock, OwnDrafts, Timeline, begin_clip, earlier
+from .types import Block, DrafterContext, Generated, Span, check_finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A block from one model, decoded as it would look after the committed ones."""
+class EmittedBlock(DecodedBlock):
+    """A new block of the video.
 
-    made: Generated
-    frames: Tensor
-    decode_state: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EmittedBlock:
-    """A block of the video, how it was made, and the timeline that ends with it.
-
-    `frames`: its pixel frames `b f c h w`. `draft`: the drafter's version, kept or not, perhaps only its first
-    steps; None if nothing was drafted.
+    `draft`: the drafter's version, kept or not, perhaps only its first steps; None if nothing was drafted.
     """
 
-    block: Block
-    frames: Tensor
     record: BlockRecord
-    timeline: Timeline
     draft: Generated | None = None
 
 
@@ -51,8 +36,7 @@ def speculate(
     engine: Engine,
     router: RouterConfig,
     spans: tuple[Span, ...],
-    noise: NoiseSource,
-    condition_of: Callable[[int], Condition],
+    inputs: BlockInputs,
     *,
     drafter_context: DrafterContext = "committed",
     start: Timeline | None = None,
@@ -61,68 +45,64 @@ def speculate(
 ) -> Generator[EmittedBlock]:
     """Yield the blocks at `spans`, in order, each as soon as it is decided.
 
-    `condition_of`: what a block should show, by its number. `start`: a timeline to continue, with the engine's
-    horizon. `past`: when a stopped run is resumed, the decisions on the first of `spans`, whose blocks `start`
-    already holds. `clock`: seconds; on an accelerator, one that waits for the device.
+    `start`: a timeline to continue, with the engine's horizon. `past`: when a stopped run is resumed, the decisions
+    on the first of `spans`, whose blocks `start` already holds. `clock`: seconds; on an accelerator, one that waits
+    for the device.
     Raises `BadInput` if the parts do not fit together, or if a model returns NaN or infinity.
     """
     check_parts(engine, router, spans)
-    drafter = engine.drafter
-    target = engine.target
-    codec = engine.codec
-    scorer = engine.scorer
     committed = start or begin_clip(engine)
-    own = None
-    if drafter_context == "own":
-        pixels = drafter.anchor_horizon > 0
-        origin = earlier(committed, len(past), codec, pixels=pixels)
-        own = OwnDrafts(partial(generate, drafter), codec, spans, noise, condition_of, origin, pixels=pixels)
+    drafts = None
+    if engine.drafter and drafter_context == "own":
+        pixels = engine.drafter.anchor_horizon > 0
+        origin = earlier(committed, len(past), engine.codec, pixels=pixels)
+        drafts = OwnDrafts(partial(generate, engine.drafter), engine.codec, spans, inputs, origin, pixels=pixels)
 
     for span in spans[len(past) :]:
-        condition, watch = condition_of(span.index), Stopwatch(clock)
-        call = BlockCall(committed.history, span, noise, condition)
+        watch = Stopwatch(clock)
+        call = inputs.call(committed.history, span)
         draft = remake = winner = None
-        decision, handover = decide_early(router, span.index, past), router.handover_at(span.index)
+        decision = decide_early(router, span.index, past)
+        handover = router.handover_at(span.index)
 
         # 1. Draft. If the target is certain to make the block, the drafter makes only the steps it hands over.
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
             with watch.part("draft"):
-                draft = own.draft(span, stop) if own else generate(drafter, replace(call, stop=stop))
+                draft = drafts.draft(span, stop) if drafts else generate(engine.drafter, replace(call, stop=stop))
 
         # 2. Decode it after the committed blocks, score every pixel frame, and route by the worst one.
         if draft and stop is None:
             with watch.part("decode"):
-                winner = Candidate(draft, *codec.decode(draft.latents, committed.decode_state))
+                winner = committed.decode(Block(span, draft.latents, call.condition), engine.codec)
             if decision is None:
-                assert scorer is not None, "check_parts asks for one"
+                assert engine.scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
-                    scores = scorer.score(winner.frames, condition.gate_text)
+                    scores = engine.scorer.score(winner.frames, call.condition.gate_text)
                 decision = decide(router, span.index, scores)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
-        draft_steps = draft.predictions[:handover] if draft and not decision.accepted else ()
         if not decision.accepted:
             winner = None  # frees the draft's frames and decoder state before the target runs
+            call = replace(call, handed_over=draft.predictions[:handover] if draft else ())
             with watch.part("target"):
-                remake = generate(target, replace(call, given=draft_steps))
+                remake = generate(engine.target, call)
             with watch.part("decode"):
-                winner = Candidate(remake, *codec.decode(remake.latents, committed.decode_state))
+                winner = committed.decode(Block(span, remake.latents, call.condition), engine.codec)
 
         # 4. Commit the winner.
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
-        block = Block(span, winner.made.latents, condition)
-        committed = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
+        committed = winner.timeline
         past = (*past, decision)
-        works = (draft.work if draft else None, remake.work if remake else None)
-        record = record_block(block, winner.frames, decision, *works, len(draft_steps), watch, call.history)
-        yield EmittedBlock(block, winner.frames, record, committed, draft)
+        record = record_block(winner.block, winner.frames, decision, draft, remake, call, watch)
+        yield EmittedBlock(committed, winner.frames, record, draft=draft)
 
 
-def generate(model: BlockGenerator, call: BlockCall) -> Generated:
+def generate(model: BlockGenerator | None, call: BlockCall) -> Generated:
     """Generate a block. Raises `BadInput` naming the block and the model if its latents are not finite."""
+    assert model is not None, "check_parts asks for it"
     made = model.generate(call)
     check_finite(made.latents, call.span, f"{model.name} latents")
     return made

@@ -58,7 +58,7 @@ class Store:
             return entry.result
 
     def put(self, key: str, result: Result) -> None:
-        """Keep a result's tensors, which nobody may change, unless there is no room."""
+        """Keep CPU copies of a result's tensors if they fit; never mutate them."""
         here = tuple(tensor.detach().cpu() for tensor in result)
         size = sum(tensor.nbytes for tensor in here)
         with self._lock:
@@ -72,14 +72,15 @@ class Store:
             self.bytes += size
 
     def has(self, keys: Iterable[str]) -> bool:
-        """Whether all these results are here. Asking does not count as use."""
+        """True if all these results are here. Asking does not count as use."""
         with self._lock:
             return all(key in self._entries for key in keys)
 
     def take_used(self) -> tuple[str, ...]:
         """Return the keys of what was put in or taken out since this was last asked, or since the run began."""
         with self._lock:
-            used, self._used = tuple(self._used), {}
+            used = tuple(self._used)
+            self._used = {}
             return used
 
     def drop(self, keys: Iterable[str]) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from .history import History
-from .protocols import BlockCall, Engine, NoiseSource, VideoCodec
-from .types import Block, Condition, Generated, Span, Work
+from .inputs import BlockInputs
+from .protocols import BlockCall, Engine, VideoCodec
+from .records import BlockRecord
+from .types import Block, Cost, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +24,11 @@ class Timeline:
 
     history: History = field(default_factory=History)
     decode_state: Any = None
+
+    def decode(self, block: Block, codec: VideoCodec) -> DecodedBlock:
+        """Decode `block`, which follows. This timeline stays as it is, so a block may be dropped."""
+        frames, state = codec.decode(block.latents, self.decode_state)
+        return DecodedBlock(self.commit(block, frames, state, codec.temporal_stride), frames)
 
     def commit(self, block: Block, frames: Tensor, decode_state: Any, temporal_stride: int) -> Timeline:
         """Return the timeline with `block` appended, which the codec decoded into `frames`, `b f c h w`."""
@@ -37,15 +44,22 @@ def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tup
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReplayedBlock:
-    """An existing block: its pixel frames `b f c h w`, and the timeline that ends with it.
+class DecodedBlock:
+    """A block's pixel frames `b f c h w`, and the timeline that ends with it.
 
-    `decoded`: whether it was decoded for this; if not, its pixels had been kept.
+    `record`: how it was made; None if it is of the start clip, or not decided. `stored`: whether its pixels had
+    been kept, so that it was not decoded for this.
     """
 
     timeline: Timeline
     frames: Tensor
-    decoded: bool = True
+    record: BlockRecord | None = None
+    stored: bool = False
+
+    @property
+    def block(self) -> Block:
+        """The block itself."""
+        return self.timeline.history.blocks[-1]
 
 
 def begin_clip(engine: Engine) -> Timeline:
@@ -53,13 +67,13 @@ def begin_clip(engine: Engine) -> Timeline:
     return Timeline(History(horizon=engine.horizon))
 
 
-def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[ReplayedBlock]:
+def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[DecodedBlock]:
     """Decode `blocks`, which follow `start`, with the codec whose state `start` holds."""
     timeline = start
     for block in blocks:
-        frames, state = codec.decode(block.latents, timeline.decode_state)
-        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
-        yield ReplayedBlock(timeline, frames)
+        decoded = timeline.decode(block, codec)
+        timeline = decoded.timeline
+        yield decoded
 
 
 def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool) -> Timeline:
@@ -74,8 +88,8 @@ def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool)
     if not pixels:
         return Timeline(History(blocks=kept, horizon=horizon))
     before = Timeline(History(horizon=horizon))
-    for again in replay(kept, codec, before):
-        before = again.timeline
+    for decoded in replay(kept, codec, before):
+        before = decoded.timeline
     return before
 
 
@@ -90,44 +104,44 @@ class OwnDrafts:
         generate: Callable[[BlockCall], Generated],
         codec: VideoCodec,
         spans: tuple[Span, ...],
-        noise: NoiseSource,
-        condition_of: Callable[[int], Condition],
+        inputs: BlockInputs,
         start: Timeline,
         *,
         pixels: bool,
     ) -> None:
-        self._generate, self._codec, self._pixels = generate, codec, pixels
-        self._spans, self._noise, self._condition_of = spans, noise, condition_of
+        self._generate = generate
+        self._codec = codec
+        self._spans = spans
+        self._inputs = inputs
         self._timeline = start
-        self._newest: tuple[Span, Tensor] | None = None
+        self._pixels = pixels
+        self._newest: Block | None = None
 
     def draft(self, span: Span, stop: int | None = None) -> Generated:
         """Generate the draft at `span`, after every earlier draft that was skipped or left unfinished.
 
-        Their work counts as this one's. `stop`: the step to stop before.
+        Their cost counts as this one's. `stop`: the step to stop before.
         """
-        caught_up = Work()
-        for earlier in self._spans:
-            if self._timeline.history.frames <= earlier.start < span.start:
-                if self._newest is None or self._newest[0] != earlier:
-                    caught_up += self._make(earlier).work
+        caught_up = Cost()
+        for skipped in self._spans:
+            if self._timeline.history.frames <= skipped.start < span.start:
+                if self._newest is None or self._newest.span != skipped:
+                    caught_up += self._make(skipped).cost
                 self._commit_newest()
         made = self._make(span, stop)
-        return replace(made, work=caught_up + made.work)
+        return replace(made, cost=caught_up + made.cost)
 
     def _make(self, span: Span, stop: int | None = None) -> Generated:
-        condition = self._condition_of(span.index)
-        made = self._generate(BlockCall(self._timeline.history, span, self._noise, condition, stop=stop))
+        call = self._inputs.call(self._timeline.history, span, stop)
+        made = self._generate(call)
         if stop is None:
-            self._newest = (span, made.latents)
+            self._newest = Block(span, made.latents, call.condition)
         return made
 
     def _commit_newest(self) -> None:
-        assert self._newest is not None
-        span, latents = self._newest
-        block = Block(span, latents, self._condition_of(span.index))
-        if not self._pixels:
+        block = self._newest
+        assert block is not None
+        if self._pixels:
+            self._timeline = self._timeline.decode(block, self._codec).timeline
+        else:
             self._timeline = Timeline(self._timeline.history.commit(block))
-            return
-        frames, state = self._codec.decode(latents, self._timeline.decode_state)
-        self._timeline = self._timeline.commit(block, frames, state, self._codec.temporal_stride)

@@ -1,7 +1,7 @@
 """The values that travel through the engine.
 
 Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
-Every value is immutable, and so are the tensors inside: nobody writes into a tensor that came out of here.
+Every value is immutable, and so are the tensors inside: never write into one.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Block:
     condition: Condition
 
     def same_as(self, other: Block) -> bool:
-        """Whether both hold the same objects; tensors are never compared by value."""
+        """True if both hold the same objects; tensors are never compared by value."""
         return self.latents is other.latents and self.condition is other.condition
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Cost:
     """The cost of generating one block: forward passes, single-frame encodes, seconds spent on context."""
 
     denoising_passes: int = 0
@@ -77,8 +77,8 @@ class Work:
     encodes: int = 0
     context_seconds: float = 0.0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(*map(add, astuple(self), astuple(other)))
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ class Generated:
     """
 
     predictions: tuple[Tensor, ...]
-    work: Work = field(default_factory=Work)
+    cost: Cost = field(default_factory=Cost)
 
     @property
     def latents(self) -> Tensor:
@@ -135,8 +135,18 @@ def spans_of_clip(frames: int, block_frames: int, start_image_frames: int = 0) -
     return lead + tuple(Span((start - start_image_frames) // block_frames, start, block_frames) for start in starts)
 
 
+def check_clip(latents: Tensor, size: tuple[int, int, int], what: str, remedy: str) -> None:
+    """Raise `BadInput` unless `latents` are one clip with finite numbers; `size`: channels, rows, columns."""
+    shape = tuple(latents.shape)
+    if len(shape) != 5 or shape[2] < 1 or shape != (1, size[0], shape[2], *size[1:]):
+        wanted = f"1 x {size[0]} x frames x {size[1]} x {size[2]}"
+        raise BadInput(f"{what} is {' x '.join(map(str, shape))}, not {wanted}; {remedy}")
+    if not bool(latents.isfinite().all()):
+        raise BadInput(f"{what} holds NaN or infinity; make it again")
+
+
 def check_finite(values: Tensor, span: Span, what: str) -> None:
     """Raise `BadInput` if a block's values hold a NaN or an infinity. Its message counts blocks from 1."""
     if not bool(values.isfinite().all()):
-        found = f"block {span.index + 1} has NaN or infinity in its {what}"
-        raise BadInput(f"{found}; check that model's file, or try bfloat16 or float32")
+        problem = f"block {span.index + 1} has NaN or infinity in its {what}"
+        raise BadInput(f"{problem}; check that model's file, or try bfloat16 or float32")

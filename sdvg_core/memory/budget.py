@@ -70,7 +70,7 @@ def mean_route_for_budget(
     if any(stated) and left < min(cost.values()):
         raise BadInput("the first blocks that prompts state take more than the budget; raise it, or state fewer")
     mean = float(np.interp(left, [*cost.values()], [*cost]))
-    # If the target makes all blocks, what is left buys steps of its own.
+    # If the target makes all blocks, what is left pays for fewer steps handed over.
     affordable = [steps for (blocks, steps), share in shares.items() if blocks == run.blocks and share <= left]
     return mean, min(affordable, default=run.most_handover) if mean == run.blocks else run.most_handover
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import BadInput
 from .counts import operations
 from .request import PlanRequest
-from .sizes import GB, Sizes, card_bytes, most, split_parts, step_parts, streamed_layers, streaming
+from .sizes import GB, Sizes, card_bytes, most, phase_parts, split_parts, streamed_layers, streaming
 
 # If the requested size does not fit, smaller ones are tried, in this many steps along each side.
 SHRINK_STEPS = 20
@@ -21,10 +21,10 @@ SHRINK_STEPS = 20
 class Plan:
     """How to lay out a run in `vram` GB, `usable` bytes for it.
 
-    `fp8`: whether it makes the target's linear weights fp8. `parts`: the parts on the device in every step (draft,
-    decode, score, target), in bytes; `beside`: those on the second device, if there is one. `streamed`: how many
-    layers of a transformer are copied over in every pass. If the run does not fit, this is the smallest layout, and
-    `would_fit` the largest size of about that shape that fits, in pixels.
+    `fp8`: whether it makes the target's linear weights fp8. `parts`: the parts on the device in every phase (draft,
+    decode, score, target), in bytes; `side_parts`: those on the second device, if there is one. `streamed`: layers
+    of each transformer that are copied over in every pass. If the run does not fit, this is the smallest layout,
+    and `would_fit` the largest size of about that shape that fits, in pixels.
     """
 
     vram: float
@@ -33,18 +33,18 @@ class Plan:
     fp8: bool
     sizes: Sizes
     parts: Mapping[str, Mapping[str, int]]
-    beside: Mapping[str, Mapping[str, int]]
+    side_parts: Mapping[str, Mapping[str, int]]
     streamed: Mapping[str, int]
     would_fit: tuple[int, int] | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits."""
+        """True if the run fits."""
         return self.missing == 0
 
     @property
     def peak(self) -> int:
-        """Bytes of the step that needs most."""
+        """Bytes of the phase that needs most."""
         return most(self.parts)
 
     @property
@@ -83,11 +83,11 @@ class Plan:
             "weight_bytes": dict(self.sizes.weights),
             "copied_bytes_per_pass": dict(self.copied),
             "peak_bytes": self.peak,
-            "side_peak_bytes": most(self.beside),
+            "side_peak_bytes": most(self.side_parts),
             "missing_bytes": self.missing,
             "would_fit": list(self.would_fit) if self.would_fit else None,
-            "bytes": {step: dict(parts) for step, parts in self.parts.items()},
-            "side_bytes": {step: dict(parts) for step, parts in self.beside.items()},
+            "bytes": {phase: dict(parts) for phase, parts in self.parts.items()},
+            "side_bytes": {phase: dict(parts) for phase, parts in self.side_parts.items()},
             "operations": operations(request),
         }
 
@@ -119,15 +119,15 @@ def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
     """Return every layout: all stays, or layers of the target are streamed, or of both; each also with fp8."""
     streamable = [role for role in ("target", "drafter") if role in request.parts]
     lay_out = partial(Plan, vram=vram, usable=usable, request=request)
-    found = []
+    layouts = []
     for fp8 in (False, True) if request.fp8 is None else (request.fp8,):
         sizes = Sizes.of(request, fp8=fp8)
-        whole, beside = split_parts(step_parts(request, sizes), request)
+        whole, side_parts = split_parts(phase_parts(request, sizes), request)
         for count in range(len(streamable) + 1):
             streamed = streamed_layers(whole, request, sizes, streamable[:count], usable)
             parts = streaming(whole, sizes, streamed)
-            found.append(lay_out(fp8=fp8, sizes=sizes, parts=parts, beside=beside, streamed=streamed))
-    return found
+            layouts.append(lay_out(fp8=fp8, sizes=sizes, parts=parts, side_parts=side_parts, streamed=streamed))
+    return layouts
 
 
 def _smaller_size(plan: Plan) -> tuple[int, int] | None:

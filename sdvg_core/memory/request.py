@@ -84,10 +84,6 @@ class PlanRequest:
         """Latent frames per block."""
         return self.target_preset.block_frames
 
-    def count_sub_blocks(self, role: str) -> int:
-        """Return how many blocks of its own `role` makes for one of the run's."""
-        return self.block_frames // self.models[role][1].block_frames
-
     @property
     def step(self) -> int:
         """Pixels that width and height are multiples of."""

@@ -1,6 +1,6 @@
-"""Bytes of a run's parts, and what lies on the device in each step of a block or is copied there in every pass.
+"""Bytes of a run's parts, and what lies on the device in each phase of a block or is copied there in every pass.
 
-Weights, keys, values and the VAE's state are counted exactly from shapes. Temporary buffers of a step were counted
+Weights, keys, values and the VAE's state are counted exactly from shapes. Temporary buffers of a phase were counted
 at the published sizes on tensors without memory, as the most bytes alive at once (a test counts again). Workspaces
 of the device's own libraries are not included.
 """
@@ -30,7 +30,8 @@ FRAGMENTS = GB
 FLOAT32 = 4
 # Alive at once in a pass, in model widths per token: in attention, and in the feed-forward besides its inner layer
 # and that layer's activation. ComfyUI 0.33 keeps the inner layer while it writes the output: one width more.
-ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 6.01
+ATTENTION_WIDTHS = 11.01
+FEED_FORWARD_WIDTHS = 6.01
 # The same besides a layer's keys and values of all frames it sees, if they are read back from fp8.
 READ_WIDTHS = 5.01
 # The same if keys are rotated as they are read, the pass's own number of frames at a time.
@@ -39,12 +40,15 @@ TURN_WIDTHS = 10.01
 CONTROL_WIDTHS = 2.0
 # Alive at once while a frame is scored: bytes per pixel, of which 13 are of the block before and the windows' first
 # frames, and in the network, feed-forward widths per token.
-SCORE_BYTES, SCORE_WIDTHS = 75, 4.15
+SCORE_BYTES = 75
+SCORE_WIDTHS = 4.15
 # Parameters of the Wan VAE, by powers of its base width; ComfyUI has no diffusers to count them with.
 _WAN_PARAMETERS = (1363, 5719, 13709)
 _TAE_PARAMETERS = 11_315_539
 # The decode state, in values per pixel of a frame: of the Wan VAE per channel of its base width, plus a constant.
-_WAN_STATE_PER_BASE, _WAN_STATE_MORE, _TAE_STATE = 24.625, 0.5, 84
+_WAN_STATE_PER_BASE = 24.625
+_WAN_STATE_MORE = 0.5
+_TAE_STATE = 84
 # Alive at once while a block is decoded, besides the old state and the new, by VAE layers: values of the VAE's
 # dtype, and bytes independent of the dtype, per pixel of a frame, at a base width of 96.
 DECODE: Mapping[VaeLayers, tuple[int, int]] = {"diffusers": (2330, 783), "planes": (2137, 0)}
@@ -120,11 +124,6 @@ def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, fp8:
     return 2 * config.num_layers * frames * tokens * of_token
 
 
-def text_kv_bytes(config: WanConfig, itemsize: int) -> int:
-    """Return the bytes of one prompt's cross-attention keys and values."""
-    return 2 * config.num_layers * config.text_len * config.dim * itemsize
-
-
 def pass_bytes(
     config: WanConfig, frames: int, tokens: int, itemsize: int, *, read: int = 0, turned: int = 0
 ) -> int:
@@ -154,7 +153,7 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
         "target": wan_bytes(request.target, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter, itemsize),
         "vae": decoder_bytes(*request.decoder, request.itemsize("vae_dtype")),
-        # The head is float32 beside towers of any dtype.
+        # The head is float32, whatever the dtype of the towers.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
     modules = {
@@ -167,24 +166,26 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
 def state_bytes(request: PlanRequest) -> dict[str, int]:
     """Return the bytes held besides weights: the keys and values of both models, and a decode state."""
     itemsize = request.itemsize("dtype")
-    held: dict[str, int] = {}
+    states: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
-        frames, tokens = kv_frames(preset), frame_tokens(config, request)
+        frames = kv_frames(preset)
+        tokens = frame_tokens(config, request)
         if name == "drafter" and preset.policy == "incremental":
-            # A draft in several blocks may be dropped: what it overwrites is copied.
-            frames += (request.count_sub_blocks(name) - 1) * preset.block_frames
-        held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
+            # A draft in several blocks may be dropped: all that it overwrites but its first block is copied.
+            frames += request.block_frames - preset.block_frames
+        states[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
-        layers = 1 + request.control.get(name, 0) / config.num_layers
-        held[f"{name} text keys and values"] = int(prompts * text_kv_bytes(config, itemsize) * layers)
-    held["vae state"] = decode_state_bytes(*request.decoder, request.pixels, request.itemsize("vae_dtype"))
-    return held
+        layers = config.num_layers + request.control.get(name, 0)
+        states[f"{name} text keys and values"] = 2 * prompts * layers * config.text_len * config.dim * itemsize
+    states["vae state"] = decode_state_bytes(*request.decoder, request.pixels, request.itemsize("vae_dtype"))
+    return states
 
 
 def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
-    """Return the temporary buffers of each step: drafting, decoding, scoring, generating with the target."""
+    """Return the temporary buffers of each phase: drafting, decoding, scoring, generating with the target."""
     itemsize = request.itemsize("dtype")
-    vae, layers = request.itemsize("vae_dtype"), request.vae_layers
+    vae_itemsize = request.itemsize("vae_dtype")
+    layers = request.vae_layers
     tokens = {name: frame_tokens(config, request) for name, (config, _) in request.models.items()}
     passes = {
         name: pass_bytes(
@@ -205,7 +206,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     if fp8:  # one weight at a time is cast up
         config = request.target
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
-    encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae
+    encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae_itemsize
     for name, (_, preset) in request.models.items():
         if preset.anchor_horizon:  # the window's first frame is encoded when the cache already exists
             passes[name] = max(passes[name], encode)
@@ -214,16 +215,16 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
     return {
         "draft": passes["drafter"],
-        "decode": decode_working_bytes(*request.decoder, request.pixels, vae, layers),
+        "decode": decode_working_bytes(*request.decoder, request.pixels, vae_itemsize, layers),
         "score": max(SCORE_BYTES * frames * request.pixels, network),
         "target": passes["target"],
     }
 
 
 def workers(request: PlanRequest) -> Mapping[str, str]:
-    """Return the model that does each step, which decides where the step's temporary buffers lie."""
-    steps = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
-    return {step: worker for step, worker in steps.items() if worker in request.parts}
+    """Return the model at work in each phase, on whose device the phase's temporary buffers lie."""
+    phases = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
+    return {phase: worker for phase, worker in phases.items() if worker in request.parts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -250,43 +251,46 @@ class Sizes:
 
 
 Parts = dict[str, dict[str, int]]
-"""For every step, the parts on the device, in bytes."""
+"""For every phase, the parts on the device, in bytes."""
 
 
-def step_parts(request: PlanRequest, sizes: Sizes) -> Parts:
-    """Return the parts on any device in every step, as if everything stayed."""
-    states, found = sizes.states, {}
-    for step, worker in workers(request).items():
-        parts = {**sizes.weights, "working": sizes.working[step]}
+def phase_parts(request: PlanRequest, sizes: Sizes) -> Parts:
+    """Return the parts on any device in every phase, as if everything stayed."""
+    states = sizes.states
+    phases = {}
+    for phase, worker in workers(request).items():
+        parts = {**sizes.weights, "working": sizes.working[phase]}
         # The committed state, and while a draft is decoded or scored, the next one.
-        parts["vae state"] = states["vae state"] * (2 if step in ("decode", "score") else 1)
+        parts["vae state"] = states["vae state"] * (2 if phase in ("decode", "score") else 1)
         for name, (_, preset) in request.models.items():
             if name in request.parts:
                 parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
                 if name == worker or preset.policy == "incremental":
                     parts[f"{name} keys and values"] = states[f"{name} keys and values"]
-        found[step] = parts
-    return found
+        phases[phase] = parts
+    return phases
 
 
 def split_parts(parts: Parts, request: PlanRequest) -> tuple[Parts, Parts]:
     """Split the parts into those on the device of drafter and target, and those on a second one, if it has one."""
     if not request.side:
         return parts, {}
-    at = workers(request)
-    beside = {step: {n: size for n, size in of.items() if owner(n, at[step]) in SIDE} for step, of in parts.items()}
-    with_models = {step: {n: size for n, size in of.items() if n not in beside[step]} for step, of in parts.items()}
-    return with_models, beside
+    main: Parts = {}
+    side: Parts = {}
+    for phase, worker in workers(request).items():
+        main[phase] = {name: size for name, size in parts[phase].items() if owner(name, worker) not in SIDE}
+        side[phase] = {name: size for name, size in parts[phase].items() if owner(name, worker) in SIDE}
+    return main, side
 
 
 def owner(part: str, worker: str) -> str:
-    """Return the model a part belongs to: buffers to the step's `worker`, other parts to the model they name."""
+    """Return the model a part belongs to: buffers to the phase's `worker`, other parts to the model they name."""
     return worker if part == "working" else part.split()[0]
 
 
 def most(parts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the bytes of the step that needs most; 0 if there are no steps."""
-    return max((sum(step.values()) for step in parts.values()), default=0)
+    """Return the bytes of the phase that needs most; 0 if there are no phases."""
+    return max((sum(phase.values()) for phase in parts.values()), default=0)
 
 
 def streamed_layers(
@@ -296,16 +300,18 @@ def streamed_layers(
 
     As few as possible, and all of a transformer before any of the next; if all do not suffice, all.
     """
-    excess, found = most(parts) - usable, {}
+    excess = most(parts) - usable
+    streamed = {}
     for role in roles:
-        layers, size = request.models[role][0].num_layers, sizes.layers[role]
+        size = sizes.layers[role]
         # Two layers' room is spent on those in flight.
-        found[role] = min(max(-(-excess // size), 1) + LAYERS_IN_FLIGHT, layers)
-        excess -= (found[role] - LAYERS_IN_FLIGHT) * size
-    return found
+        count = min(max(-(-excess // size), 1) + LAYERS_IN_FLIGHT, request.models[role][0].num_layers)
+        excess -= (count - LAYERS_IN_FLIGHT) * size
+        streamed[role] = count
+    return streamed
 
 
 def streaming(parts: Parts, sizes: Sizes, layers: Mapping[str, int]) -> Parts:
-    """Return the steps with `layers` of each transformer off the device, except those in flight."""
+    """Return the phases with `layers` of each transformer off the device, except those in flight."""
     off = {role: max(count - LAYERS_IN_FLIGHT, 0) * sizes.layers[role] for role, count in layers.items()}
-    return {step: {name: size - off.get(name, 0) for name, size in found.items()} for step, found in parts.items()}
+    return {phase: {name: size - off.get(name, 0) for name, size in of.items()} for phase, of in parts.items()}

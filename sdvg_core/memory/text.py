@@ -19,7 +19,7 @@ NAMES = {
     "vae state": "VAE state",
     "working": "temporary buffers",
 }
-STEP_NAMES = {
+PHASE_NAMES = {
     "draft": "drafting",
     "decode": "decoding",
     "score": "scoring",
@@ -28,25 +28,25 @@ STEP_NAMES = {
 
 
 def plan_text(plan: Plan) -> str:
-    """Return what to tell a person about a plan, in a few lines."""
+    """Return a plan as a few lines of text."""
     request = plan.request
     sizes = {"drafter": f"{request.drafter.size} drafter", "target": f"{request.target.size} target"}
-    models = [words for role, words in sizes.items() if role in request.parts]
+    models = [model for role, model in sizes.items() if role in request.parts]
     video = f"{request.width}x{request.height}, {request.blocks} blocks"
-    where = f"{request.where[0].upper()}{request.where[1:]}"
+    host = f"{request.where[0].upper()}{request.where[1:]}"
     card = plan.usable != int(plan.vram * GB)
     reserve = f", less {gigabytes(CONTEXT + FRAGMENTS)} for CUDA and gaps" if card else ""
-    lines = [f"{where}: {', '.join(models)}, {video}, in {plan.vram:g} GB{reserve}"]
+    lines = [f"{host}: {', '.join(models)}, {video}, in {plan.vram:g} GB{reserve}"]
     lines += _fit_lines(plan) if plan.fits else _misfit_lines(plan)
-    step = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
-    lines.append(f"Peak while {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {_inside(plan.parts[step])}.")
-    if plan.beside:
+    phase = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
+    lines.append(f"Peak while {PHASE_NAMES[phase]}, {gigabytes(plan.peak)}: {_inside(plan.parts[phase])}.")
+    if plan.side_parts:
         names = [NAMES[role].removesuffix(" weights") for role in SIDE if role in request.parts]
-        step = max(plan.beside, key=lambda name: sum(plan.beside[name].values()))
-        peak = gigabytes(most(plan.beside))
+        phase = max(plan.side_parts, key=lambda name: sum(plan.side_parts[name].values()))
+        peak = gigabytes(most(plan.side_parts))
         lines.append(
-            f"The second device holds {' and '.join(names)}, with a peak while {STEP_NAMES[step]}, {peak}: "
-            f"{_inside(plan.beside[step])}."
+            f"The second device holds {' and '.join(names)}, with a peak while {PHASE_NAMES[phase]}, {peak}: "
+            f"{_inside(plan.side_parts[phase])}."
         )
     if request.where == "in ComfyUI":
         lines.append(image_note(request.width, request.height, request.block_frames * request.blocks))
@@ -66,8 +66,11 @@ def _inside(parts: Mapping[str, int]) -> str:
 
 
 def _fit_lines(plan: Plan) -> list[str]:
-    there = "the second device" if plan.request.side else "the device"
-    return [f"Fits: {layout(plan)}.", f"The text encoder reads the prompt on {there} before the other models come."]
+    device = "the second device" if plan.request.side else "the device"
+    return [
+        f"Fits: {layout(plan)}.",
+        f"The text encoder reads the prompt on {device} before the other models come.",
+    ]
 
 
 def _misfit_lines(plan: Plan) -> list[str]:
@@ -84,7 +87,7 @@ def _misfit_lines(plan: Plan) -> list[str]:
 def memory_notes(
     held: Mapping[str, tuple[int, int]], planned: int | None, peak: int | None, *, lazy: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return what to say of a run's memory.
+    """Return the report's note on a run's memory; none if nothing was planned or measured.
 
     `held`: the bytes of each model on the device, and all of its bytes. `lazy`: those that the host loads as they
     are used; what a pass copies of them is not known, and both peaks are without them.

@@ -20,12 +20,12 @@ FAST_NOTE = (
 )
 OF_RECOMPUTE = ("context_frames", "keep_first_frame")
 OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush", "context_memory")
-SAID_TOGETHER = {
+REPORTED_TOGETHER = {
     "restyle": ("strength",),
     "control": ("control_mask", "control_strength", "control_strengths", "control_edge"),
     "colour_hold": (),
 }
-"""What a report says only of a video that has it, each with what it then says of it."""
+"""Settings that are reported only if the video has them, each with those that depend on it."""
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -33,7 +33,7 @@ class ReportedScorer(Scorer, Protocol):
     """A scorer that also has notes on a prompt."""
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
-        """Return what a reader of scores under this prompt must know."""
+        """Return warnings about the scores under this prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +115,12 @@ def assemble_report(
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
     # A run that re-used blocks cannot be compared with one that makes all of them.
-    incomparable = any(record.reused or _found(record) for record in records)
+    incomparable = any(record.reused or _partly_reused(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
-    first, last = run.spans[0].index, run.spans[-1].index
-    shown = [(index + 1, run.condition_of(index)) for index in range(max(first - 1, 0), last + 1)]
-    cuts = [at for (_, one), (at, other) in pairwise(shown) if other.cut and other is not one]
-    left_out = {name for of, more in SAID_TOGETHER.items() if not began.get(of) for name in (of, *more)}
+    numbers = range(max(run.spans[0].index, 1), run.spans[-1].index + 2)
+    conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
+    cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
+    absent = {name for head, rest in REPORTED_TOGETHER.items() if not began.get(head) for name in (head, *rest)}
     return RunReport(
         settings={
             "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
@@ -132,16 +132,16 @@ def assemble_report(
             "side_device": parts.side_device,
             "compile": parts.execution.compile,
             "router": run.router.settings,
-            "seed": run.noise.seed,
+            "seed": run.inputs.noise.seed,
             "blocks": len(run.spans),
-            "width": run.noise.width * run.engine.codec.spatial_stride,
-            "height": run.noise.height * run.engine.codec.spatial_stride,
+            "width": run.inputs.noise.width * run.engine.codec.spatial_stride,
+            "height": run.inputs.noise.height * run.engine.codec.spatial_stride,
             "takes": {str(place + 1): span.take for place, span in enumerate(run.spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.spans[0].start,
             **({"kept": dict(kept)} if kept else {}),
-            **{name: value for name, value in began.items() if name not in left_out},
+            **{name: value for name, value in began.items() if name not in absent},
         },
         versions=versions,
         blocks=tuple(records),
@@ -165,9 +165,9 @@ def _were(first: int, last: int) -> str:
     return f"Block {first} was" if first == last else f"Blocks {first} to {last} were"
 
 
-def _found(record: BlockRecord) -> bool:
-    """Whether a model's part of a block came from an earlier run, though the block as a whole did not."""
-    return any(work is not None and not work.denoising_passes for work in (record.draft, record.target))
+def _partly_reused(record: BlockRecord) -> bool:
+    """True if an earlier run made one model's version of a block, but not the block."""
+    return any(cost is not None and not cost.denoising_passes for cost in (record.draft, record.target))
 
 
 def notes_on(
@@ -176,7 +176,7 @@ def notes_on(
     gate_texts: Iterable[str],
     kernel_notes: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return what a reader of the report must know, in sentences: on the scores, and on what is not exact."""
+    """Return the report's notes on the scores, and on what is not exact."""
     of_scorer = scorer.describe()["notes"] if scorer else ()
     of_prompts = [scorer.prompt_notes(text) for text in dict.fromkeys(gate_texts)] if scorer else []
     return (*of_scorer, *kernel_notes, *((FP8_NOTE,) if execution.kv_fp8 else ()), *chain.from_iterable(of_prompts))

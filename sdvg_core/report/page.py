@@ -43,9 +43,10 @@ class Page:
 def write_page(folder: Path) -> tuple[Path, Page]:
     """Write `index.html` into a folder of videos; return where it is, and what is on it.
 
-    Raises `BadInput` if it has no video, if the folder cannot be written to, or if somebody else's page is there.
+    Raises `BadInput` if it has no video, if the folder cannot be written to, or if another program's page is there.
     """
-    page, path = make_page(folder), folder / PAGE
+    page = make_page(folder)
+    path = folder / PAGE
     if path.is_file():
         with path.open("rb") as file:
             ours = MARK in file.read(4096)
@@ -61,13 +62,19 @@ def make_page(folder: Path) -> Page:
     cards = [_card(path, number, folder) for number, path in enumerate(_find_videos(folder), 1)]
     cards.sort(key=lambda card: card["rank"])
     unreadable = {card["name"]: card["reason"] for card in cards if "reason" in card}
-    outcomes = [(one.name, COLOURS[one], INKS[one], LETTERS[one], one.value) for one in Outcome]
-    # A page of videos that nobody scored has nothing to sort by the worst frame.
+    outcomes = [(kind.name, COLOURS[kind], INKS[kind], LETTERS[kind], kind.value) for kind in Outcome]
+    # A page of videos without scores has nothing to sort by the worst frame.
     keys = [("share", "Draft share"), ("seconds", "Seconds"), ("number", "Number")]
     scored = any(card.get("worst") is not None for card in cards)
     keys = [("worst", "Worst frame"), *keys] if scored else [keys.pop(), *keys]
-    given = {"title": folder.resolve().name, "cards": cards, "unreadable": len(unreadable), "outcomes": outcomes}
-    html = TEMPLATE.render(given, keys=keys, version=__version__)
+    html = TEMPLATE.render(
+        title=folder.resolve().name,
+        cards=cards,
+        unreadable=len(unreadable),
+        outcomes=outcomes,
+        keys=keys,
+        version=__version__,
+    )
     return Page(html=html + "\n", videos=len(cards) - len(unreadable), unreadable=unreadable)
 
 
@@ -77,12 +84,12 @@ def _find_videos(folder: Path) -> list[Path]:
         inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     except OSError as error:
         raise BadInput(f"the folder {folder} cannot be listed ({why(error)}); name another one") from error
-    found = [path for path in inner if path.name.isdecimal() or os.path.lexists(path / REPORT)]
-    found.sort(key=lambda path: (0, int(path.name), path.name) if path.name.isdecimal() else (1, 0, path.name))
-    found = [folder, *found] if os.path.lexists(folder / REPORT) else found
-    if not found:
+    videos = [path for path in inner if path.name.isdecimal() or os.path.lexists(path / REPORT)]
+    videos.sort(key=lambda path: (0, int(path.name), path.name) if path.name.isdecimal() else (1, 0, path.name))
+    videos = [folder, *videos] if os.path.lexists(folder / REPORT) else videos
+    if not videos:
         raise BadInput(f"there is no video in {folder}, no {REPORT} and no numbered folder; name another one")
-    return found
+    return videos
 
 
 def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
@@ -127,7 +134,7 @@ def _square(record: BlockRecord, number: int, report: RunReport) -> dict[str, An
 
 
 def _lies_in(path: Path, top: Path) -> bool:
-    """Whether a path is a file, and lies in the folder `top` after following links."""
+    """True if a path is a file, and lies in the folder `top` after following links."""
     try:
         real = path.resolve(strict=True)
         return real.is_relative_to(top.resolve(strict=True)) and real.is_file()

@@ -26,16 +26,33 @@ from .summary import COLOURS, INKS, NAMES, Outcome, acceptance, outcome_of, outc
 
 Drawing = ImageDraw.ImageDraw
 SCALE = 3
-INK, FAINT, WHITE = "#222222", "#666666", "#FFFFFF"
-WIDTH, FEWEST_COLUMNS = 2880, 5
-LEFT, RIGHT, HEADER, LINE, BOTTOM = 330, 90, 60, 112, 225
-STRIP, SCORES, BETWEEN = 135, 570, 54
-BIG, SMALL, KEY_HEIGHT, KEY_WIDTH = 105, 90, 108, 60
-FRAME, SMALL_FRAME, WORST = 12, 4, 1.9
-"""Radii of a frame's dot, and how much larger that of the worst is."""
+INK = "#222222"
+FAINT = "#666666"
+WHITE = "#FFFFFF"
+WIDTH = 2880
+FEWEST_COLUMNS = 5
+LEFT = 330
+RIGHT = 90
+HEADER = 60
+LINE = 112
+BOTTOM = 225
+STRIP = 135
+SCORES = 570
+BETWEEN = 54
+BIG = 105
+SMALL = 90
+KEY_HEIGHT = 108
+KEY_WIDTH = 60
+FRAME = 12
+SMALL_FRAME = 4
+"""Radii of a frame's dot, with few blocks and with many."""
+WORST = 1.9
+"""How much larger the dot of the worst frame is."""
 PROMPT_LINES = 3
-ROOM_FOR_TEXT, ROOM_FOR_SCORES = 18, 10
-"""Up to this many blocks, each has room for its own number, and for the score of its worst frame."""
+ROOM_FOR_TEXT = 18
+"""Up to this many blocks, each has room for its number."""
+ROOM_FOR_SCORES = 10
+"""The same for the score of its worst frame."""
 # Curly quotes, dashes and the minus sign become their keyboard versions.
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
 
@@ -124,10 +141,11 @@ def _header(report: RunReport, look: Look) -> list[tuple[str, int, str]]:
     time = f"{report.seconds.total:.1f} s"
     if speed_up := speedup_known(report):
         time += f", {speed_up:.2f}x as fast as target-only ({report.target_only_source})"
-    first, room = outcomes(report), WIDTH - 120
-    texts = [(first[0].upper() + first[1:], BIG), (acceptance(report), SMALL), (time, SMALL)]
+    title = outcomes(report)
+    room = WIDTH - 120
+    texts = [(title[0].upper() + title[1:], BIG), (acceptance(report), SMALL), (time, SMALL)]
     lines = [(line, size, look.ink) for text, size in texts for line in wrapped(text, size, room)]
-    return [*lines, *((fitted(one, SMALL, room), SMALL, look.faint) for one in _prompt_lines(report.blocks))]
+    return [*lines, *((fitted(line, SMALL, room), SMALL, look.faint) for line in _prompt_lines(report.blocks))]
 
 
 def wrapped(text: str, size: int, room: float) -> list[str]:
@@ -172,16 +190,17 @@ def _draw_strip(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     roomy = len(blocks) <= ROOM_FOR_TEXT
     half = (0.46 if roomy else 0.5) * panel.column
     for record in blocks:
-        x, outcome = panel.x(number_of(record)), outcome_of(record)
+        x = panel.x(number_of(record))
+        outcome = outcome_of(record)
         panel.pen.rectangle([x - half, panel.top, x + half, panel.bottom], COLOURS[outcome])
         if roomy:
-            place = (x, (panel.top + panel.bottom) / 2, str(number_of(record)))
-            write(panel.pen, *place, SMALL, INKS[outcome], stroke_width=1)
+            middle = (panel.top + panel.bottom) / 2
+            write(panel.pen, x, middle, str(number_of(record)), SMALL, INKS[outcome], stroke_width=1)
 
 
 def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     counts = Counter(map(outcome_of, blocks))
-    return [(f"{NAMES[one]} {counts[one]}", _swatch(COLOURS[one])) for one in Outcome if counts[one]]
+    return [(f"{NAMES[kind]} {counts[kind]}", _swatch(COLOURS[kind])) for kind in Outcome if counts[kind]]
 
 
 # --- the scores
@@ -202,9 +221,9 @@ def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     scored = [record for record in blocks if record.decision.scored]
     low, high = score_range(scored)
     panel = replace(panel, low=low, high=high)
-    for threshold, alike in groupby(blocks, key=lambda record: record.decision.threshold):
+    for threshold, group in groupby(blocks, key=lambda record: record.decision.threshold):
         if threshold is not None and low <= threshold <= high:
-            records = list(alike)
+            records = list(group)
             _threshold(pen, panel.x(number_of(records[0]) - 0.5), panel.y(threshold), panel.column * len(records))
     for record in scored:
         _draw_frames(panel, record, blocks=len(blocks))
@@ -214,7 +233,8 @@ def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
 def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
     """Return the ends of the score axis: all finite scores, thresholds near them, and room for a number below."""
     scores = [s for record in scored for s in record.decision.frame_scores if math.isfinite(s)] or [0.0]
-    low, high = min(scores), max(scores)
+    low = min(scores)
+    high = max(scores)
     # A millionth, since adding 1 to a huge number does not change it.
     room = max(high - low, 1.0, 1e-6 * abs(high))
     thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
@@ -226,8 +246,10 @@ def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
 
 
 def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
-    scores, worst = record.decision.frame_scores, record.decision.worst_frame
-    number, colour = number_of(record), COLOURS[outcome_of(record)]
+    scores = record.decision.frame_scores
+    worst = record.decision.worst_frame
+    number = number_of(record)
+    colour = COLOURS[outcome_of(record)]
     radius = FRAME if blocks <= ROOM_FOR_TEXT else SMALL_FRAME
     if (score := _block_score(record)) is not None:
         _score(panel.pen, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
@@ -239,12 +261,14 @@ def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
             _cross(panel.pen, x, panel.bottom)
     if worst is None or not math.isfinite(scores[worst]):
         return
-    x, y = places[worst], panel.y(scores[worst])
+    x = places[worst]
+    y = panel.y(scores[worst])
     dot(panel.pen, x, y, WORST * radius, colour, edge=radius // 2)
     if blocks <= ROOM_FOR_SCORES:
-        aside = max((panel.column - 216) / 2, 0.0)
-        middle = min(max(x, panel.x(number) - aside), panel.x(number) + aside)
-        text, look = f"{scores[worst]:.2f}", panel.pen.look
+        margin = max((panel.column - 216) / 2, 0.0)
+        middle = min(max(x, panel.x(number) - margin), panel.x(number) + margin)
+        text = f"{scores[worst]:.2f}"
+        look = panel.pen.look
         write(panel.pen, middle, y + 75, text, SMALL, look.ink, stroke_width=6, stroke_fill=look.ground)
 
 
@@ -266,8 +290,9 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     if any(_block_score(record) is not None for record in scored):
         keys.append(("the score of the block", lambda pen, x, y: _score(pen, x, y, KEY_WIDTH)))
     if thresholds := set(_thresholds(scored)):
-        one = thresholds.pop()
-        label = "threshold" if thresholds else f"threshold {one:.2f}{'' if low <= one <= high else ', outside'}"
+        value = thresholds.pop()
+        outside = "" if low <= value <= high else ", outside"
+        label = "threshold" if thresholds else f"threshold {value:.2f}{outside}"
         keys.append((label, lambda pen, x, y: _threshold(pen, x, y, KEY_WIDTH)))
     return keys
 
@@ -297,7 +322,8 @@ def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
 
 def _draw_axis(panel: Panel, title: str) -> None:
     """Draw the axis of the values, to the left of the panel."""
-    pen, ink = panel.pen, panel.pen.look.ink
+    pen = panel.pen
+    ink = pen.look.ink
     pen.line([LEFT - 1, panel.top, LEFT - 1, panel.bottom], ink, 3)
     room = int((panel.bottom - panel.top) / SMALL)
     for value, text in nice_ticks(panel.low, panel.high, most=min(5, room)):

@@ -27,9 +27,11 @@ class RouteBar:
         self._stream = sys.stderr if stream is None else stream
         self._blocks = blocks
         self._letters = ""
-        self._before = 0
+        self._reused = 0
         # Forward passes so far, those up to the end of the newest block, and those of a block like the ones so far.
-        self._passes, self._passes_of_blocks, self._passes_of_one = 0, 0, float(steps)
+        self._passes = 0
+        self._passes_of_blocks = 0
+        self._passes_per_block = float(steps)
         hidden = not self._stream.isatty()
         self._bar = _Bar(file=self._stream, disable=hidden, dynamic_ncols=True, bar_format=self._format(""))
 
@@ -41,10 +43,10 @@ class RouteBar:
     def block(self, record: BlockRecord) -> None:
         """Show that a block is done."""
         self._letters += LETTERS[outcome_of(record)]
-        self._before += record.reused
+        self._reused += record.reused
         self._passes_of_blocks = self._passes
-        if made := len(self._letters) - self._before:
-            self._passes_of_one = self._passes / made
+        if made := len(self._letters) - self._reused:
+            self._passes_per_block = self._passes / made
         line = block_line(record, len(self._letters), self._blocks) + (", re-used" if record.reused else "")
         self._show(line)
         if self._bar.disable:
@@ -56,8 +58,9 @@ class RouteBar:
         self._bar.close()
 
     def _show(self, line: str) -> None:
-        to_come = self._passes_of_one * (self._blocks - len(self._letters))
-        self._bar.n, self._bar.total = self._passes, max(self._passes, math.ceil(self._passes_of_blocks + to_come))
+        to_come = self._passes_per_block * (self._blocks - len(self._letters))
+        self._bar.n = self._passes
+        self._bar.total = max(self._passes, math.ceil(self._passes_of_blocks + to_come))
         self._bar.bar_format = self._format(line)
         self._bar.refresh()
 

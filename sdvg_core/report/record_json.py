@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Decision, Reason
-from ..engine.types import Span, Work
+from ..engine.types import Cost, Span
 from ..errors import BadInput
 
 SECONDS = ("draft", "decode", "score", "target", "context")
@@ -27,22 +27,24 @@ NAMES = {"frames": "latent_frames"}
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
 type_hints = cache(get_type_hints)
-for _kind in (Span, Work, Seconds, Decision, BlockRecord):
+for _kind in (Span, Cost, Seconds, Decision, BlockRecord):
     type_hints(_kind)  # Python evaluates annotations for it, which it must not do while a stranger's file is read
 
 
-def from_values(kind: type[T], data: Any, where: str, **given: Any) -> T:
+def from_values(kind: type[T], data: Any, where: str, **known: Any) -> T:
     """Return a dataclass from JSON values, read by its type hints; other members of `data` are left alone.
 
-    `given`: fields that are not read. Errors call the object `where`. Whole numbers are counts: none is negative.
+    `known`: values of fields that are not read. Errors call the object `where`. Whole numbers are counts: none is
+    negative.
     Raises `BadInput` if a field is missing or of the wrong type.
     """
     shape: Any = kind
-    hints, values = type_hints(shape), dict(given)
+    hints = type_hints(shape)
+    values = dict(known)
     for field in fields(shape):
         name = NAMES.get(field.name, field.name)
-        if field.init and field.name not in given:
-            values[field.name] = _read(hints[field.name], take(data, name, (object,), where), name, where)
+        if field.init and field.name not in known:
+            values[field.name] = _read(hints[field.name], read_member(data, name, object, where), name, where)
     return kind(**values)
 
 
@@ -64,10 +66,10 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     if hint is Any:
         return plain(value)
     if issubclass(hint, Enum):
-        known = {member.name.lower(): member for member in hint}
-        if _checked(value, name, str, where) not in known:
-            raise _broken(where, name, f"one of {', '.join(known)}", repr(value[:40]))
-        return known[value]
+        members = {member.name.lower(): member for member in hint}
+        if _checked(value, name, str, where) not in members:
+            raise _broken(where, name, f"one of {', '.join(members)}", repr(value[:40]))
+        return members[value]
     return _checked(value, name, hint, where)
 
 
@@ -81,17 +83,17 @@ def _checked(value: Any, name: str, kind: Any, where: str) -> Any:
     return float(value) if kind is float else value
 
 
-def take(data: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return `data[name]`, exactly of one of `kinds`, or any for `object`. Raises `BadInput`."""
+def read_member(data: Any, name: str, kind: type, where: str) -> Any:
+    """Return `data[name]`, exactly of type `kind`, or of any for `object`. Raises `BadInput`."""
     if not isinstance(data, Mapping) or name not in data:
         raise BadInput(f"{where} has no field {name}; {UNCHANGED}")
-    if type(data[name]) not in kinds and object not in kinds:
-        raise _broken(where, name, " or ".join(kind.__name__ for kind in kinds), type(data[name]).__name__)
+    if kind not in (object, type(data[name])):
+        raise _broken(where, name, kind.__name__, type(data[name]).__name__)
     return data[name]
 
 
-def _broken(where: str, name: str, wanted: str, came: object) -> BadInput:
-    return BadInput(f"{name} in {where} is {came}, not {wanted}; {UNCHANGED}")
+def _broken(where: str, name: str, wanted: str, actual: object) -> BadInput:
+    return BadInput(f"{name} in {where} is {actual}, not {wanted}; {UNCHANGED}")
 
 
 def record_to_dict(record: BlockRecord) -> dict[str, Any]:
@@ -125,7 +127,8 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
 
 def record_from_dict(data: Any, where: str) -> BlockRecord:
     """Return the record that `data` was written from; errors call it `where`. Raises `BadInput`."""
-    span, decision = from_values(Span, data, where), from_values(Decision, data, where)
+    span = from_values(Span, data, where)
+    decision = from_values(Decision, data, where)
     if decision.threshold is None and decision.reason in (Reason.REACHED, Reason.FELL_SHORT):
         # A null threshold that decided a block was infinite: one that every score reaches, or none.
         decision = replace(decision, threshold=-math.inf if decision.reason is Reason.REACHED else math.inf)

@@ -24,16 +24,17 @@ from .record_json import (
     SECONDS,
     from_values,
     plain,
+    read_member,
     record_from_dict,
     record_to_dict,
     seconds_to_dict,
-    take,
     type_hints,
 )
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
-HASH, DIGITS = "sha256:", 16
+HASH = "sha256:"
+DIGITS = 16
 LARGEST_FILE = 32 * MEGABYTE  # enough for ten thousand blocks
 
 
@@ -79,7 +80,7 @@ class RunReport:
 
     `settings`: JSON values: router, sizes, seed, contexts, schedule, presets, and model files by name, without
     their folders. `versions`: of sdvg, torch, diffusers, transformers, python, and the name of the device.
-    `notes`: sentences a reader should know. `target_only_seconds`: the time target-only needs for the same blocks;
+    `notes`: warnings and facts, as sentences. `target_only_seconds`: the time target-only needs for these blocks;
     `target_only_source`: how that is known, such as "measured" or "predicted from its own blocks".
     """
 
@@ -98,8 +99,8 @@ class RunReport:
         if not (math.isfinite(self.fps) and self.fps > 0):
             raise BadInput(f"fps is {self.fps}; give pixel frames per second, such as 16")
         if (self.target_only_seconds is None) != (self.target_only_source is None):
-            found = f"{self.target_only_seconds} and {self.target_only_source}"
-            raise BadInput(f"target_only_seconds and target_only_source are {found}; give both or neither")
+            values = f"{self.target_only_seconds} and {self.target_only_source}"
+            raise BadInput(f"target_only_seconds and target_only_source are {values}; give both or neither")
 
     @property
     def tally(self) -> Tally:
@@ -126,12 +127,12 @@ class RunReport:
         drafts = [record.draft for record in self.blocks if record.draft]
         targets = [record.target for record in self.blocks if record.target]
         return {
-            "drafter_denoising": sum(work.denoising_passes for work in drafts),
-            "drafter_context": sum(work.context_passes for work in drafts),
-            "target_denoising": sum(work.denoising_passes for work in targets),
-            "target_context": sum(work.context_passes for work in targets),
+            "drafter_denoising": sum(cost.denoising_passes for cost in drafts),
+            "drafter_context": sum(cost.context_passes for cost in drafts),
+            "target_denoising": sum(cost.denoising_passes for cost in targets),
+            "target_context": sum(cost.context_passes for cost in targets),
             "decodes": sum(record.decodes for record in self.blocks),
-            "encodes": sum(work.encodes for work in drafts + targets),
+            "encodes": sum(cost.encodes for cost in drafts + targets),
         }
 
     @property
@@ -203,7 +204,7 @@ def hide_prompt(text: str) -> str:
 
 
 def is_hidden(prompt: str) -> bool:
-    """Whether this is the stand-in for a hidden prompt."""
+    """True if this is the stand-in for a hidden prompt."""
     return re.fullmatch(f"{HASH}[0-9a-f]{{{DIGITS}}}", prompt) is not None
 
 
@@ -240,11 +241,11 @@ def report_from_dict(data: Any) -> RunReport:
     Scores that were not finite come back as NaN.
     Raises `BadInput` for a report of a newer version, or if something is missing or of the wrong type.
     """
-    version = take(data, "schema_version", (int,), WHERE)
+    version = read_member(data, "schema_version", int, WHERE)
     if version != SCHEMA_VERSION:
-        found = f"the report has schema version {version}, not {SCHEMA_VERSION}"
-        raise BadInput(f"{found}; read it with the sdvg that wrote it")
-    blocks = enumerate(take(data, "blocks", (list,), WHERE))
+        problem = f"the report has schema version {version}, not {SCHEMA_VERSION}"
+        raise BadInput(f"{problem}; read it with the sdvg that wrote it")
+    blocks = enumerate(read_member(data, "blocks", list, WHERE))
     records = tuple(record_from_dict(block, f"entry {i} of blocks") for i, block in blocks)
     return from_values(RunReport, data, WHERE, blocks=records)
 
@@ -254,8 +255,8 @@ def read_report(path: Path) -> RunReport:
     try:
         data = parse_json(read_small(path, LARGEST_FILE), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
-        found = f"the run report {path} cannot be read ({type(error).__name__})"
-        raise BadInput(f"{found}; give the report.json of a run") from error
+        problem = f"the run report {path} cannot be read ({type(error).__name__})"
+        raise BadInput(f"{problem}; give the report.json of a run") from error
     return report_from_dict(data)
 
 

@@ -1,4 +1,4 @@
-"""What happened to a block and to a whole run, in words, letters and colours. Users count from 1."""
+"""What happened to a block and to a whole run, as sentences, letters and colours. Users count from 1."""
 
 from __future__ import annotations
 
@@ -63,8 +63,9 @@ def block_line(record: BlockRecord, number: int, total: int) -> str:
 
 
 def _evidence(decision: Decision) -> str:
-    """Return the comparison that decided, or the reason in words."""
-    score, threshold = decision.score, decision.threshold
+    """Return the comparison that decided, or the reason as a sentence."""
+    score = decision.score
+    threshold = decision.threshold
     if score is None:
         return decision.reason.value
     name = "worst frame" if score == min(decision.frame_scores, default=None) else "score"
@@ -77,9 +78,9 @@ def _evidence(decision: Decision) -> str:
 def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
     """Return both with two decimals, or with as many as it takes to show the difference."""
     for decimals in range(2, 8):
-        left, right = f"{score:.{decimals}f}", f"{threshold:.{decimals}f}"
-        if left != right:
-            return left, right
+        numbers = (f"{score:.{decimals}f}", f"{threshold:.{decimals}f}")
+        if numbers[0] != numbers[1]:
+            return numbers
     return f"{score:.2f}", f"{threshold:.2f}"
 
 
@@ -90,7 +91,8 @@ def summarise(report: RunReport) -> str:
 
 
 def _length(report: RunReport) -> str:
-    blocks, frames = count(len(report.blocks), "block"), count(report.pixel_frames, "pixel frame")
+    blocks = count(len(report.blocks), "block")
+    frames = count(report.pixel_frames, "pixel frame")
     return f"{blocks}, {frames}, {report.pixel_frames / report.fps:.1f} s at {report.fps:g} fps"
 
 
@@ -113,11 +115,11 @@ def route_in_words(report: RunReport) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    found = []
+    ranges = []
     for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         first, *_, last = [number for _, number in group] * 2
-        found.append(str(first) if first == last else f"{first}-{last}")
-    return ", ".join(found)
+        ranges.append(str(first) if first == last else f"{first}-{last}")
+    return ", ".join(ranges)
 
 
 def acceptance(report: RunReport) -> str:
@@ -126,8 +128,8 @@ def acceptance(report: RunReport) -> str:
     drafted = f"draft share {percent(tally.draft_share)} ({tally.accepted} of {count(tally.blocks, 'block')})"
     if not tally.scored:
         return drafted
-    judged = f"{tally.accepted_scored} of {tally.scored} scored"
-    return f"acceptance rate {percent(tally.acceptance_rate)} ({judged}), {drafted}"
+    accepted = f"{tally.accepted_scored} of {tally.scored} scored"
+    return f"acceptance rate {percent(tally.acceptance_rate)} ({accepted}), {drafted}"
 
 
 def _worst(report: RunReport) -> list[str]:

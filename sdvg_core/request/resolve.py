@@ -10,6 +10,8 @@ from ..causal_wan.config import common_patch
 from ..checkpoints.latents import load_latents, read_lead
 from ..decoders.open import VaeHeader
 from ..engine.control import ControlClip
+from ..engine.inputs import BlockInputs
+from ..engine.noise import KeyedNoise
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine
 from ..engine.restyle import USUAL
@@ -63,22 +65,21 @@ class ResolvedRequest:
     ) -> Run:
         """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
         codec = engine.codec
-        start_latents, start_pixels = self.start.latents(codec, self.plan)
         controls = self.controls
         if self.control:
             controls = (*controls, self.control.clip(codec, self.plan.spans[-1].stop))
+        noise = KeyedNoise(
+            seed=self.request.seed,
+            channels=codec.latent_channels,
+            height=self.height // codec.spatial_stride,
+            width=self.width // codec.spatial_stride,
+        )
         return make_run(
             engine,
             self.plan,
-            conditions,
-            seed=self.request.seed,
-            width=self.width,
-            height=self.height,
+            BlockInputs(noise, conditions, self.start.restyled(codec, self.plan), controls),
             drafter_context=self.request.drafter_context,
-            given=start_latents,
-            source=self.start.restyled(codec, self.plan),
-            controls=controls,
-            shown=start_pixels,
+            start=self.start.latents(codec, self.plan),
             reuse=reuse,
             colour_hold=self.request.colour_hold,
             clock=clock,

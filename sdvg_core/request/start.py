@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..engine.plan import Lead, RunPlan, check_given
+from ..engine.inputs import StartClip
+from ..engine.plan import Lead, RunPlan
 from ..engine.protocols import VideoCodec
-from ..engine.restyle import Strength, read_strengths
+from ..engine.restyle import InputClip, Strength, read_strengths
+from ..engine.types import check_clip
 from ..files.footage import Footage
 from .control import padding_note
 
@@ -60,15 +62,12 @@ class Start:
         """Say what is done to the start. Raises `BadInput` for a clip too short to restyle."""
         return ()
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> tuple[Tensor | None, Tensor | None]:
-        """Return the latents before the first new block, `b c t h w`, and the clip's pixels, `1 f c h w`.
+    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
+        """Return the clip before the first new block; None if there is none."""
+        return None
 
-        Either may be None; without pixels the video shows what the latents decode to.
-        """
-        return None, None
-
-    def restyled(self, codec: VideoCodec, plan: RunPlan) -> Tensor | None:
-        """Return the latents that the new blocks are made from, `b c t h w`, if they are."""
+    def restyled(self, codec: VideoCodec, plan: RunPlan) -> InputClip | None:
+        """Return the clip that the new blocks are made from, if they are."""
         return None
 
 
@@ -88,7 +87,7 @@ class Latents(Start):
         return self.clip.shape[4] * stride, self.clip.shape[3] * stride
 
     def check(self, channels: int, rows: int, columns: int) -> None:
-        check_given(self.clip, channels, rows, columns)
+        check_clip(self.clip, (channels, rows, columns), "the clip to continue", "use the size it was made in")
 
     def lead(self, block_frames: int, stride: int) -> Lead:
         frames = self.clip.shape[2]
@@ -104,9 +103,9 @@ class Latents(Start):
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
         return (f"The clip's first frame {HELD}",) if self._held(plan) else ()
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> tuple[Tensor | None, Tensor | None]:
+    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
         if self.clip.shape[2] == plan.spans[0].start:
-            return self.clip, None
+            return StartClip(self.clip)
         return _encode(codec.decode(self.clip)[0], codec, plan)
 
     def _held(self, plan: RunPlan) -> int:
@@ -133,7 +132,7 @@ class Picture(Start):
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
         return self.remarks
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> tuple[Tensor | None, Tensor | None]:
+    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
         return _encode(self.pixels, codec, plan)
 
 
@@ -157,7 +156,7 @@ class Extend(Start):
         short = self.footage.frames < LEAST_FRAMES
         return (f"{self.footage.note} Its first frame {HELD}" if short else self.footage.note,)
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> tuple[Tensor | None, Tensor | None]:
+    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
         return _encode(self.footage.fill(self.footage.frames), codec, plan)
 
 
@@ -178,15 +177,16 @@ class Restyle(Start):
         block = stride * plan.spans[-1].frames
         return (self.footage.note + padding_note(self.footage.frames, frames, block, "clip to restyle"),)
 
-    def restyled(self, codec: VideoCodec, plan: RunPlan) -> Tensor | None:
-        return codec.encode(self.footage.fill(pixel_count(plan.spans[-1].stop, codec.temporal_stride)))
+    def restyled(self, codec: VideoCodec, plan: RunPlan) -> InputClip:
+        latents = codec.encode(self.footage.fill(pixel_count(plan.spans[-1].stop, codec.temporal_stride)))
+        return InputClip(latents, plan.spans[0].start, plan.strengths)
 
 
-def _encode(pixels: Tensor, codec: VideoCodec, plan: RunPlan) -> tuple[Tensor, Tensor | None]:
+def _encode(pixels: Tensor, codec: VideoCodec, plan: RunPlan) -> StartClip:
     """Return a clip's latents with its first frame held, and its pixels unless it is a start image."""
     held = pixel_count(plan.lead.frames, codec.temporal_stride) - pixels.shape[1]
     latents = codec.encode(torch.cat([pixels[:, :1].expand(-1, held, -1, -1, -1), pixels], dim=1))
-    return latents, None if plan.lead.start_image_frames else pixels
+    return StartClip(latents, None if plan.lead.start_image_frames else pixels)
 
 
 def pixel_count(latent_frames: int, stride: int) -> int:

@@ -25,7 +25,7 @@ from ..engine.records import BlockRecord
 from ..engine.store import Result, Store
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, unfinished_blocks
-from ..report.record_json import record_from_dict, record_to_dict, take
+from ..report.record_json import read_member, record_from_dict, record_to_dict
 
 ROLES = ("drafter", "target")
 DIGEST = "digest"
@@ -53,7 +53,7 @@ class BlockFiles:
             try:
                 metadata, results = read_block(path)
                 if path.parent == self._folder:
-                    record = record_from_dict(take(metadata, "record", (dict,), path.name), path.name)
+                    record = record_from_dict(read_member(metadata, "record", dict, path.name), path.name)
                     self._earlier[path.name] = record, results
             except BadInput:
                 self.damaged.append(path.name)

@@ -11,7 +11,7 @@ from typing import Any
 from ..checkpoints.lora import split_strength
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
-from ..engine.outside import identity_of
+from ..engine.outside import cache_key
 from ..models.fingerprints import named
 from ..models.options import LoadOptions
 from ..request.request import VideoRequest
@@ -35,7 +35,7 @@ def request_fingerprint(
     clips = {name: getattr(request, name) for name in CLIPS}
     part = request.router.part
     settings = asdict(replace(request, router=replace(request.router, part=None)))
-    settings["router"]["part"] = None if part is None else identity_of(part)
+    settings["router"]["part"] = None if part is None else cache_key(part)
     del settings["router"]["route_start"]  # follows from the clip
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}

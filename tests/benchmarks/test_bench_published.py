@@ -21,7 +21,7 @@ class Watched(WrappedGenerator):
         self.calls = []
 
     def generate(self, call):
-        self.calls.append((call.span.index, len(call.given)))
+        self.calls.append((call.span.index, len(call.handed_over)))
         return self.inner.generate(call)
 
 

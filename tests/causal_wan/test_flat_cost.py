@@ -58,7 +58,7 @@ class Counted:
         with torch.no_grad(), FlopCounterMode(display=False) as count:
             made = CausalWanGenerator.generate.__wrapped__(self.inner, call)
         self.operations[call.span.index] = count.get_total_flops()
-        self.passes[call.span.index] = made.work.denoising_passes, made.work.context_passes
+        self.passes[call.span.index] = made.cost.denoising_passes, made.cost.context_passes
         return made
 
 

@@ -34,7 +34,7 @@ from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.store import PixelStore, Store
-from sdvg_core.engine.types import DrafterContext, Work
+from sdvg_core.engine.types import Cost, DrafterContext
 from sdvg_core.text.prompts import Conditions
 
 PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of the drafts
@@ -246,5 +246,5 @@ def route(one: Made) -> str:
     return "".join("a" if record.author == "drafter" else "r" for record in one.records)
 
 
-def works(record: BlockRecord) -> list[Work | None]:
+def works(record: BlockRecord) -> list[Cost | None]:
     return [work and replace(work, context_seconds=0.0) for work in (record.draft, record.target)]

@@ -28,7 +28,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.types import Block, Work, plan_spans
+from sdvg_core.engine.types import Block, Cost, plan_spans
 
 
 def works(emitted, who):
@@ -72,7 +72,7 @@ def test_certain_letters_draft_and_score_nothing_in_vain():
 def test_a_rejected_block_after_five_accepted_ones_recomputes_one_window():
     """Recompute: one pass over three latent frames, whatever was accepted in between."""
     emitted = run(make_engine("recompute"), scripted("raaaaarar"))
-    assert works(emitted, "target")[6] == Work(
+    assert works(emitted, "target")[6] == Cost(
         denoising_passes=2, context_passes=1, encodes=0, context_seconds=emitted[6].record.target.context_seconds
     )
     assert works(emitted, "draft")[6].encodes == 1, "the draft of that block already encoded the anchor"

@@ -23,6 +23,7 @@ from tiny import (
 
 from sdvg_core.causal_wan.schedule import get_schedule, renoise
 from sdvg_core.engine.history import History
+from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.speculate import speculate
@@ -44,7 +45,9 @@ def test_a_history_keeps_pictures_for_whichever_model_asks_for_more(swapped):
 
 def test_each_block_is_yielded_as_soon_as_it_is_decided():
     engine = make_engine()
-    stream = speculate(engine, scripted("r" + "a" * 8), plan_spans(9, 3), make_noise(), lambda _: PROMPT)
+    stream = speculate(
+        engine, scripted("r" + "a" * 8), plan_spans(9, 3), BlockInputs(make_noise(), lambda _: PROMPT)
+    )
     for made in range(1, 4):
         next(stream)
         assert len(engine.target.calls) + len(engine.drafter.calls) == made

@@ -19,7 +19,7 @@ from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.store import PixelStore, Store
-from sdvg_core.engine.types import Condition, DrafterContext, Work
+from sdvg_core.engine.types import Condition, Cost, DrafterContext
 
 # --- cut after any block
 
@@ -231,7 +231,7 @@ def test_blocks_that_are_re_used_cost_no_seconds_and_no_passes(policy: str) -> N
     assert sum(record.seconds.total for record in first.records) > 0
     for before, record in zip(first.records, again.records, strict=True):
         assert record.seconds == Seconds()
-        assert works(record) in ([None, None], [Work(), None], [None, Work()], [Work(), Work()])
+        assert works(record) in ([None, None], [Cost(), None], [None, Cost()], [Cost(), Cost()])
         assert [work is None for work in works(record)] == [work is None for work in works(before)]
         assert (record.decodes, record.reused, before.reused) == (1, True, False)
 
@@ -244,7 +244,7 @@ def test_a_block_of_an_earlier_run_that_comes_up_in_the_middle_is_not_made_again
     # The draft of block 3 is known, but not its scores; the target's block 3 and what follows it are known.
     again = made(Asked(directions="ttrttt", blocks=6), store)
     assert (again.reused, again.calls, again.parts.scorer.calls) == (2, [], 1)
-    assert [works(record)[1] for record in again.records] == [Work()] * 6
+    assert [works(record)[1] for record in again.records] == [Cost()] * 6
     assert [record.reused for record in again.records] == [True] * 2 + [False] * 4
     same(again, made(Asked(directions="ttrttt", blocks=6)))
 

@@ -14,7 +14,7 @@ from tiny import latents_of, make_engine, planned, scripted
 
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import MISSING, Lead, ModelSet, RunPlan, plan_blocks
-from sdvg_core.engine.protocols import Absent, Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import DIRECTION_LETTERS, ROUTER_PRESETS, RouterConfig
 from sdvg_core.engine.store import Store
@@ -40,12 +40,7 @@ def models(letters: str) -> ModelSet:
 
 def without(engine: Engine, *roles: str) -> Engine:
     """The engine without one of its parts, as it is built if the file was not given."""
-    changes: dict[str, Any] = {
-        "drafter": Absent("drafter", engine.target),
-        "target": Absent("target", engine.drafter),
-        "scorer": None,
-    }
-    return replace(engine, **{role: changes[role] for role in roles})
+    return replace(engine, **dict.fromkeys(roles))
 
 
 six = partial(planned, blocks=6)

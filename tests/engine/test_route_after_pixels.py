@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, scripted
+from tiny import POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, make_noise, scripted
 from torch import Tensor
 
 from research.routers import RandomRouter
+from sdvg_core.engine.inputs import BlockInputs, StartClip
 from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import ROUTER_PRESETS, Decision, RouterConfig, decide_early
@@ -66,8 +67,8 @@ def made(
     """Return the blocks of a run after `given`, whose first latent frames came as pixels."""
     engine = engine or make_engine()
     plan = planned(router, given.shape[2], from_pixels, blocks)
-    size = {"width": 8, "height": 8, "seed": 42}
-    return list(make_run(engine, plan, lambda _: PROMPT, given=given, **size, **options).blocks())
+    inputs = BlockInputs(make_noise(), lambda _: PROMPT)
+    return list(make_run(engine, plan, inputs, start=StartClip(given), **options).blocks())
 
 
 def planned(router: RouterConfig, frames: int, from_pixels: int, blocks: int = EIGHT, **options: Any) -> RunPlan:

@@ -152,7 +152,7 @@ def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds()
     one, two = plan(48, FULL), plan(48, replace(FULL, side=True))
     assert two.peak < one.peak
     assert "vae" not in two.parts["decode"]
-    assert two.beside["decode"]["vae state"] == one.parts["decode"]["vae state"]
-    assert most(one.beside) == 0
+    assert two.side_parts["decode"]["vae state"] == one.parts["decode"]["vae state"]
+    assert most(one.side_parts) == 0
     assert "second device holds VAE and scorer, with a peak while decoding, 8.0 GB" in plan_text(two)
     assert "second device" not in plan_text(one)

@@ -26,6 +26,7 @@ from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.context import AnchorEncoder, BlockContext, Recompute
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.engine import timeline
+from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
@@ -124,7 +125,7 @@ def video(codec, *, frames=3, schedule="reference5", policy=Recompute, router=No
     )
     engine = Engine(drafter=drafter, target=target, codec=codec, scorer=Scores(SCORES[1:]))
     router = router or RouterConfig(policy="always-target")
-    emitted = list(speculate(engine, router, SPANS[:blocks], NOISE, prompts or (lambda block: FIRST)))
+    emitted = list(speculate(engine, router, SPANS[:blocks], BlockInputs(NOISE, prompts or (lambda block: FIRST))))
     latents = torch.cat([e.block.latents for e in emitted], dim=2)
     return latents, "".join("a" if e.record.decision.accepted else "r" for e in emitted)
 

@@ -15,7 +15,7 @@ import sdvg_core.report.run_report
 from research.routers import planned_route
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.router import Decision, Reason
-from sdvg_core.engine.types import Work
+from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput
 from sdvg_core.report.run_report import Tally, predict_target_only, read_report, report_from_dict
 from sdvg_core.report.summary import route_in_words, speedup_known, summarise
@@ -72,7 +72,7 @@ def test_target_only_is_predicted_from_the_blocks_the_target_made():
         reason = Reason.FELL_SHORT if index else Reason.FORCED
         seconds = Seconds(target=target, decode=decode, context=context)
         some = record(Decision(accepted=False, reason=reason), index, seconds=seconds)
-        return replace(some, target=Work(context_seconds=context), decodes=decodes)
+        return replace(some, target=Cost(context_seconds=context), decodes=decodes)
 
     first, other = made(0, 9.0, 0.0, 1.0, 1), made(1, 4.0, 0.5, 3.0, 2)
     kept = record(Decision(accepted=True, reason=Reason.REACHED), 2)

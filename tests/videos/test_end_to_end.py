@@ -8,6 +8,7 @@ from thinned import every_pair
 
 from research.routers import planned_route
 from sdvg_core.engine.history import History
+from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
@@ -47,7 +48,9 @@ def conditions(files):
 
 def run(engine, conditions, pattern: str, context: str = "committed"):
     spans = plan_spans(len(pattern), 3)
-    return list(speculate(engine, planned_route(pattern), spans, NOISE, conditions, drafter_context=context))
+    return list(
+        speculate(engine, planned_route(pattern), spans, BlockInputs(NOISE, conditions), drafter_context=context)
+    )
 
 
 def check(pattern: str, engines, conditions, context: str) -> None:
@@ -74,7 +77,7 @@ def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy,
 
 def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engines, conditions):
     engine, other = engines["recompute"]
-    emitted = list(speculate(engine, RouterConfig(tau=-0.5), plan_spans(5, 3), NOISE, conditions))
+    emitted = list(speculate(engine, RouterConfig(tau=-0.5), plan_spans(5, 3), BlockInputs(NOISE, conditions)))
     for before, one in itertools.pairwise(emitted):
         draft = other.drafter.generate(
             BlockCall(before.timeline.history, one.block.span, NOISE, one.block.condition)
@@ -93,7 +96,11 @@ def test_dtype_bfloat16_makes_finite_video_near_the_float32_one(files, condition
         preset = ModelOptions(preset="krea-14b")
         options = LoadOptions(drafter=preset, target=preset, dtype=dtype, schedule="1000,625")
         engine = load_models(files, options, check_models(files, options)).build()
-        emitted = list(speculate(engine, RouterConfig(policy="always-target"), plan_spans(2, 3), NOISE, conditions))
+        emitted = list(
+            speculate(
+                engine, RouterConfig(policy="always-target"), plan_spans(2, 3), BlockInputs(NOISE, conditions)
+            )
+        )
         results[dtype] = torch.cat([e.block.latents for e in emitted], 2)
     difference = (results["bfloat16"] - results["float32"]).abs().mean()
     assert 0 < float(difference) < 0.1 * float(results["float32"].abs().mean())

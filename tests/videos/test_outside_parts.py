@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from sdvg_core import BadInput, RouterConfig, Streamer, VideoRequest, make, pocket_options, trained_set
-from sdvg_core.engine.outside import check_part, checked_parts, identity_of, note_on
+from sdvg_core.engine.outside import cache_key, check_part, checked_parts, note_on
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import decide, decide_early
 from sdvg_core.engine.types import Generated, Span
@@ -122,8 +122,8 @@ def test_a_router_of_your_own_decides_by_the_worst_frame():
 
 def test_a_part_without_a_key_is_never_the_same_again_and_the_report_says_so():
     keyed, unkeyed = Part(key="1"), Part()
-    assert identity_of(keyed) == identity_of(Part(key="1")) != identity_of(Part(key="2"))
-    assert identity_of(unkeyed) != identity_of(unkeyed)
+    assert cache_key(keyed) == cache_key(Part(key="1")) != cache_key(Part(key="2"))
+    assert cache_key(unkeyed) != cache_key(unkeyed)
     assert note_on("scorer", keyed) == "The scorer is Part, from outside."
     assert "nothing it made is used again" in note_on("scorer", unkeyed)
 
