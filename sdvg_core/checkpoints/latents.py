@@ -84,7 +84,7 @@ def lead_metadata(lead: Lead, frames: int) -> dict[str, int]:
 
 def _count(values: Mapping[str, Any], name: str) -> int:
     count = values.get(name, 0)
-    if not isinstance(count, int) or count < 0:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise BadInput(f"{name} is {count!r:.40}, no count of latent frames; make the clip again")
     return count
 

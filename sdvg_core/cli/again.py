@@ -12,7 +12,7 @@ import torch
 
 from ..checkpoints.latents import load_latents
 from ..engine.router import RouterConfig
-from ..errors import BadInput
+from ..errors import BadInput, printable
 from ..files.outputs import LATENTS
 from ..models.loading import ROUNDED
 from ..pocket import POCKET
@@ -87,10 +87,12 @@ def router_again(report: RunReport) -> RouterConfig:
     settings = {**report.settings["router"], "directions": ""}
     if part := settings.pop("part", None):
         raise BadInput(f"the video was made with a router of your own, {part!s:.40}; make it again from Python")
-    try:
-        return RouterConfig(**settings)
-    except TypeError as error:
-        raise BadInput(NO_SETTINGS) from error
+    if unknown := settings.keys() - RouterConfig.__dataclass_fields__.keys():
+        names = ", ".join(sorted(map(printable, unknown)))
+        raise BadInput(
+            f"the report's router has settings that this version lacks: {names:.60}; use options instead"
+        )
+    return RouterConfig(**settings)
 
 
 def _text(value: Any) -> str:
@@ -105,8 +107,10 @@ def prompts_again(report: RunReport) -> PromptSchedule:
     (_, text), *later = [(next(blocks).span.index, text) for text, blocks in runs]
     if any(map(is_hidden, (text, *(text for _, text in later)))):
         raise BadInput("the report has hashes in place of its prompts; add the prompt with --prompt")
-    cuts = report.settings.get("cuts")
-    return PromptSchedule(((0, text), *later), cuts=tuple(at - 1 for at in cuts) if isinstance(cuts, list) else ())
+    cuts = report.settings.get("cuts") or []
+    if not isinstance(cuts, list) or not all(isinstance(block, int) for block in cuts):
+        raise BadInput(NO_SETTINGS)
+    return PromptSchedule(((0, text), *later), cuts=tuple(block - 1 for block in cuts))
 
 
 def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:

@@ -118,7 +118,7 @@ class Lead:
     from_pixels: int = 0
 
     def __post_init__(self) -> None:
-        as_pixels = self.start_image_frames or self.from_pixels
+        as_pixels = self.start_image_frames + self.from_pixels
         if not self.picture and not 0 <= as_pixels <= self.frames:
             problem = f"a clip of {self.frames} latent frames cannot begin with {as_pixels} given as pixels"
             raise BadInput(f"{problem}; make it again")
@@ -169,7 +169,11 @@ def plan_blocks(
     def plan(sizes: Mapping[str, int]) -> RunPlan:
         available = ModelSet(drafter="drafter" in sizes, target="target" in sizes, scorer=scorer)
         size = sizes["target" if available.target else "drafter"]
-        begun = replace(lead, frames=size, start_image_frames=size, picture=False) if lead.picture else lead
+        begun = (
+            replace(lead, frames=size, start_image_frames=size, from_pixels=0, picture=False)
+            if lead.picture
+            else lead
+        )
         spans = plan_spans(blocks, size, begun.frames, read_takes(takes, blocks), begun.start_image_frames)
         first = spans[0].index
         check_directions(directions, blocks)

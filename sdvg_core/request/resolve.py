@@ -16,7 +16,7 @@ from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_
 from ..engine.protocols import Engine
 from ..engine.restyle import USUAL
 from ..engine.reuse import Reuse
-from ..engine.router import ROUTER_PRESETS, RouterConfig
+from ..engine.router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig
 from ..engine.run import Run, make_run
 from ..engine.types import Condition
 from ..errors import BadInput
@@ -124,7 +124,7 @@ def resolve_request(
     check_encoder(headers, *start.encoded(lead), *(("the control",) if read_control else ()))
     _check_models(headers, plan)
     if read_control or controls:
-        _check_controlled(headers, choice=len(available) > 1)
+        _check_controlled(headers, choice=any(model.control_blocks for model in available.values()))
     padding = start.padding(plan, stride)
     frames = pixel_count(plan.spans[-1].stop, stride) - padding
     control = read_control(width, height) if read_control else None
@@ -173,7 +173,8 @@ def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Router
         run = budgeted_run(headers, request.blocks, clip_frames // block_frames)
         router = replace(router, route_start=lead.from_pixels // block_frames)
         router, note = route_for_budget(request.budget, router, run)
-        notes = (note,)
+        directed = " What directions decide is not counted." if request.directions.strip(ROUTER_DECIDES) else ""
+        notes = (note + directed,)
     half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
         steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
@@ -205,15 +206,15 @@ def _check_pair(headers: Headers) -> None:
         raise BadInput("drafter and target are one model with one schedule; give the drafter fewer steps")
 
 
-ALONE = {"drafter": "always-target", "target": "first with 0 blocks by the target"}
+ALONE = {"drafter": "the target (policy always-target)", "target": "the drafter (policy first, 0 forced blocks)"}
 """The policies that need only the other model."""
 
 
 def _check_controlled(headers: Headers, *, choice: bool) -> None:
-    """Raise `BadInput` unless every model of the route has a control module. `choice`: whether there are two."""
+    """Raise `BadInput` unless every model of the route has a control module. `choice`: whether any has one."""
     for role, model in headers.models.items():
         if not model.control_blocks:
-            way = f"choose {ALONE[role]}" if choice else "leave the control out"
+            way = f"leave all blocks to {ALONE[role]}" if choice else "leave the control out"
             raise BadInput(f"the {role} has no control module; load one for it, or {way}")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..devices.device import pick_device, resolved_threads
 from ..devices.execution import AUTO
 from ..engine.router import DEFAULT_PRESET, router_preset
+from ..errors import BadInput
 from ..files.outputs import check_writable
 from ..models.options import LoadOptions
 from ..pocket import POCKET
@@ -28,15 +29,15 @@ def make(
     prompt: str,
     *,
     models: Path | str = POCKET,
-    preset: str = DEFAULT_PRESET,
+    preset: str | None = None,
     out: Path | str = "out",
     **request: Any,
 ) -> tuple[Path, RunReport]:
     """Make a video as `generate` does, with its files, dtypes and prompts; return its folder and its report.
 
-    `models`: a folder of them, or `pocket`. `preset`: fast, balanced, careful, or paper, the gate. `request`: other
-    fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own. Where `out` has a video, the
-    next free name is taken. What a user should know of the video is in the report's notes.
+    `models`: a folder of them, or `pocket`. `preset`: fast, balanced (the default), careful, or paper, the gate.
+    `request`: other fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own in place of a
+    preset. Where `out` has a video, the next free name is taken. The report's notes say what a user should know.
     Raises `BadInput` for any unusable input, before a weight is read.
     """
     models = Path(models)
@@ -44,7 +45,11 @@ def make(
     check_prompt(prompt)
     prompts = (read_prompt(prompt),)
     size = {"width": SIZE, "height": SIZE} if embedded else {}
-    video = VideoRequest(**{**size, "router": router_preset(preset), **request})
+    if unknown := request.keys() - VideoRequest.__dataclass_fields__.keys():
+        raise BadInput(f"a video has no setting {min(unknown)}; see the fields of VideoRequest")
+    if preset is not None and (chooser := request.keys() & {"router", "budget"}):
+        raise BadInput(f"a preset chooses the route, and so does a {min(chooser)}; give one of them")
+    video = VideoRequest(**{**size, "router": router_preset(preset or DEFAULT_PRESET), **request})
     check_writable(Path(out))  # before a model is looked for
     with resolved_threads(embedded=embedded), naming_source(models):
         batch = Batch(

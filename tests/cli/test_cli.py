@@ -138,6 +138,8 @@ def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base,
         "A budget of 1 of target-only's cost: of 4 blocks the target makes the first 4 blocks" in whole["notes"][0]
     )
     assert "sdvg: A budget of 1 of" in capsys.readouterr().err
+    assert generate(base, tmp_path / "directed", *asked, "1", "--directions", ".t..") == 0
+    assert report(tmp_path / "directed")["notes"][0].endswith("What directions decide is not counted.")
     assert generate(base, tmp_path / "some", *asked, "0.99", "--reuse", str(tmp_path / "all")) == 0
     some = report(tmp_path / "some")
     assert some["settings"]["router"]["policy"] == "first"

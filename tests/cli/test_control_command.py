@@ -144,11 +144,11 @@ def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offere
         [*words[:-2], str(modules[role]), "--output", str(tmp_path / role)] for role in ("drafter", "target")
     )
     said = refused(capsys, small)
-    assert "the target has no control module; load one for it, or choose first with 0 blocks by the target" in said
+    assert "load one for it, or leave all blocks to the drafter (policy first, 0 forced blocks)" in said
     assert main([*small, "--policy", "first", "--forced-blocks", "0", "--handover", "0"]) == 0
     capsys.readouterr()
     said = refused(capsys, large)
-    assert "the drafter has no control module; load one for it, or choose always-target" in said
+    assert "load one for it, or leave all blocks to the target (policy always-target)" in said
 
 
 REFUSALS = {

@@ -152,6 +152,8 @@ def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
         {"router": {"policy": "fastest"}},
         {"router": {"tau": "low"}},
         {"router": {"part": "Mine"}},
+        {"router": {"rate": 0.7}},
+        {"cuts": ["a"]},
         {"drafter_context": "Own"},
     ],
     ids=str,

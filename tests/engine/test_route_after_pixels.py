@@ -182,6 +182,6 @@ def test_a_route_that_leaves_the_target_no_block_says_so(
 
 
 def test_more_frames_from_pixels_than_there_are_is_refused() -> None:
-    for wrong in ({"from_pixels": 10}, {"from_pixels": -1}, {"from_pixels": 0, "start_image_frames": 10}):
+    for wrong in ({"from_pixels": 10}, {"from_pixels": -1}, {"from_pixels": 9, "start_image_frames": 3}):
         with pytest.raises(BadInput, match=r"begin with -?1.? given as pixels; make it again"):
             Lead(frames=9, **wrong)

@@ -115,7 +115,7 @@ def test_a_budget_below_the_cheapest_route_takes_that_and_says_so():
     below, note = route_for_budget(0.1, RouterConfig(), FULL)
     enough, usual = route_for_budget(0.34, RouterConfig(), FULL)
     assert below == enough == ROUTER_PRESETS["fast"]
-    assert note.endswith("That is 0.33. It is below the cheapest route, which was taken.")
+    assert note.endswith("That is 0.33. The budget is below the cheapest route, which was taken.")
     assert "below" not in usual
     for odd in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(BadInput, match="not a share"):

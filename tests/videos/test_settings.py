@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sdvg_core import BadInput, Execution, LoadOptions, ModelOptions, VideoRequest, make
+from sdvg_core import BadInput, Execution, LoadOptions, ModelOptions, VideoRequest, make, router_preset
 from sdvg_core.checkpoints.model_files import ModelFiles
 
 SETTINGS: dict[type, dict[str, Any]] = {
@@ -89,6 +89,9 @@ def test_every_default_is_one_of_the_values_that_are_allowed():
         ({"continue_from": "nowhere.mp4"}, "nowhere.mp4"),
         ({"strength": "strong"}, "the strength has no effect without a clip to restyle; add one"),
         ({"prompt": None}, "the prompt is empty; describe"),
+        ({"nope": 1}, "a video has no setting nope"),
+        ({"preset": "fast", "budget": 0.5}, "a preset chooses the route, and so does a budget"),
+        ({"preset": "fast", "router": router_preset("fast")}, "a preset chooses the route, and so does a router"),
     ],
 )
 def test_make_refuses_them_before_it_writes_anything(tmp_path, asked, sentence):
