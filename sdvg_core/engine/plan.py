@@ -203,6 +203,8 @@ def plan_blocks(
     found = plan(block_frames)
     if found.models_needed.target or len(set(block_frames.values())) == 1:
         return found
+    if router.policy == "stride":  # which comes to the target again, so blocks keep its size
+        return replace(found, models_needed=replace(found.models_needed, target=True))
     # Without the target, blocks have the drafter's size.
     return plan({"drafter": block_frames["drafter"]})
 

@@ -106,9 +106,14 @@ def _gate(config: RouterConfig, score: float) -> Decision:
     return Decision(accepted=accepted, reason=reason, score=score, threshold=config.tau)
 
 
+def _on_stride(config: RouterConfig, place: int) -> Decision:
+    return UNSEEN_DRAFT if place % config.stride else UNSEEN_TARGET
+
+
 POLICIES: Mapping[str, Policy] = {
     "reward": Policy(early=lambda config, index: None, decide=_gate, settings=("tau", "aggregation", "quantile")),
     "first": Policy(early=lambda config, index: UNSEEN_DRAFT),
+    "stride": Policy(early=_on_stride, settings=("stride",)),
     "always-target": Policy(early=lambda config, index: UNSEEN_TARGET),
 }
 """By name. With no forced blocks `first` is the drafter alone, with one the target makes the first block only."""
@@ -120,7 +125,8 @@ class RouterConfig:
 
     `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
     `forced_blocks`: how many of the route's first blocks the target makes under every policy; `first` drafts all
-    others. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
+    others. `stride`: under the policy `stride` the target makes every so many blocks of the route, from its first
+    one on. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
     many denoising steps the drafter makes of a block of the target's, which then continues; 0 for none.
     `whole_blocks`: how many of the route's first blocks are never handed over. `directions`: the user's decisions,
     under every policy: one of `DIRECTION_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
@@ -133,6 +139,7 @@ class RouterConfig:
     tau: float = -0.7
     aggregation: Aggregation = "min"
     quantile: float = 0.1
+    stride: int = 4
     forced_blocks: int = 1
     bail_out: int = 0
     handover: int = 0
@@ -155,6 +162,8 @@ class RouterConfig:
             raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
         if not 0 <= self.quantile <= 1:
             raise BadInput(f"quantile is {self.quantile}; give a share from 0 to 1")
+        if self.stride < 1:
+            raise BadInput(f"stride is {self.stride}; give 1 or more")
         for name in COUNTS:
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} is {getattr(self, name)}; give 0 or more")
