@@ -90,7 +90,8 @@ def _policy_input() -> Any:
     budget = io.Float.Input(
         "budget", default=0.5, min=0.01, max=1.0, step=0.01, display_mode=io.NumberDisplay.slider
     )
-    widgets = {widget.id: widget for widget in (tau, aggregation, quantile)}
+    stride = io.Int.Input("stride", default=RouterConfig().stride, min=1, max=4096)
+    widgets = {widget.id: widget for widget in (tau, aggregation, quantile, stride)}
     return io.DynamicCombo.Input(
         "policy",
         options=[

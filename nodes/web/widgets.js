@@ -150,6 +150,7 @@ const WORDS = {
     budget: "Budget",
     more: (name, text) => `${name} (more): ${text}`,
     first: ["First blocks", "the target makes the first blocks, as many as you say; with 0, the drafter makes all"],
+    stride: ["Stride", "the target makes the first block and every Nth after it; nothing is scored"],
     "always-target": ["Target only", "the large model makes every block"],
   },
   zh: {
@@ -160,6 +161,7 @@ const WORDS = {
     budget: "预算",
     more: (name, text) => `${name}（更多）：${text}`,
     first: ["开头几块", "开头几块由目标模型生成，块数由你定；设为 0 则全用草稿"],
+    stride: ["等距", "首块及其后每隔 N 块由目标模型生成；不评分"],
     "always-target": ["仅目标模型", "每块都由大模型生成"],
   },
 };

@@ -22,8 +22,8 @@ from .shared import SETTINGS, YES_NO
 
 FLAGS = {"tau": "--gate"}
 """How options are spelled whose field has another name."""
-ROUTER_OPTIONS = ("policy", "tau", "aggregation", "forced_blocks", "bail_out", "handover")
-NAMING = {"tau": "reward"}
+ROUTER_OPTIONS = ("policy", "tau", "aggregation", "stride", "forced_blocks", "bail_out", "handover")
+NAMING = {"tau": "reward", "stride": "stride"}
 """Options that choose a policy, unless the policy that is stated reads them."""
 OF_SCORES = ("aggregation", "gate_prompt")
 """Options of any block that is scored, by the policy or by a direction."""
@@ -73,7 +73,8 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     choosers = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
     chooser = (*choosers, f"the policy {router.policy}")[0]
     directed = replace(router, directions=options.directions)
-    last = (options.blocks or BLOCKS) + (router.forced_blocks if getattr(options, "continue_from", None) else 0)
+    clip = max(router.forced_blocks, router.stride) if getattr(options, "continue_from", None) else 0
+    last = (options.blocks or BLOCKS) + clip
     for name in asked:
         flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
         _check_heeded(name, flag, chooser, directed, last)

@@ -203,6 +203,9 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     )
     group.add_argument("--policy", metavar="POLICY", help=", ".join(ROUTER_POLICIES))
     group.add_argument(
+        "--stride", type=int, metavar="N", help="the target makes blocks 1, 1 + N, 1 + 2N and so on of the route"
+    )
+    group.add_argument(
         "--forced-blocks",
         type=int,
         metavar="M",

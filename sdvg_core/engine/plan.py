@@ -203,6 +203,8 @@ def plan_blocks(
     run_plan = plan(block_frames)
     if run_plan.models_needed.target or len(set(block_frames.values())) == 1:
         return run_plan
+    if router.policy == "stride":  # which comes to the target again, so blocks keep its size
+        return replace(run_plan, models_needed=replace(run_plan.models_needed, target=True))
     # Without the target, blocks have the drafter's size.
     return plan({"drafter": block_frames["drafter"]})
 

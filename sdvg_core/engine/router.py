@@ -90,6 +90,7 @@ REWARD = "reward"
 POLICIES: Mapping[str, tuple[str, ...]] = {
     REWARD: ("tau", "aggregation", "quantile"),
     "first": (),
+    "stride": ("stride",),
     "always-target": (),
 }
 """The fields of `RouterConfig` that each policy alone reads. Only `reward` scores drafts.
@@ -104,7 +105,8 @@ class RouterConfig:
 
     `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
     `forced_blocks`: how many of the route's first blocks the target makes under every policy; `first` drafts all
-    others. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
+    others. `stride`: under the policy `stride` the target makes every so many blocks of the route, from its first
+    one on. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
     many denoising steps the drafter makes of a block of the target's, which then continues; 0 for none.
     `whole_blocks`: how many of the route's first blocks are never handed over. `directions`: the user's decisions,
     under every policy: one of `DIRECTION_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
@@ -117,6 +119,7 @@ class RouterConfig:
     tau: float = -0.7
     aggregation: Aggregation = "min"
     quantile: float = 0.1
+    stride: int = 4
     forced_blocks: int = 1
     bail_out: int = 0
     handover: int = 0
@@ -137,6 +140,8 @@ class RouterConfig:
             raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
         if not 0 <= self.quantile <= 1:
             raise BadInput(f"quantile is {self.quantile}; give a share from 0 to 1")
+        if self.stride < 1:
+            raise BadInput(f"stride is {self.stride}; give 1 or more")
         for name in COUNTS:
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} is {getattr(self, name)}; give 0 or more")
@@ -216,6 +221,8 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
         return None if config.part.needs_scorer else _by_part(config, place)
     if config.policy == REWARD:
         return None
+    if config.policy == "stride":
+        return UNSEEN_DRAFT if place % config.stride else UNSEEN_TARGET
     return UNSEEN_TARGET if config.policy == "always-target" else UNSEEN_DRAFT
 
 

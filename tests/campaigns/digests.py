@@ -70,6 +70,7 @@ POLICIES = {
     "reward, mean": "--aggregation mean --tau 0.7",
     "reward, quantile": "--aggregation 0.5 --tau 0.6",
     "first": "--policy first",
+    "stride": "--policy stride --stride 3 --handover 1",
     "always-target": "--policy always-target",
 }
 CONTEXTS = {

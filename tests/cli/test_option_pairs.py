@@ -28,6 +28,7 @@ OF_ROUTER = {
     "--forced-blocks": ("2", "5"),
     "--aggregation": ("mean", "0.9"),
     "--bail-out": ("1", "3"),
+    "--stride": ("2", "3"),
     "--gate-prompt": ("a ball", "a cube"),
     **{f"--policy {name}": ("",) for name in POLICIES},
 }
@@ -99,6 +100,7 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
     [
         ("--preset careful --gate -0.7", "--policy reward --gate -0.7 --forced-blocks 4 --handover 2"),
         ("--gate 0.2", "--preset paper --gate 0.2"),
+        ("--preset careful --stride 3", "--policy stride --stride 3 --forced-blocks 4 --handover 2"),
         ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
     ],
 )
@@ -106,9 +108,17 @@ def test_options_override_the_preset_as_the_help_says(words, same):
     assert router_config(parsed(words)) == router_config(parsed(same))
 
 
+def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
+    """Whose length is unknown. Catches: a handover refused because the run has fewer blocks than the stride."""
+    router = router_config(parsed("--stride 6 --handover 2 --blocks 2 --continue-from latents.safetensors"))
+    assert router == RouterConfig(policy="stride", stride=6, handover=2)
+
+
 OF_VIDEO = [
     ("--gate -0.7 --budget 0.5", "--budget does not heed --gate; leave one of them out"),
     ("--policy always-target --gate 5", "the policy always-target does not heed --gate; leave one of them out"),
+    ("--stride 4 --gate 0", "the policy stride does not heed --gate; leave one of them out"),
+    ("--stride 4 --handover 1 --blocks 4", "no block is handed over, so --handover has no effect"),
     ("--preset fast --handover 1", "no block is handed over, so --handover has no effect"),
     ("--gate 0 --directions ttttttttt", "--directions decides every block, so --gate has no effect"),
     ("--strength medium", "--strength needs --restyle; add a clip, or leave it out"),

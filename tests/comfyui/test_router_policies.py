@@ -130,6 +130,7 @@ ROUTES = {
     "first": "tdddd",
     "budget": "t[th]*d*",
     "reward": r"t\?{4}",
+    "stride": "tdddt",
     "always-target": "ttttt",
 }
 """Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score."""
@@ -201,14 +202,14 @@ def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_lang
 
     ComfyUI would show the English tooltip written on the widgets of a policy, before the translated one.
     """
-    order = ("balanced", "budget", *NAMED, "first", "reward", "balanced")
+    order = ("balanced", "budget", *NAMED, "first", "stride", "reward", "balanced")
     zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
     called = {f"{name.replace('_', '.', 1)}": words["name"] for name, words in zh.items()}
     asked = {"policies": order, "quantile": called["policy.quantile"]}
     page = browse(server, tmp_path, "policies.js", vue=vue, locale="zh", **asked)
     assert page["errors"] == []
     presets = {name: [ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
-    numbers = {**presets, "first": [1, 0], "reward": [-0.7, "min", 0.1], "budget": [0.5]}
+    numbers = {**presets, "first": [1, 0], "stride": [4], "reward": [-0.7, "min", 0.1], "budget": [0.5]}
     assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
     for name, shown in zip(order, page["shown"], strict=True):
         assert shown["height"] >= shown["needed"], name

@@ -40,6 +40,20 @@ def test_first_m_is_the_planned_route_bit_for_bit(policy, m):
     assert [e.record.decision.reason for e in made] == [Reason.FORCED] * m + [Reason.UNJUDGED_DRAFT] * (9 - m)
 
 
+@every_pair("policy, context, stride, step", POLICIES, CONTEXTS, (1, 2, 3, 9), (0, 1))
+def test_a_stride_is_the_planned_route_bit_for_bit(policy, context, stride, step):
+    """Also where block 1 is not forced. Catches: a stride off by one, a first block that is handed over."""
+    plan = {1: "ttttttt", 2: "tdtdtdt", 3: "tddtddt", 9: "tdddddd"}[stride]
+    options = {"blocks": 7, "drafter_context": context}
+    router = RouterConfig(policy="stride", stride=stride, handover=step, forced_blocks=0)
+    made = run(replace(make_engine(policy), scorer=None), router, **options)
+    planned = run(make_engine(policy), scripted(plan, handover=step), **options)
+    assert torch.equal(latents_of(made), latents_of(planned))
+    assert torch.equal(frames_of(made), frames_of(planned))
+    assert ["td"[e.record.decision.accepted] for e in made] == [*plan]
+    assert [e.record.handover for e in made] == [0, *(step if letter == "t" else 0 for letter in plan[1:])]
+
+
 def test_forced_blocks_hold_for_every_policy():
     """Catches: a policy that is asked before the forced blocks are."""
     routers = [RouterConfig(policy=policy, tau=-100.0, forced_blocks=3) for policy in POLICIES_OF_ROUTER]

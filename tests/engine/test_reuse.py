@@ -26,6 +26,7 @@ from sdvg_core.engine.types import Condition, Cost, DrafterContext
 KINDS_OF_RUN = {
     **{name: {"router": router} for name, router in ROUTERS.items()},
     "bail-out": {"router": planned_route("raarraaaa", bail_out=2)},
+    "stride": {"router": RouterConfig(policy="stride", stride=3, handover=1)},
     "frame-wise": {"router": ROUTERS["repair"], "own_frames": 1},
     "after a clip": {"clip": (71, 6)},
 }
@@ -106,6 +107,7 @@ VARIED: dict[str, dict[str, Any]] = {
     "bail-out": {"router": {"tau": 0.9, "bail_out": 1}},
     "aggregation": {"router": {"aggregation": "mean"}},
     "policy": {"router": {"policy": "first"}},
+    "stride": {"router": {"policy": "stride", "stride": 2}},
     "target only": {"router": {"policy": "always-target"}},
 }
 

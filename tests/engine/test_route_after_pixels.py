@@ -43,6 +43,7 @@ class EveryOther:
 ROUTERS = {
     **ROUTER_PRESETS,
     "four first": RouterConfig(policy="first", forced_blocks=4, handover=1, whole_blocks=2),
+    "stride": RouterConfig(policy="stride", stride=3, handover=1),
     "plan": scripted("tdtdtdtd", forced_blocks=0),
     "scored plan": scripted("rraarara"),
     "random": RouterConfig(part=RandomRouter(0.5), forced_blocks=0, handover=1),
@@ -153,6 +154,15 @@ def test_a_drafter_with_smaller_blocks_begins_at_the_same_block() -> None:
     assert alone.router.route_start == alone.spans[0].index == 9
 
 
+def test_blocks_between_two_of_a_stride_keep_the_targets_size() -> None:
+    """Catches: the drafter's smaller blocks, counted by the same stride, in a run without a target block."""
+    router = RouterConfig(policy="stride", stride=4)
+    plan = planned(router, 6, 0, 2, block_frames={"drafter": 1, "target": 3})
+    assert [(span.index, span.frames) for span in plan.spans] == [(2, 3), (3, 3)]
+    assert plan.models_needed.target, "whose blocks these are"
+    assert plan.notes == (NO_TARGET_BLOCK,)
+
+
 def test_the_first_new_block_needs_the_target_that_the_policy_gives_it_to() -> None:
     with pytest.raises(BadInput, match="the policy balanced needs a target"):
         planned(ROUTER_PRESETS["balanced"], 9, 9, block_frames={"drafter": 3})
@@ -171,6 +181,9 @@ def test_the_first_new_block_needs_the_target_that_the_policy_gives_it_to() -> N
         (ROUTER_PRESETS["balanced"], 9, 0, {"directions": "d" * EIGHT}, False),
         (RouterConfig(), 9, 0, {}, False),
         (RouterConfig(policy="first", forced_blocks=0), 9, 0, {}, False),
+        (RouterConfig(policy="stride", stride=11), 9, 0, {}, True),
+        (RouterConfig(policy="stride", stride=10), 9, 0, {}, False),
+        (RouterConfig(policy="stride", stride=11), 9, 9, {}, False),
         (RouterConfig(policy="first"), 9, 0, {"block_frames": {"drafter": 3}}, False),
     ],
 )

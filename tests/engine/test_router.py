@@ -77,7 +77,7 @@ def test_of_equal_frames_the_first_is_the_worst():
         ({"tau": "high"}, "tau is 'high'; give a number"),
         ({"quantile": 10**400}, "quantile is .*; give a number"),
         ({"policy": ["reward"]}, "policy is .*; give text"),
-        ({"policy": "rewrad"}, "reward, first, always-target"),
+        ({"policy": "rewrad"}, "reward, first, stride, always-target"),
         ({"aggregation": "max"}, "min, mean, quantile"),
         ({"quantile": -0.1}, "quantile is -0.1; give a share"),
         ({"bail_out": -1}, "bail_out is -1; give 0"),

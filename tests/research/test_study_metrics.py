@@ -72,7 +72,7 @@ def test_names_are_unique_and_say_what_they_are():
     names = [c.name for c in configurations]
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
-    assert len(names) == 23
+    assert len(names) == 24
     assert by_name["reward-mean@-0.7"].router.aggregation == "mean"
     assert by_name["first@3"].router == RouterConfig(policy="first", forced_blocks=3)
     assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
