@@ -238,7 +238,7 @@ def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
     # A millionth, since adding 1 to a huge number does not change it.
     room = max(high - low, 1.0, 1e-6 * abs(high))
     thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
-    return min([low, *thresholds]) - 0.2 * room, max([high, *thresholds]) + 0.06 * room
+    return min([low, *thresholds]) - 0.3 * room, max([high, *thresholds]) + 0.06 * room
 
 
 def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
