@@ -54,7 +54,7 @@ def test_doctor_finds_them(capsys):
     assert main(["doctor", "--models", "pocket"]) == 0
     said = capsys.readouterr().out
     assert "Models in pocket\n" in said
-    assert said.count("pocket/weights") == 7
+    assert said.count("pocket/weights") == 6
 
 
 # --- sizes and seeds

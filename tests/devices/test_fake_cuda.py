@@ -78,10 +78,10 @@ def shapes(monkeypatch) -> Iterator[None]:
     """Tensors without memory, and stand-ins for what looks at numbers or asks the device itself."""
     decide, taps = speculate.decide, preprocess._bicubic_taps
 
-    def decide_blindly(config, index, scores, reference):
+    def decide_blindly(config, index, scores):
         assert scores.device == CPU
         with unset_fake_temporarily():
-            return decide(config, index, torch.zeros(scores.shape), reference)
+            return decide(config, index, torch.zeros(scores.shape))
 
     def taps_of_the_host(source, target):
         with unset_fake_temporarily():
