@@ -36,6 +36,9 @@ def start_comfyui() -> str | None:
     checkout = find_comfyui()
     if checkout is None:
         return "no checkout of ComfyUI (COMFYUI_PATH, ~/comfy/ComfyUI, or two folders up): see README.md here"
+    sys.path.insert(0, str(ROOT))
+    import research.routers  # noqa: F401  which helpers use, while the root is in the path
+
     # The repository's root would make `import nodes` find ours.
     sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]
     arguments, sys.argv = sys.argv, ["comfy", "--cpu"]
