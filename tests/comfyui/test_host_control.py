@@ -71,7 +71,8 @@ def controlled(tree: Any, ops: Any, module: Any, clips: tuple[ControlClip, ...])
     preset = Preset(name="one", schedule="one-step")
     wan = Wan(tree=tree, ops=ops, preset=preset, device=torch.device("cpu"), control=module)
     generator = CausalWanGenerator(wan, name="model", context=Incremental(window=3))
-    call = BlockCall(History(), SPANS[0], replace(NOISE, controls=clips), Condition(text(), "a", "a"))
+    controls = tuple(control.at(SPANS[0]) for control in clips)
+    call = BlockCall(History(), SPANS[0], NOISE, Condition(text(), "a", "a"), controls=controls)
     return generator.generate(call).latents
 
 

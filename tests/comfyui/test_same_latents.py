@@ -68,7 +68,7 @@ CASES |= {
         {"policy": "balanced", "target_blocks": 2, "handover_steps": 2},
         {},
     ),
-    "what a budget buys": (["--budget", "0.95"], {"policy": "budget", "budget": 0.95}, {}),
+    "what a budget buys": (["--budget", "0.7"], {"policy": "budget", "budget": 0.7}, {}),
     "a drafter that makes one latent frame at a time, in four steps first and then in two": (
         ["--drafter-settings", "preset=causal-forcing-2step"],
         {},

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +111,11 @@ def video_of(
     controls: tuple[ControlClip, ...] = (),
 ) -> Tensor:
     """Return the latents of nine blocks, each made after those before it. `prompts`: from which block on."""
-    history, wanted, noise = History(), FIRST, replace(NOISE, controls=controls)
+    history, wanted = History(), FIRST
     for span in SPANS:
         wanted = (prompts or {}).get(span.index, wanted)
-        made = generator.generate(BlockCall(history, span, noise, wanted))
+        obeyed = tuple(control.at(span) for control in controls)
+        made = generator.generate(BlockCall(history, span, NOISE, wanted, controls=obeyed))
         history = history.commit(Block(span, made.latents, wanted))
     return history.latents(0, history.frames)
 
