@@ -18,6 +18,7 @@ from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean,
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
 from sdvg_pack.sdvg_core.engine.protocols import BlockCall, BlockGenerator, NoiseSource
+from sdvg_pack.sdvg_core.engine.restyle import InputClip, Restyle
 from sdvg_pack.sdvg_core.engine.types import Block, Condition, plan_spans
 from torch import Tensor
 
@@ -45,12 +46,18 @@ def over(patcher: ModelPatcher, **options: Any) -> BlockGenerator:
     return CausalWanGenerator(wan, name="model", context=Incremental(window=FRAMES * BLOCKS))
 
 
-def clip(generator: BlockGenerator, embedding: Tensor | None = None, noise: NoiseSource = NOISE) -> Tensor:
+def clip(
+    generator: BlockGenerator,
+    embedding: Tensor | None = None,
+    noise: NoiseSource = NOISE,
+    restyle: InputClip | None = None,
+) -> Tensor:
     """The latents that a generator makes, block after block."""
     condition = Condition(text() if embedding is None else embedding, "a", "a")
     history = History()
     for span in SPANS:
-        made = generator.generate(BlockCall(history, span, noise, condition))
+        kept = restyle.at(span) if restyle else Restyle()
+        made = generator.generate(BlockCall(history, span, noise, condition, restyle=kept))
         history = history.commit(Block(span, made.latents, condition))
     return history.latents(0, history.frames)
 

@@ -40,7 +40,7 @@ from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.restyle import Restyle
+from sdvg_pack.sdvg_core.engine.restyle import InputClip, Strength
 from sdvg_pack.sdvg_core.engine.types import Span
 from thinned import in_turn
 from torch import Tensor
@@ -141,22 +141,16 @@ def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(stored: str, share:
 
 
 class HostNoise:
-    """The noise of ComfyUI's sampler for causal models, and a clip that `skip` of our steps are left out for."""
+    """The noise of ComfyUI's sampler for causal models, which leaves out `skip` of our steps."""
 
-    def __init__(self, source: Tensor, skip: int) -> None:
-        self.source, self.skip = source, skip
+    def __init__(self, skip: int) -> None:
+        self.skip = skip
 
     def draw(self, span: Span, slot: int) -> Tensor:
         if slot == self.skip:  # what the video begins with; later steps are seeded by block and step
             return NOISE.draw(span, slot)
         torch.manual_seed(SEED + 1000 * span.index + slot - self.skip - 1)
         return torch.randn(NOISE.draw(span, slot).shape)
-
-    def restyle(self, span: Span) -> Restyle:
-        return Restyle(self.skip, latents=self.source[:, :, span.start : span.stop])
-
-    def control(self, span: Span) -> tuple[()]:
-        return ()
 
 
 @pytest.mark.parametrize("skip", [1, 2, 3])
@@ -165,7 +159,8 @@ def test_a_restyled_clip_is_what_comfyuis_sampler_makes_of_the_noised_latent(ski
     from comfy_extras.nodes_ar_video import SamplerARVideo
 
     source = torch.randn(NOISE.draw(SPANS[0], 0).shape).repeat(1, 1, BLOCKS, 1, 1)
-    ours = clip(over(onto_device(load_model(tmp_path))), noise=HostNoise(source, skip))
+    restyled = InputClip(source, 0, (Strength(skip),) * BLOCKS)
+    ours = clip(over(onto_device(load_model(tmp_path))), noise=HostNoise(skip), restyle=restyled)
     causal = load_model(tmp_path, causal=True)
     theirs = comfy.sample.sample_custom(
         causal,
