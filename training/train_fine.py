@@ -586,8 +586,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = options.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(4 if args.device == "cuda" else 1)
-    torch.set_float32_matmul_precision("high")
+    if args.device == "cuda":  # on a CPU it would only change the bits of what this process does next
+        torch.set_num_threads(4)
+        torch.set_float32_matmul_precision("high")
+    else:
+        torch.set_num_threads(1)
     log, world = Log(args.out / "log.jsonl"), World(torch.device(args.device))
     log(stage="models are there", device=args.device, torch=torch.__version__)
     bench = Bench.make(world, args.held_back, args.judged)
