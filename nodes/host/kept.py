@@ -62,7 +62,7 @@ def find_kept(text: str) -> KeptBlocks | None:
     if kept is None and path.is_file():
         saved = load_latents(path)
         blocks, width, height = (int(saved.metadata.get(key, 0)) for key in ("blocks", "width", "height"))
-        lead = read_lead(saved.metadata, saved.latents.shape[2])
+        lead = read_lead(saved.metadata, saved.latents)
         kept = KeptBlocks(blocks, name, saved.latents, width, height, lead)
     if kept is None or kept.blocks != int(match[1]):
         raise BadInput(NOT_KEPT)
@@ -77,7 +77,7 @@ def write_kept(kept: KeptBlocks) -> int:
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
     values = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
-    values |= lead_metadata(kept.lead, kept.latents.shape[2])
+    values |= lead_metadata(kept.lead, kept.latents)
     try:
         with _writing:
             path.parent.mkdir(parents=True, exist_ok=True)

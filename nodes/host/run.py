@@ -100,8 +100,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         # frame it passed through, for as long as ComfyUI keeps the error it shows.
         raise refusal_of(ready.memory)
     frames, latents, report = made
-    samples = ready.job.main.model.process_latent_out(latents)
-    latent = {"samples": samples.cpu(), **lead_metadata(ready.resolved.plan.lead, samples.shape[2])}
+    samples = ready.job.main.model.process_latent_out(latents).cpu()
+    latent = {"samples": samples, **lead_metadata(ready.resolved.plan.lead, samples)}
     return frames, latent, report, progress.live
 
 
@@ -204,8 +204,9 @@ def _start(job: Job) -> Start | ReadStart:
     if job.kept:
         return Latents(job.kept.latents.float(), job.kept.lead)
     if job.models and job.continue_from is not None:
-        clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
-        return Latents(clip, read_lead(job.continue_from, clip.shape[2]))
+        given = job.continue_from["samples"]
+        clip = job.main.model.process_latent_in(given.float())
+        return Latents(clip, read_lead(job.continue_from, given))
     if job.start_image is not None:
         return lambda width, height: Picture(*start_picture(job.start_image, width, height))
     if job.start:

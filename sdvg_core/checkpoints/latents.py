@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from ..engine.keys import hash_tensor
 from ..engine.plan import Lead
 from ..errors import BadInput
 from ..files.small_files import parse_json
@@ -20,10 +21,12 @@ from .weights import WeightFile, open_weights
 KEY = "latents"
 # One JSON text under one key: safetensors writes several keys in any order, and the bytes should not vary.
 METADATA = "sdvg"
-# In metadata: how many of the first latent frames show a start image, how many were given as pixels, of how many.
+# In metadata: how many of the first latent frames show a start image, how many were given as pixels, of how many,
+# and a hash of the first one, by which a clip is recognised that was cut since.
 START_IMAGE_FRAMES = "start_image_frames"
 FROM_PIXELS = "from_pixels"
 FRAMES = "latent_frames"
+BEGINS = "begins"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -62,24 +65,28 @@ def load_latents(path: Path) -> LatentsFile:
     return LatentsFile(latents, read_metadata(file))
 
 
-def read_lead(values: Mapping[str, Any], frames: int) -> Lead:
-    """Return what the metadata saved with a clip says of its first latent frames.
+def read_lead(values: Mapping[str, Any], latents: Tensor) -> Lead:
+    """Return what the metadata saved with a clip says of its first latent frames. `latents`: as they were saved.
 
-    If some of its `frames` were cut off since, nobody knows which of them were given as pixels.
+    A clip that was cut keeps them if it still begins as it did: a hash tells. Otherwise what begins it now counts
+    as made by models.
     """
-    whole = values.get(FRAMES, frames) == frames
-    return Lead(
-        frames=frames,
-        start_image_frames=_count(values, START_IMAGE_FRAMES),
-        from_pixels=_count(values, FROM_PIXELS) if whole else 0,
-    )
+    frames = latents.shape[2]
+    image_frames = _count(values, START_IMAGE_FRAMES)
+    from_pixels = _count(values, FROM_PIXELS)
+    if values.get(FRAMES, frames) != frames:
+        if values.get(BEGINS) != hash_tensor(latents[:, :, :1]):
+            return Lead(frames=frames)
+        image_frames = min(image_frames, frames)
+        from_pixels = min(from_pixels, frames - image_frames)
+    return Lead(frames=frames, start_image_frames=image_frames, from_pixels=from_pixels)
 
 
-def lead_metadata(lead: Lead, frames: int) -> dict[str, int]:
-    """Return what to save of the lead of a clip of `frames` latent frames; nothing if models made all of it."""
+def lead_metadata(lead: Lead, latents: Tensor) -> dict[str, int | str]:
+    """Return what to save of the lead of a clip, `latents`; nothing if models made all of it."""
     counts = {START_IMAGE_FRAMES: lead.start_image_frames, FROM_PIXELS: lead.from_pixels}
     begun = {name: count for name, count in counts.items() if count}
-    return {**begun, FRAMES: frames} if begun else {}
+    return {**begun, FRAMES: latents.shape[2], BEGINS: hash_tensor(latents[:, :, :1])} if begun else {}
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:

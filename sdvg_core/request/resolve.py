@@ -273,7 +273,7 @@ def _start(request: VideoRequest) -> Start | ReadStart:
     clip = request.continue_from
     if clip and clip.suffix.lower() == ".safetensors":
         saved = load_latents(clip)
-        return Latents(saved.latents.float(), read_lead(saved.metadata, saved.latents.shape[2]))
+        return Latents(saved.latents.float(), read_lead(saved.metadata, saved.latents))
     if clip:
         return lambda width, height: Extend(read_footage(clip, width, height))
     if picture := request.start_image:

@@ -77,8 +77,9 @@ def render(
     block_frames = run.spans[0].frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
     history = shown.timeline.history
-    noted |= lead_metadata(resolved.plan.lead, history.frames)
-    save_latents(files[LATENTS], history.latents(0, history.frames), noted)
+    latents = history.latents(0, history.frames)
+    noted |= lead_metadata(resolved.plan.lead, latents)
+    save_latents(files[LATENTS], latents, noted)
     more = []
     if resolved.sound and (problem := add_sound(files[VIDEO], resolved.sound)):
         more.append(problem)

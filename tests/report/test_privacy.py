@@ -102,7 +102,7 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
     with av.open(str(clip / "video.mp4")) as container:
         assert set(container.metadata) <= {"major_brand", "minor_version", "compatible_brands"}
     with safe_open(clip / "latents.safetensors", "pt") as file:
-        told = {"seed", "block_frames", "fps", "request", "start_image_frames", "latent_frames"}
+        told = {"seed", "block_frames", "fps", "request", "start_image_frames", "latent_frames", "begins"}
         assert set(json.loads(file.metadata()["sdvg"])) == told
     with safe_open(clip / "blocks" / "000001.safetensors", "pt") as file:
         metadata = json.loads(file.metadata()["sdvg"])
