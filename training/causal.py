@@ -162,29 +162,29 @@ def build(config: WanConfig) -> WanTree:
             # Gates begin half open, so that gradients reach every layer from the first step on.
             if w.shape[1] == 6:
                 w.data[:, [2, 5]] += 0.5
-    _keep_noise_apart(tree)
+    noise = _keep_noise_apart(tree)
     for (layer, head), step, half in LOOKS[min(config.num_heads, 2)]:
-        _look_at(tree.blocks[layer].self_attn, head, step, half)
+        _look_at(tree.blocks[layer].self_attn, head, step, half, noise)
     torch.nn.init.zeros_(tree.head.head.weight)
     torch.nn.init.zeros_(tree.time_projection[1].weight)
     return tree
 
 
-NOISE = 64
-"""Values of a token's patch: 16 channels of 2 x 2."""
-
-
 @torch.no_grad()
-def _keep_noise_apart(tree: WanTree) -> None:
-    """Let the first 64 channels begin as the token's own values."""
+def _keep_noise_apart(tree: WanTree) -> int:
+    """Let the first channels begin as the token's own values; return their number, 64 for a patch of 2 x 2."""
     weight = tree.patch_embedding.weight.flatten(1)
+    noise = weight.shape[1]
     weight *= 0.1
-    weight[:NOISE] = torch.eye(NOISE)
+    weight[:noise] = torch.eye(noise)
+    return noise
 
 
 @torch.no_grad()
-def _look_at(attention: Any, head: int, step: tuple[int, int, int], half: int | None) -> None:
+def _look_at(attention: Any, head: int, step: tuple[int, int, int], half: int | None, noise: int) -> None:
     """Let a head begin by looking at the token a step away, or at its own where there is none.
+
+    `noise`: channels that hold the token's own values.
 
     Rotary positions tell how far apart two tokens are and nothing else. In the first step of a first block all
     tokens are noise, so none can know where in the picture it is but for this: looking past an edge, it finds its
@@ -208,7 +208,7 @@ def _look_at(attention: Any, head: int, step: tuple[int, int, int], half: int | 
         projection.bias[here] = bias.flatten() * math.sqrt(width / 6)
         norm.weight[here] = 1.6
     if half is not None:
-        count = NOISE // 2
+        count = noise // 2
         rows, channels = slice(here.start, here.start + count), slice(half * count, (half + 1) * count)
         attention.v.weight[rows] = 0
         attention.v.weight[rows, channels] = torch.eye(count)

@@ -1,6 +1,7 @@
 """Measure what routes are worth on held-out prompts: decibels, and what is there at all, block by block.
 
-    python -m training.measure_pair OUT.jsonl [--prompts 60] [--kind KIND] [--drafter FILE] [--target FILE]
+    python -m training.measure_pair OUT.jsonl [--prompts 60] [--skip 0] [--kind KIND]
+        [--drafter FILE] [--target FILE]
 
 Of all kinds, every second prompt is of a thing alone. What a prompt measures goes into OUT.jsonl as it is made, and
 the same command goes on after the last. A video of fewer blocks is the beginning of that of nine. "anchor": all but
@@ -183,6 +184,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("out", type=Path)
     options.add_argument("--prompts", type=int, default=60)
+    options.add_argument("--skip", type=int, default=0, help="prompts measured before, a multiple of 20")
     options.add_argument("--kind", choices=KINDS, default="all")
     options.add_argument("--seed", type=int, default=0, help="of the prompts and of the noise")
     for role in ("drafter", "target"):
@@ -194,7 +196,9 @@ def main() -> None:
         role: load_model(getattr(args, role)) for role in shipped.models if getattr(args, role)
     }
     scenes = scenes_of(seeded(args.seed, "figures"), args.prompts, held_out=True, kind=args.kind)
-    done = len(args.out.read_text(encoding="utf-8").splitlines()) if args.out.exists() else 0
+    done = args.skip
+    if args.out.exists():
+        done += len(args.out.read_text(encoding="utf-8").splitlines())
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for first in range(done - done % TOGETHER, args.prompts, TOGETHER):
         found = measure(shipped, models, scenes[first : first + TOGETHER], 1000 * args.seed + first)

@@ -1,4 +1,4 @@
-"""Train a target whose token is one latent pixel from the shipped one of 2 x 2, on a GPU, within given seconds.
+"""Train the target on from the shipped one, on a GPU, within given seconds.
 
     python -m training.train_fine OUT --seconds 380 [--layers 5] [--rate 2e-3] [--batch 256]
     python -m training.train_fine OUT --seconds 380 --start OUT/target.safetensors --elapsed 200
@@ -19,7 +19,7 @@ import argparse
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,7 +38,6 @@ from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, SCHEDULE, Prompted, TrainingOps
 from .common import Average, Log, seeded, set_rate
-from .finer import finer_config, finer_weights
 from .make_latents import BLOCKS, FRAMES, encode_stills
 from .many_scenes import Scenes, quality, recognise
 from .measure_pair import SEAMS, Shipped, load_model, scenes_of
@@ -423,10 +422,11 @@ class Trainer:
         self.device, self.out, self.log = world.device, args.out, log
         torch.manual_seed(args.seed)
         shipped = world.shipped
-        self.tree = WanTree(finer_config(sizes_of(shipped), args.layers)).to(self.device)
-        start = load_model(args.start).state_dict() if args.start else finer_weights(shipped, args.shift)
+        sizes = replace(sizes_of(shipped), num_layers=args.layers)
+        self.tree = WanTree(sizes).to(self.device)
+        start = (load_model(args.start) if args.start else shipped).state_dict()
         go_on_from(self.tree, {name: w.float().to(self.device) for name, w in start.items()})
-        self.mean = WanTree(finer_config(sizes_of(shipped), args.layers)).to(self.device).requires_grad_(False)
+        self.mean = WanTree(sizes).to(self.device).requires_grad_(False)
         self.stages = PLAIN
         self.begin_again(1.0)
 
@@ -572,7 +572,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.add_argument("--until", type=float, help="in place of --seconds: the clock by which it all is to end")
     options.add_argument("--start", type=Path, help="a file of this training, in place of the shipped target")
     options.add_argument("--layers", type=int, default=5)
-    options.add_argument("--shift", type=int, default=2, help="of the rotations, see training/finer.py")
     options.add_argument("--rate", type=float, default=2e-3)
     options.add_argument("--batch", type=int, default=256)
     options.add_argument("--average", type=float, default=0.998)

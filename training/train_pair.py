@@ -72,7 +72,7 @@ LESSONS = {
         rate=1.5e-3,
     ),
     "target": Lesson(
-        WanConfig(dim=256, ffn_dim=1024, num_layers=10, num_heads=2, text_dim=WIDTH),
+        WanConfig(dim=256, ffn_dim=1024, num_layers=10, num_heads=2, text_dim=WIDTH, patch_size=(1, 1, 1)),
         {"true": 8, "own": 6},
         own_from=0,
         clips={"true": 2048},

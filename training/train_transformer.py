@@ -39,7 +39,7 @@ from .train_text import CONFIG, WIDTH, Tokens
 
 MODELS = {
     "drafter": WanConfig(dim=128, ffn_dim=512, num_layers=8, num_heads=1, text_dim=WIDTH),
-    "target": WanConfig(dim=256, ffn_dim=1024, num_layers=6, num_heads=2, text_dim=WIDTH),
+    "target": WanConfig(dim=256, ffn_dim=1024, num_layers=5, num_heads=2, text_dim=WIDTH, patch_size=(1, 1, 1)),
 }
 BATCH = 32
 THING_WEIGHT = 5.0

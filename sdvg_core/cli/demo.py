@@ -1,4 +1,4 @@
-"""Make a short video with the embedded models, on any machine, and the same by the target alone to compare.
+"""Make a short video with the embedded models, on any machine, then the same by the target alone.
 
 They are a complete miniature of the real system, with the same classes, file formats and loaders, trained on a
 small world of moving shapes (sdvg_core/pocket).
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,9 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make one video with the embedded models, and list the files worth looking at."""
+    """Make one video with the embedded models; say who made its blocks, how long it took, and where to look."""
     from ..devices.device import resolved_threads
 
+    if not options.prompt.strip():
+        raise BadInput("the prompt is empty; write one, or give the number of one of --list")
     numbered = {str(number): prompt for number, prompt in enumerate(EXAMPLES, 1)}
     if options.list:
         print(*(f"{number}  {prompt}" for number, prompt in numbered.items()), sep="\n")
@@ -77,7 +78,6 @@ def _run(options: argparse.Namespace) -> int:
     load = pocket_options()  # on the CPU, which is enough
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
-    began = time.perf_counter()
     stopping = StopRequest()
     batch = Batch(
         files=replace(trained_set(), vae=pocket_fast_vae()),
@@ -101,17 +101,13 @@ def _run(options: argparse.Namespace) -> int:
     if not compared and not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the target alone makes the same blocks from the same noise.")
         alone = _compare(batch, folder, report, stopping)
-    say(route_in_words(report))
+    say(f"Blocks: {route_in_words(report)}.")
     if alone and not any(block.reused for block in report.blocks):
         seconds = report.seconds.total
         whole = alone.seconds.total
-        say(f"Measured: {seconds:.2f} s instead of {whole:.2f} s, {whole / seconds:.2f}x as fast as target-only.")
-    say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
-    if alone or compared:
-        say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")
-    say(f"  {folder / 'video.mp4'}")
-    say(f"  {folder / 'route.png'}: which blocks were kept, and why")
-    say(f"  {folder / 'report.json'}: every score and second")
+        say(f"Measured: {seconds:.2f} s; the target alone {whole:.2f} s: {whole / seconds:.2f}x as fast.")
+    shown = f"{COMPARISON} shows it next to the target's, " if alone or compared else ""
+    say(f"Look at {folder}: {shown}video.mp4 alone, route.png who made which block, report.json every figure.")
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 
 

@@ -169,15 +169,14 @@ def add_size(group: argparse._ArgumentGroup) -> None:
 
 def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the router's options; those that are not given are the preset's. `demo`: those that it has too."""
-    usual = "paper" if demo else DEFAULT_PRESET
-    parser.set_defaults(usual_preset=usual)
+    parser.set_defaults(usual_preset=DEFAULT_PRESET)
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
         choices=tuple(ROUTER_PRESETS),
         help="fast, balanced, careful: the target makes the first 1, 2, 4 blocks, and the drafter half of the "
         "steps of all these but the first. paper: --gate -0.7. "
-        f"Default: {usual}; paper if an option of the router is given",
+        f"Default: {DEFAULT_PRESET}; paper if an option of the router is given",
     )
     group.add_argument(
         "--gate",

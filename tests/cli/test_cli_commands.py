@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ def test_the_demo_takes_any_text_for_the_nearest_prompt_and_compares_target_only
     told = capsys.readouterr()
     assert "the nearest prompt is shown: a big" in told.err
     assert "1 block of 'a big" in told.out
-    assert "as fast as" not in told.out
+    assert "Measured" not in told.out
     assert names(tmp_path) == OUTPUTS
 
 
@@ -86,6 +87,13 @@ def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_p
     assert repr(listed[2][1]) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("prompt", ["", "  "])
+def test_demo_refuses_an_empty_prompt(tmp_path, monkeypatch, capsys, prompt):
+    monkeypatch.chdir(tmp_path)
+    assert "the prompt is empty; write one" in refused(capsys, ["demo", "--prompt", prompt])
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("number", ["0", "7", "-1", "99"])
 def test_demo_refuses_a_number_that_its_list_does_not_have(tmp_path, monkeypatch, capsys, number):
     """Catches a red ball, the prompt nearest to `0`."""
@@ -96,30 +104,26 @@ def test_demo_refuses_a_number_that_its_list_does_not_have(tmp_path, monkeypatch
 
 @pytest.mark.heavy
 def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monkeypatch, capsys):
-    """As a newcomer would; its route has blocks of every kind."""
+    """As a newcomer would: the advised preset, then the same by the target alone, and three lines at the end."""
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
     folder = tmp_path / "out" / "demo"
     assert {*OUTPUTS, "comparison.mp4", "target-only"} == set(names(folder))
     assert set(OUTPUTS) == set(names(folder / "target-only"))
     said = capsys.readouterr()
-    device, first, *_, last = said.out.splitlines()
+    device, first, *_, blocks, measured, last = said.out.splitlines()
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
     assert "redicted" not in said.out
-    measured = [
-        float(seconds) for seconds in re.findall(r"Measured: ([\d.]+) s instead of ([\d.]+) s, ", said.out)[0]
-    ]
-    (ratio,) = re.findall(r"Measured: .*, ([\d.]+)x as fast as target-only\.", said.out)
-    assert float(ratio) == pytest.approx(measured[1] / measured[0], rel=0.05)
+    assert blocks == "Blocks: forced 1-2; kept unscored 3-9."
+    form = r"Measured: ([\d.]+) s; the target alone ([\d.]+) s: ([\d.]+)x as fast\."
+    seconds, alone, ratio = (float(number) for number in re.fullmatch(form, measured).groups())
+    assert ratio == pytest.approx(alone / seconds, rel=0.05)
     whole = report(folder / "target-only")["totals"]["seconds"]["total"]
-    assert measured[1] == pytest.approx(whole, abs=0.01)
-    assert "report.json" in last
+    assert alone == pytest.approx(whole, abs=0.01)
+    assert last.startswith(f"Look at {Path('out', 'demo')}: comparison.mp4 shows it next to the target's, ")
     assert "block 9/9" in said.err
-    assert "\nforced 1; kept " in said.out
-    found = report(folder)["totals"]
-    assert (found["blocks"], found["forced"]) == (9, 1)
-    assert min(found["accepted"], found["rejected"]) >= 1
+    assert (report(folder)["settings"]["router"]["forced_blocks"], report(folder)["totals"]["forced"]) == (2, 2)
 
 
 def test_inspect_takes_names_in_capitals_and_refuses_what_holds_no_weights(files, tmp_path, capsys):

@@ -4,6 +4,7 @@ The margins over 200 prompts are in docs/study.md; here are four prompts, with r
 asked by command, when weights change: that they are these weights is asked always.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,13 @@ import torch
 from research.metrics import judge
 from research.videos import StudyOptions, load_study_models
 from research.world import held_out_prompts, render
+from sdvg_core.causal_wan.checkpoint import open_wan
+from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
+from sdvg_core.memory.counts import context_operations, pass_operations
+from sdvg_core.memory.sizes import kv_frames
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
@@ -42,6 +47,18 @@ def test_the_set_is_small_16_bit_and_as_the_manifest_says():
         if path.suffix == ".safetensors":
             kinds = {info.dtype for info in open_weights(path).info.values()}
             assert kinds <= {torch.float16, torch.uint8}
+
+
+def test_a_block_of_the_target_costs_as_much_beside_a_draft_as_a_target_does():
+    """Counted operations of four passes and a context, never seconds. The published pair's ratio is about 7."""
+    files = shipped.trained_set()
+    operations = {}
+    for role, preset in (("target", get_preset("krea-14b")), ("drafter", get_preset("self-forcing-1.3b"))):
+        config = open_wan(getattr(files, role)).config
+        tokens = 64 // math.prod(config.patch_size)
+        once = pass_operations(config, preset.block_frames, kv_frames(preset), tokens)
+        operations[role] = len(preset.steps) * once + context_operations(config, preset, tokens)
+    assert operations["target"] / operations["drafter"] == pytest.approx(8.87, abs=0.01)
 
 
 @pytest.fixture(scope="module")
