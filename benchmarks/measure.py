@@ -186,7 +186,9 @@ def compare(reference: Video, other: Video, block_frames: int = 3) -> dict[str, 
     alike = next((number for number, (a, b) in enumerate(pairs) if a != b), len(pairs))
     ours, theirs = (video["latents"][:, :, : alike * block_frames].double() for video in (reference, other))
     judged = zip(reference["scores"][: alike + 1], other["scores"][: alike + 1], strict=True)
-    scores = [abs(a - b) for one, two in judged for a, b in zip(one or (), two or (), strict=True)]
+    scores = [
+        abs(a - b) for one, two in judged for a, b in zip(one or (), two or (), strict=True) if None not in (a, b)
+    ]
     return {
         "blocks_alike": alike,
         "latents": float((ours - theirs).abs().max()) if alike else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import math
@@ -31,6 +32,8 @@ STUDY, LOCK, APPEND = "study.json", ".study.lock", ".append.lock"
 ROW_KEY, BLOCK_KEY = ("configuration", "prompt", "seed"), ("prompt", "seed", "block")
 KEYS = {ROWS: ROW_KEY, GAINS: BLOCK_KEY}
 Key = tuple[Any, ...]
+Shard = tuple[int, int]
+"""Which of how many equal parts of the work, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +118,18 @@ def append(path: Path, record: Record) -> None:
 def cut_torn_lines(folder: Path) -> None:
     """Cut off the incomplete last lines of a study that was killed, so that none is added to."""
     for path in (folder / name for name in KEYS):
-        content = path.read_bytes() if path.exists() else b""
-        if not content.endswith(b"\n") and content:
-            os.truncate(path, content.rfind(b"\n") + 1)
+        with FileLock(folder / APPEND):
+            content = path.read_bytes() if path.exists() else b""
+            if not content.endswith(b"\n") and content:
+                os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def held(folder: Path) -> AbstractContextManager[Any]:
-    """Keep other runs of the study out of its folder. Raises `BadInput` if one is using it."""
+def held(folder: Path, shard: Shard | None = None) -> AbstractContextManager[Any]:
+    """Keep other runs of the study, or of this shard, out of its folder. Raises `BadInput` if one is using it."""
     folder.mkdir(parents=True, exist_ok=True)
+    name = f"{LOCK}.{shard[0]}-of-{shard[1]}" if shard else LOCK
     try:
-        return FileLock(folder / LOCK).acquire(blocking=False)
+        return FileLock(folder / name).acquire(blocking=False)
     except Timeout:
         raise BadInput(f"another study is running in {folder}; wait for it, or name another folder") from None
 
@@ -150,9 +155,19 @@ def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapp
                 was, now = (json.dumps(of.get(name), ensure_ascii=False)[:160] for of in (old, new))
                 raise BadInput(f"{folder} holds a study whose {name} is {was}, not {now}; name another folder")
     content = {"settings": wanted[0], "configurations": {**before[1], **wanted[1]}}
+    if path.exists() and content == {"settings": before[0], "configurations": before[1]}:
+        return  # as a shard of the same study wrote it
     with staged_outputs(folder) as staging:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         staging.path(STUDY).write_text(text, encoding="utf-8")
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Return which shard of how many, from 1, such as 2/8. Argparse prints the error for anything else."""
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no shard; give such as 2/8, the second of eight")
+    return int(part), int(parts)
 
 
 # --- the work
@@ -165,14 +180,18 @@ def fill(
     load: Callable[[], StudyModels],
     workers: int,
     say: Callable[[str], None],
+    shard: Shard | None = None,
 ) -> Notebook:
     """Compute what is missing, and return everything. If nothing is missing, load nothing.
 
-    `embeddings_of`: encodes prompts. `load`: loads the models. `say`: receives lines of progress.
+    `embeddings_of`: encodes prompts. `load`: loads the models. `say`: receives lines of progress. `shard`: which
+    pairs of prompt and seed are made here; None for all.
     Raises `BadInput` for a job that is refused or whose worker died; the rows that were added stay.
     """
     notebook = Notebook(folder)
-    missing = notebook.missing(plan)
+    first, step = shard or (1, 1)
+    pairs = set(plan.pairs[first - 1 :: step])
+    missing = [job for job in notebook.missing(plan) if (job.prompt, job.seed) in pairs]
     if not missing:
         return notebook
     cut_torn_lines(folder)

@@ -2,10 +2,11 @@
 
     python -m research.long --prompts 20 --output out/long
 
-Every prompt by the drafter, `balanced` and the target, with each of VARIANTS. Per block: its drift; the oracle's
+Every prompt by each of ROUTES with each of VARIANTS, or those that are named. Per block: its drift; the oracle's
 quality of its last frame at the moment it shows, and at whichever moment of the thing's way fits best, for a clip
-that runs late may be as clear as ever. Killed at any moment, it goes on where it stopped. Writes rows.csv, and
-long.png and long.md of the prompts that are finished. The finding is in docs/study.md.
+that runs late may be as clear as ever. Killed at any moment, it goes on where it stopped; several processes share
+the prompts by --shard. Writes rows.csv, and long.png and long.md of the prompts that are finished. The finding:
+docs/study.md.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
+from filelock import FileLock
 
 from sdvg_core.cli import guarded
 from sdvg_core.engine.protocols import Engine
@@ -32,10 +36,12 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
 
-from .markdown import markdown
+from .folder import APPEND, shard
+from .markdown import markdown, with_interval
 from .metrics import BEST, REACH, weighted_error
 from .observed import plan_run
 from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure
+from .statistics import Bootstrap, as_json
 from .world import held_out_prompts, render_with_mask
 
 INCREMENTAL = {"policy": "incremental", "relative": True, "window": 12}
@@ -51,6 +57,8 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], float, str]] = {
 ROUTES = {
     "drafter": RouterConfig(policy="first", forced_blocks=0),
     "balanced": router_preset("balanced"),
+    "stride 6": RouterConfig(policy="stride", stride=6),
+    "stride 4": RouterConfig(policy="stride", stride=4),
     "target": RouterConfig(policy="always-target"),
 }
 NUMBERS = {
@@ -61,6 +69,8 @@ NUMBERS = {
 COLUMNS = ("prompt", "variant", "route", "block", *NUMBERS)
 STEP, ENDS = 4, 8
 """Blocks that a point of the picture, and a figure of the table, is the mean of."""
+LATE = 15
+"""Blocks after which a *balanced* clip shows nothing of the target's any more."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -69,6 +79,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--blocks", type=int, default=64)
     parser.add_argument("--output", type=Path, default=Path("out/long"))
+    parser.add_argument("--variants", nargs="+", choices=tuple(VARIANTS), default=tuple(VARIANTS))
+    parser.add_argument("--routes", nargs="+", choices=tuple(ROUTES), default=tuple(ROUTES))
+    parser.add_argument(
+        "--shard", type=shard, default=(1, 1), metavar="I/N", help="only every N-th prompt, from I on"
+    )
     options = parser.parse_args(words)
     return guarded(lambda: _work(options), extra="research", instead="study")
 
@@ -78,20 +93,24 @@ def _work(options: argparse.Namespace) -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     file = options.output / "rows.csv"
     alone = [text for text in held_out_prompts(4 * options.prompts) if not parse(text).relation]
-    prompts, done = alone[: options.prompts], set(_videos(file, options.blocks))
+    first, step = options.shard
+    prompts, done = alone[first - 1 : options.prompts : step], set(_videos(file, options.blocks))
+    wanted = [(name, route) for name in options.variants for route in options.routes]
     files, load = replace(trained_set(), vae=pocket_fast_vae(), reward=None), pocket_options()
     embeddings, models = encode_prompts(files, prompts, load), {}
     for text in prompts:
-        for name, (settings, hold, _) in VARIANTS.items():
+        for name, route in wanted:
+            settings, hold, _ = VARIANTS[name]
             own = replace(load, drafter=replace(load.drafter, **settings), target=replace(load.target, **settings))
             if name not in models:
                 models[name] = load_models(files, own, check_models(files, own))
-            for route, router in ROUTES.items():
-                if (text, name, route) not in done:
-                    rows = _video(models[name].build(), router, embeddings[text], text, options.blocks, hold)
-                    with file.open("a", newline="", encoding="utf-8") as notes:
-                        csv.writer(notes).writerows([text, name, route, n, *row] for n, row in enumerate(rows, 1))
-        show(options.output, _videos(file, options.blocks))
+            if (text, name, route) not in done:
+                rows = _video(models[name].build(), ROUTES[route], embeddings[text], text, options.blocks, hold)
+                lines = [[text, name, route, n, *row] for n, row in enumerate(rows, 1)]
+                with FileLock(options.output / APPEND), file.open("a", newline="", encoding="utf-8") as notes:
+                    csv.writer(notes).writerows(lines)
+        if step == 1:
+            show(options.output, _videos(file, options.blocks), options.variants, options.routes)
     return 0
 
 
@@ -130,9 +149,14 @@ def _videos(file: Path, blocks: int) -> Mapping[tuple[str, ...], list[dict[str, 
     return {key: [*rows.values()] for key, rows in found.items() if len(rows) == blocks}
 
 
-def show(folder: Path, videos: Mapping[tuple[str, ...], list[dict[str, str]]]) -> None:
-    """Draw and tabulate the means over the prompts that every variant and route has."""
-    everything = [(name, route) for name in VARIANTS for route in ROUTES]
+def show(
+    folder: Path,
+    videos: Mapping[tuple[str, ...], list[dict[str, str]]],
+    variants: Sequence[str],
+    routes: Sequence[str],
+) -> None:
+    """Draw and tabulate the means over the prompts that all of these variants and routes have."""
+    everything = [(name, route) for name in variants for route in routes]
     prompts = [text for text in {key[0] for key in videos} if all((text, *one) in videos for one in everything)]
     if not prompts:
         return
@@ -142,27 +166,59 @@ def show(folder: Path, videos: Mapping[tuple[str, ...], list[dict[str, str]]]) -
         rows = (row for text in prompts for row in videos[text, name, route][first:last])
         return fmean(float(row[number]) for row in rows if row[number])
 
-    with figure(folder / "long.png", shape=(len(NUMBERS), len(ROUTES)), size=(13.0, 10.0)) as axes:
+    with figure(folder / "long.png", shape=(len(NUMBERS), len(routes)), size=(2 + 3.7 * len(routes), 10.0)) as axes:
         for row, (number, words) in zip(axes, NUMBERS.items(), strict=True):
-            for one, route in zip(row, ROUTES, strict=True):
-                for name, (_, _, colour) in VARIANTS.items():
+            for one, route in zip(row, routes, strict=True):
+                for name in variants:
                     parts = range(0, blocks, STEP)
                     values = [mean(name, route, number, first, first + STEP) for first in parts]
-                    one.plot([first + (1 + STEP) / 2 for first in parts], values, color=colour, label=name)
-                one.set(title=route, ylabel=words if route == "drafter" else "")
-        axes[-1][1].set_xlabel(f"block; each point the mean of {STEP} blocks, {len(prompts)} prompts")
+                    one.plot(
+                        [first + (1 + STEP) / 2 for first in parts], values, color=VARIANTS[name][2], label=name
+                    )
+                one.set(title=route, ylabel=words if one is row[0] else "")
+        axes[-1][len(routes) // 2].set_xlabel(
+            f"block; each point the mean of {STEP} blocks, {len(prompts)} prompts"
+        )
         axes[0][-1].legend(**BESIDE)
     columns = {"dB, first": ("clearness", 0), "dB, last": ("clearness", blocks - ENDS)}
     columns |= {"drift, last": ("drift", blocks - ENDS)}
     table = [
         [
             name,
-            *(f"{mean(name, route, what, at, at + ENDS):.2f}" for route in ROUTES for what, at in columns.values()),
+            *(f"{mean(name, route, what, at, at + ENDS):.2f}" for route in routes for what, at in columns.values()),
         ]
-        for name in VARIANTS
+        for name in variants
     ]
-    head = (f"{ENDS} blocks at the best moment", *(f"{route}: {words}" for route in ROUTES for words in columns))
-    (folder / "long.md").write_text(f"{len(prompts)} prompts\n\n{markdown(head, table)}\n", encoding="utf-8")
+    head = (f"{ENDS} blocks at the best moment", *(f"{route}: {words}" for route in routes for words in columns))
+    sections = (
+        f"{len(prompts)} prompts",
+        markdown(head, table),
+        against_balanced(videos, prompts, variants, routes),
+    )
+    (folder / "long.md").write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
+
+
+def against_balanced(
+    videos: Mapping[tuple[str, ...], list[dict[str, str]]],
+    prompts: Sequence[str],
+    variants: Sequence[str],
+    routes: Sequence[str],
+) -> str:
+    """Return by how much routes are clearer than *balanced* after block LATE, with intervals over prompts."""
+    strides = [route for route in routes if route.startswith("stride")]
+    if "balanced" not in routes or not strides:
+        return ""
+
+    def late(text: str, name: str, route: str) -> float:
+        return fmean(float(row["clearness"]) for row in videos[text, name, route][LATE:])
+
+    bootstrap = Bootstrap(len(prompts))
+    rows = []
+    for name, route in product(variants, strides):
+        gains = [late(text, name, route) - late(text, name, "balanced") for text in prompts]
+        gain = as_json(bootstrap.mean(np.array(gains)), len(prompts))
+        rows.append([name, route, with_interval(gain, sign="+")])
+    return markdown(("context", f"blocks {LATE + 1} on, minus balanced", "dB at the best moment"), rows)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, WrappedGenerator
+from sdvg_core.engine.types import Generated
 
 from .observed import observed
 
@@ -65,8 +66,8 @@ class SharedEngine:
         self._engine = engine
         self._latents, self._pixels = Memo(float("inf") if limit else 0), Memo(limit)
 
-    def engine(self, calls: Counter[str]) -> Engine:
-        """Return the engine for one run; its calls are counted, by part."""
+    def engine(self, calls: Counter[str], draft_steps: int | None = None) -> Engine:
+        """Return the engine for one run; its calls are counted, by part. `draft_steps`: of its drafts, or None."""
 
         def look_up(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
             """Look up a block by the committed blocks before it, frames by latents and state, scores by frames."""
@@ -86,7 +87,26 @@ class SharedEngine:
                 *(call.span, len(call.handed_over), call.stop),
             )
 
-        return observed(self._engine, look_up)
+        engine = observed(self._engine, look_up)
+        if draft_steps is None or engine.drafter is None:
+            return engine
+        return replace(engine, drafter=ShortDrafts(engine.drafter, draft_steps))
+
+
+class ShortDrafts(WrappedGenerator):
+    """A drafter that stops after `draft_steps`, so that its calls are those of a handover and are made once.
+
+    It must make its blocks whole: one of smaller blocks would finish all of them but the last.
+    """
+
+    def __init__(self, inner: BlockGenerator, draft_steps: int) -> None:
+        super().__init__(inner)
+        self.draft_steps = draft_steps
+        self._stop = draft_steps
+
+    def generate(self, call: BlockCall) -> Generated:
+        """Generate the block's first steps."""
+        return self.inner.generate(replace(call, stop=min(call.stop or self._stop, self._stop)))
 
 
 def _unseen(history: History) -> History:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import product
 
-from sdvg_core.engine.router import POLICIES, RouterConfig
+from sdvg_core.engine.router import POLICIES, RouterConfig, router_preset
 from sdvg_core.engine.types import DrafterContext
 from sdvg_core.errors import BadInput
 
@@ -22,6 +23,7 @@ POCKET_TAUS = (-1.25, -1.0, -0.7, -0.4)
 
 RATES = (0.3, 0.6, 0.8)
 """The chance that random routing keeps a draft. 0.8 after a forced block keeps 71 % of nine (the paper: 70.3 %)."""
+STRIDES = (3, 4)
 UNFORCED_RATE = 0.7
 """The same where the first block is drawn too (the paper: 70.0 %)."""
 
@@ -31,36 +33,60 @@ class Configuration:
     """One way of making the videos.
 
     `group`: configurations of a group differ in one number; a plot joins them by a line. A `RandomRouter` draws per
-    prompt and seed.
+    prompt and seed. `draft_steps`: after how many steps drafts stop; None for all of the schedule's.
     """
 
     name: str
     group: str
     router: RouterConfig = field(default_factory=RouterConfig)
     drafter_context: DrafterContext = "committed"
+    draft_steps: int | None = None
 
 
 def protocol(blocks: int, taus: Sequence[float], *, steps: int = 4) -> tuple[Configuration, ...]:
     """Return every configuration for videos of `blocks` blocks, ordered so that similar routes are together.
 
-    `taus`: thresholds of the reward sweep. `steps`: of both models' denoising; half of them are handed over.
+    `taus`: thresholds of the reward sweep. `steps`: of both models' denoising; half of them, or all but one, are
+    handed over, and a few ways come once more with drafts of all but one.
     """
-    return tuple(_configurations(blocks, sorted(taus), steps // 2))
+    taus = sorted(taus)
+    middle = taus[len(taus) // 2]
+    handovers = sorted({steps // 2, steps - 1} - {0})
+    ways = [*_configurations(blocks, taus, handovers), *_hybrid(taus, steps - 1)]
+    again = (ANCHOR_ONLY, f"handover-{steps - 1}@2", f"reward-min@{middle:g}", f"hybrid@{middle:g}")
+    short = [way for way in ways if way.name in again and steps > 1]
+    return (*ways, *(_with_short_drafts(way, steps - 1) for way in short))
 
 
-def _configurations(blocks: int, taus: list[float], half: int) -> Iterator[Configuration]:
+def _with_short_drafts(way: Configuration, steps: int) -> Configuration:
+    group = f"drafts-{steps}"
+    return replace(way, name=f"{group}:{way.name}", group=group, draft_steps=steps)
+
+
+def _hybrid(taus: Sequence[float], handover: int) -> Iterator[Configuration]:
+    """Yield the preset at the lowest, middle and highest tau, with as many steps handed over as there may be."""
+    preset = router_preset("hybrid")
+    for tau in dict.fromkeys((taus[0], taus[len(taus) // 2], taus[-1])):
+        router = replace(preset, tau=tau, handover=min(preset.handover, handover))
+        yield Configuration(f"hybrid@{tau:g}", "hybrid", router)
+
+
+def _configurations(blocks: int, taus: list[float], handovers: list[int]) -> Iterator[Configuration]:
     middle = taus[len(taus) // 2]
     yield Configuration(TARGET_ONLY, "ends", RouterConfig(policy="always-target"))
     for m in range(2, blocks):
         yield Configuration(f"first@{m}", "first", _first(m))
-    for m in dict.fromkeys(min(m, blocks) for m in (2, 4, blocks) if half):
-        yield Configuration(f"handover-{half}@{m}", f"handover-{half}", _first(m, half))
+    for steps, m in product(handovers, dict.fromkeys(min(m, blocks) for m in (2, 4, blocks))):
+        yield Configuration(f"handover-{steps}@{m}", f"handover-{steps}", _first(m, steps))
+    for steps, n in product([0, *handovers], STRIDES):
+        group = f"stride-{steps}" if steps else "stride"
+        yield Configuration(f"{group}@{n}", group, RouterConfig(policy="stride", stride=n, handover=steps))
     for rate in RATES:
         yield Configuration(f"random@{rate:g}", "random", RouterConfig(part=RandomRouter(rate)))
     unforced = RouterConfig(part=RandomRouter(UNFORCED_RATE), forced_blocks=0)
     yield Configuration(f"random-unforced@{UNFORCED_RATE:g}", "random-unforced", unforced)
     yield Configuration(ANCHOR_ONLY, ANCHOR_ONLY, _first(1))
-    swept = ("reward", "first", "always-target")
+    swept = ("reward", "first", "stride", "always-target")
     for name in [name for name in POLICIES if name not in swept]:
         yield Configuration(name, name, RouterConfig(policy=name))
     for tau in taus:

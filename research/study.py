@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from sdvg_core import __version__
 from sdvg_core.causal_wan.config import common_patch
@@ -42,7 +43,7 @@ from sdvg_core.report.summary import count
 from sdvg_core.text.prompts import read_prompt_list
 
 from .calibrate import calibrate
-from .folder import Notebook, Plan, claim_folder, fill, held
+from .folder import APPEND, Notebook, Plan, claim_folder, fill, held, shard
 from .markdown import markdown, with_interval
 from .metrics import parse_external
 from .plots import write_plots
@@ -92,10 +93,14 @@ def study(words: Sequence[str] | None) -> int:
 def _configurations(options: argparse.Namespace, job: StudyOptions) -> tuple[Configuration, ...]:
     taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
     headers = check_models(job.files, job.load)
-    drafter, target = (headers.shape(role).timesteps for role in ("drafter", "target"))
-    steps = len(target) if drafter == target else 1  # of two schedules nothing can be handed over
+    drafter, target = (headers.shape(role) for role in ("drafter", "target"))
+    # Of two schedules nothing can be handed over.
+    steps = len(target.timesteps) if drafter.timesteps == target.timesteps else 1
     patterns = CALIBRATION if options.calibrate else options.configurations
-    return pick(protocol(job.blocks, taus, steps=steps), patterns)
+    ways = protocol(job.blocks, taus, steps=steps)
+    if drafter.block_frames != target.block_frames:  # see ShortDrafts
+        ways = tuple(way for way in ways if way.draft_steps is None)
+    return pick(ways, patterns)
 
 
 def make_parser() -> Parser:
@@ -105,6 +110,12 @@ def make_parser() -> Parser:
     option("--output", type=file_path, default=Path("out/study"), help="folder to write into, or to continue in")
     option("--json", action="store_true", help="print the summary as JSON")
     option("--workers", type=int, metavar="N", help="processes (default: one per core; 1 on a GPU)")
+    option(
+        "--shard",
+        type=shard,
+        metavar="I/N",
+        help="make only every N-th prompt and seed, from the I-th on, beside other processes that fill the folder",
+    )
     option = parser.add_argument_group(
         "protocol", "the embedded models and their world, unless models are given"
     ).add_argument
@@ -144,8 +155,9 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan, show: Show
     on_cpu = check_device(job.load.device).type == "cpu"
     workers = options.workers or ((os.cpu_count() or 1) if on_cpu else 1)
     say = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
-    with held(options.output):
-        claim_folder(options.output, common_settings(job), {c.name: asdict(c) for c in plan.configurations})
+    with held(options.output, options.shard):
+        with FileLock(options.output / APPEND):
+            claim_folder(options.output, common_settings(job), {c.name: asdict(c) for c in plan.configurations})
         say(device_line(job.load.device, job.load.dtype, threads=1))
         done, wanted = len(Notebook(options.output).rows_of(plan)), len(plan.pairs) * len(plan.configurations)
         say(
@@ -158,7 +170,13 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan, show: Show
             return encode_prompts(job.files, texts, job.load)
 
         try:
-            show(options, fill(options.output, plan, embed, partial(load_study_models, job), workers, say), plan)
+            load = partial(load_study_models, job)
+            notebook = fill(options.output, plan, embed, load, workers, say, options.shard)
+            if options.shard:
+                left = count(len(notebook.missing(plan)), "pair")
+                say(f"{left} of prompt and seed left to other shards; at the end, run it without --shard")
+            else:
+                show(options, notebook, plan)
         except KeyboardInterrupt:
             kept = len(Notebook(options.output).rows_of(plan))
             sys.stderr.write(f"sdvg: interrupted; {kept} rows are in {options.output}; run it again to continue\n")

@@ -153,7 +153,8 @@ def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Reco
     run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
     for configuration in job.configurations:
         calls: Counter[str] = Counter()
-        row = _row(models, configured(run, configuration, sharing.engine(calls)))
+        engine = sharing.engine(calls, configuration.draft_steps)
+        row = _row(models, configured(run, configuration, engine))
         counts = {"target_calls": calls["target"], "draft_calls": calls["draft"]}
         yield ROWS, {"configuration": configuration.name, **of, **row, **counts}
     if job.gains:
@@ -169,7 +170,7 @@ def _row(models: StudyModels, run: Run) -> Record:
     frames = torch.cat([one.frames for one in emitted], dim=1)[0].cpu()
     seams = list(accumulate(one.frames.shape[1] for one in emitted))[:-1]
     measured = [metric.measure(frames, text, seams).items() for metric in models.metrics]
-    scores = [record.decision.frame_scores for record in records]
+    scores = [record.decision.known_scores for record in records]
 
     def of(many: Callable[[Sequence[float]], float]) -> list[float | None]:
         found = [many(values) if values else math.nan for values in scores]
@@ -198,7 +199,7 @@ def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:
     the memo counts those of the row that made it.
     """
     counted = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0).passes
-    scores = sum(len(record.decision.frame_scores) for record in records)
+    scores = sum(len(record.decision.known_scores) for record in records)
     return {**counted, "scores": scores}
 
 

@@ -154,6 +154,7 @@ def make_generator(
     block_frames: int = 3,
     schedule: str = "1000,625",
     first_schedule: str | None = None,
+    draft_steps: int | None = None,
     encoder: AnchorEncoder | None = None,
     before_pass: Callable[[str], None] = lambda kind: None,
     tree: WanTree | None = None,
@@ -172,7 +173,13 @@ def make_generator(
     wan = Wan(
         tree=tree or random_tree(seed),
         ops=ops or TorchOps(torch.float32),
-        preset=Preset(name=name, block_frames=block_frames, schedule=schedule, first_schedule=first_schedule),
+        preset=Preset(
+            name=name,
+            block_frames=block_frames,
+            schedule=schedule,
+            first_schedule=first_schedule,
+            draft_steps=draft_steps,
+        ),
         device=torch.device("cpu"),
         stages=stages,
         control=control,
@@ -180,11 +187,12 @@ def make_generator(
     return CountingGenerator(wan, name=name, context=context, before_pass=before_pass)
 
 
-def make_engine(policy: str = "recompute", **options: Any) -> Engine:
+def make_engine(policy: str = "recompute", *, draft_steps: int | None = None, **options: Any) -> Engine:
     """A drafter and a target with different weights, and the doubles."""
     codec = EchoCodec()
     encoder = AnchorEncoder(codec.encode)
-    drafter = make_generator(1, codec, policy, name="drafter", encoder=encoder, **options)
+    drafting = {"name": "drafter", "encoder": encoder, "draft_steps": draft_steps}
+    drafter = make_generator(1, codec, policy, **drafting, **options)
     target = make_generator(2, codec, policy, name="target", encoder=encoder, **options)
     return Engine(drafter=drafter, target=target, codec=codec, scorer=BrightScorer())
 

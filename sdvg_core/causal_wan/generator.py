@@ -76,6 +76,7 @@ class CausalWanGenerator:
         self._first_schedule = wan.preset.first_steps
         self.timesteps = tuple(step.timestep for step in self._schedule)
         self.first_timesteps = tuple(step.timestep for step in self._first_schedule)
+        self.draft_steps = wan.preset.draft_steps
         self._context = context
         self._clock = clock or device_clock(device)
 
@@ -135,7 +136,8 @@ class CausalWanGenerator:
             clean = None if restyle.latents is None else restyle.latents.to(model.device)
             predictions = [estimate.to(model.device) for estimate in call.handed_over]
             predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
-            steps = list(enumerate(schedule))[len(predictions) : call.stop]
+            ends = [end for end in (call.stop, self.draft_steps) if end is not None]
+            steps = list(enumerate(schedule))[len(predictions) : min(ends, default=len(schedule))]
             for number, step in steps:
                 clean = predictions[-1] if predictions else clean
                 if clean is not None:

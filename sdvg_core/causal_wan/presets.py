@@ -33,6 +33,8 @@ class Preset:
     counts rotary positions from the window's first frame. Under a new prompt it passes its window again, `recache`,
     or sees only the sink and the newest two frames of what came before, `flush`. `context_memory`: what stays in
     the window of a long clip, see `MEMORIES`; all but `window` count positions so.
+    `draft_steps`: after how many steps of either schedule a drafter stops, with that step's estimate as its draft;
+    None for all of them.
     Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
     is meant, `ema` or `raw`; `auto` if it is not stated.
     Raises `BadInput` for values that contradict each other.
@@ -42,6 +44,7 @@ class Preset:
     block_frames: int = 3
     schedule: str = "four-step"
     first_schedule: str | None = None
+    draft_steps: int | None = None
     policy: str = "recompute"
     context_frames: int = 3
     keep_first_frame: bool = False
@@ -72,6 +75,10 @@ class Preset:
             raise BadInput("a new prompt either recaches or flushes the window; choose one of them")
         if self.keep_first_frame and self.policy != "recompute":
             raise BadInput("keep_first_frame is for the policy recompute; leave it out, or give a sink")
+        if self.draft_steps is not None:
+            most = max(len(self.steps), len(self.first_steps))
+            if not 1 <= self.draft_steps <= most:
+                raise BadInput(f"drafts cannot stop after {self.draft_steps} of {most} steps; give 1 to {most}")
         check_weights(self.weights)
 
     @property
@@ -81,7 +88,7 @@ class Preset:
             context: tuple[object, ...] = (self.context_frames, self.keep_first_frame)
         else:
             context = (self.window, self.sink, self.recache, self.relative, self.flush, self.context_memory)
-        return repr((self.policy, context, self.block_frames, self.steps, self.first_steps))
+        return repr((self.policy, context, self.block_frames, self.steps, self.first_steps, self.draft_steps))
 
     @property
     def rotates_later(self) -> bool:
@@ -104,6 +111,11 @@ class Preset:
     def first_steps(self) -> Schedule:
         """The denoising steps of the clip's first block."""
         return get_schedule(self.first_schedule or self.schedule)
+
+    @property
+    def steps_made(self) -> int:
+        """How many denoising steps a drafter makes of a block."""
+        return min(self.draft_steps or len(self.steps), len(self.steps))
 
     @property
     def anchor_horizon(self) -> int:

@@ -23,7 +23,7 @@ from ..videos.identity import differences
 
 VIDEO = ("seed", "blocks", "drafter_context", "compile")
 MODEL = (
-    *("block_frames", "schedule", "first_schedule", "context_frames", "keep_first_frame"),
+    *("block_frames", "schedule", "first_schedule", "draft_steps", "context_frames", "keep_first_frame"),
     *("window", "sink", "relative", "recache", "flush", "context_memory"),
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}

@@ -53,6 +53,7 @@ SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
     "block-frames": int,
     "schedule": str,
     "first-schedule": str,
+    "draft-steps": int,
     "weights": get_args(Weights),
     "recache": YES_NO,
     "relative": YES_NO,

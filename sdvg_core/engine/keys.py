@@ -71,12 +71,13 @@ class Keys:
         """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""
         return _hash("begun", block, stop)
 
-    def scores(self, committed: Sequence[str], draft: str, text: str) -> str:
-        """Return the key of a draft's scores.
+    def scores(self, committed: Sequence[str], draft: str, text: str, frames: Sequence[int]) -> str:
+        """Return the key of the scores that one call gave pixel frames of a draft.
 
-        `committed`: the keys of the latents before it; `text`: the prompt.
+        `committed`: the keys of the latents before it; `text`: the prompt; `frames`: their numbers in the block.
         """
-        return _hash("scores", self.identities.scorer, self.identities.codec, list(committed), draft, text)
+        parts = (self.identities.scorer, self.identities.codec, list(committed), draft, text, tuple(frames))
+        return _hash("scores", *parts)
 
     def pixels(self, latents: Sequence[Tensor]) -> str:
         """Return the key of the last block's pixel frames, and of the decoder's state after them.

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BadInput, MissingModel
+from .cascade import cascades
 from .framewise import check_sub_blocks, first_timesteps
-from .protocols import Engine, ModelShape
+from .protocols import Engine, ModelShape, steps_made
 from .restyle import Strength, check_strengths
 from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, check_letters, decide_early
 from .types import Span, plan_spans, spans_of_clip
@@ -144,6 +145,9 @@ NO_TARGET_BLOCK = (
     "The route goes on from the clip's latents and leaves the target none of the new blocks; give it some by "
     "directions, or continue from the clip's frames, after which the route begins anew."
 )
+NOT_CASCADED = (
+    "Where the worst frame alone does not decide (a mean, a quantile, a router, a and r), all are scored."
+)
 NOT_HANDED_OVER = "Where the clip stands in for all steps of a handover, the target makes the restyled block alone."
 
 
@@ -184,6 +188,8 @@ def plan_blocks(
         notes: tuple[str, ...] = ()
         if strengths:
             directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
+        if directed.cascade is not None and not all(cascades(directed, span.index) for span in spans):
+            notes = (*notes, NOT_CASCADED)
         if any(0 < directed.handover <= skip for skip in directed.skipped):
             notes = (*notes, NOT_HANDED_OVER)
         needed = check_available(directed, spans, available)
@@ -241,6 +247,9 @@ def check_compatible(
             raise BadInput(f"{problem}; load models and VAE of one family")
     check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
     handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
+    if handed_over and router.handover > (most := steps_made(drafter)):
+        problem = f"handover is {router.handover}, but drafts stop after {most} steps"
+        raise BadInput(f"{problem}; hand over {most} at most, or give the drafter more draft_steps")
     if 0 in handed_over:
         _check_handover(first_timesteps(drafter, target.block_frames), target.first_timesteps, router.handover)
     if any(handed_over):
@@ -250,6 +259,10 @@ def check_compatible(
 def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:
     """Raise `BadInput` unless two models can skip as many steps as a plan's strengths do."""
     check_strengths(plan.strengths, [drafter.timesteps, target.timesteps])
+    skip = max((strength.skip for strength in plan.strengths), default=0)
+    if plan.models_needed.drafter and skip >= steps_made(drafter):
+        problem = f"the clip replaces {skip} steps, and drafts stop after {steps_made(drafter)}"
+        raise BadInput(f"{problem}; give a stronger word, a number, or the drafter more draft_steps")
     if plan.spans[0].index == 0:
         firsts = [model.first_timesteps or model.timesteps for model in (drafter, target)]
         check_strengths(plan.strengths[:1], firsts)
@@ -267,9 +280,13 @@ def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], steps
         raise BadInput(f"handover is {steps} of {len(target)} denoising steps; leave the target at least one")
 
 
-def most_handover(drafter: Sequence[float], target: Sequence[float]) -> int:
-    """Return half of the target's denoising steps; 0 if the drafter's timesteps differ."""
-    return len(target) // 2 if tuple(drafter) == tuple(target) else 0
+def most_handover(drafter: ModelShape, target: ModelShape) -> int:
+    """Return how many steps can be handed over: all of a draft, but one of the target's steps less than it has.
+
+    0 if the timesteps of the two differ.
+    """
+    equal = tuple(drafter.timesteps) == tuple(target.timesteps)
+    return min(steps_made(drafter), len(target.timesteps) - 1) if equal else 0
 
 
 def check_size(width: int, height: int, step: int) -> None:

@@ -78,6 +78,15 @@ class BlockGenerator(ModelShape, Protocol):
         """Generate the block."""
 
 
+def steps_made(model: ModelShape) -> int:
+    """Return how many denoising steps a model makes of a block when it drafts.
+
+    A model that stops earlier than its timesteps end says so by an attribute `draft_steps`.
+    """
+    steps = len(model.timesteps)
+    return min(getattr(model, "draft_steps", None) or steps, steps)
+
+
 class WrappedGenerator:
     """A `BlockGenerator` with the shape of `inner`; subclasses add `generate`."""
 
@@ -89,6 +98,7 @@ class WrappedGenerator:
         self.timesteps = inner.timesteps
         self.first_timesteps = inner.first_timesteps
         self.anchor_horizon = inner.anchor_horizon
+        self.draft_steps: int | None = getattr(inner, "draft_steps", None)
 
 
 class VideoCodec(Protocol):

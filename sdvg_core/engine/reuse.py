@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .cascade import stages
 from .keys import Identities, Keys
 from .noise import KeyedNoise
-from .protocols import BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
+from .protocols import BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator, steps_made
 from .records import BlockRecord
+from .router import RouterConfig
 from .speculate import EmittedBlock
 from .store import PixelStore, Result, Store
 from .timeline import DecodedBlock, Timeline, replay
@@ -37,12 +39,12 @@ class Reuse:
 class ReuseSession:
     """What one run takes from the store, and what it puts there."""
 
-    def __init__(self, reuse: Reuse, noise: KeyedNoise, handover: int) -> None:
+    def __init__(self, reuse: Reuse, noise: KeyedNoise, router: RouterConfig) -> None:
         self.store = reuse.store
         self.pixels = reuse.pixels
         self.keys = Keys(reuse.identities, noise)
         self.noise = noise
-        self._handover = handover
+        self._router = router
         self.pixel_keys: list[str] = []
         self.used: list[tuple[str, ...]] = []  # by block of the run, the keys of the results it was made from
 
@@ -120,15 +122,21 @@ class ReuseSession:
             return
         committed = [self.keys.tensor(block.latents) for block in emitted.timeline.history.blocks[:-1]]
         text = emitted.block.condition.gate_text
-        key = self.keys.scores(committed, self.keys.tensor(emitted.draft.latents), text)
-        self.store.put(key, (torch.tensor(decision.frame_scores, dtype=torch.float32),))
+        draft = self.keys.tensor(emitted.draft.latents)
+        scores = decision.frame_scores
+        for frames in stages(self._router, emitted.block.span.index, len(scores)):
+            called = [score for frame in frames if (score := scores[frame]) is not None]
+            if called:
+                key = self.keys.scores(committed, draft, text, frames)
+                self.store.put(key, (torch.tensor(called, dtype=torch.float32),))
 
     def _model(self, engine: Engine, role: str, *, recall_only: bool = False) -> BlockGenerator | None:
         model: BlockGenerator | None = getattr(engine, role)
         if model is None:
             return None
         # A handover starts from the drafter's first estimates, so they are kept too.
-        steps = self._handover if role == "drafter" else 0
+        # The last one of a draft is the draft.
+        steps = min(self._router.handover, steps_made(model) - 1) if role == "drafter" else 0
         identity: str = getattr(self.keys.identities, role)
         return _StoredBlocks(model, identity, steps, self, recall_only=recall_only)
 
@@ -189,8 +197,8 @@ class _StoredBlocks(WrappedGenerator):
 class _Recall:
     """A codec that only counts pixel frames, and a scorer that only returns what is in the store.
 
-    The state is the keys of what was decoded. A frame holds only the number of the `decode` call it came from, by
-    which `score` recognises it.
+    The state is the keys of what was decoded. A frame holds only the number of the `decode` call it came from, and
+    its own in the block, by which `score` recognises it.
     """
 
     def __init__(self, real: VideoCodec, store: Store, keys: Keys) -> None:
@@ -202,12 +210,13 @@ class _Recall:
         self._shown: list[tuple[tuple[str, ...], str]] = []
 
     def decode(self, latents: Tensor, state: tuple[str, ...] | None = None) -> tuple[Tensor, tuple[str, ...]]:
-        """Return as many frames as the real codec, each of one pixel."""
+        """Return as many frames as the real codec, each of two values."""
         before = state or ()
         key = self._keys.tensor(latents)
-        frames = latents.shape[2] * self.temporal_stride - (0 if before else self.temporal_stride - 1)
+        count = latents.shape[2] * self.temporal_stride - (0 if before else self.temporal_stride - 1)
         self._shown.append((before, key))
-        return torch.full((1, frames, 1, 1, 1), float(len(self._shown) - 1)), (*before, key)
+        numbers = torch.stack((torch.full((count,), len(self._shown) - 1.0), torch.arange(count)), dim=1)
+        return numbers[None, :, :, None, None], (*before, key)
 
     def encode(self, frames: Tensor) -> Tensor:
         """Raise `AssertionError`: a dry run encodes nothing."""
@@ -215,8 +224,9 @@ class _Recall:
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return the scores that an earlier run gave these frames of a draft."""
-        before, draft = self._shown[int(frames[0, -1])]
-        kept = self._store.get(self._keys.scores(before, draft, prompt))
+        (decoded, *_), numbers = frames[0, :, :, 0, 0].int().T.tolist()
+        before, draft = self._shown[decoded]
+        kept = self._store.get(self._keys.scores(before, draft, prompt, numbers))
         if kept is None or not _fits(kept, frames.shape[1:2]):
             raise CacheMiss
         return kept[0]

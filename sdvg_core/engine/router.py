@@ -54,15 +54,16 @@ BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_K
 class Decision:
     """Whether the draft is kept, why, and by which scores.
 
-    `score`: the aggregated score; `threshold`: what it was compared with; `frame_scores`: one per pixel frame;
-    `worst_frame`: the pixel frame of the block with the lowest score. None if nothing was scored.
+    `score`: the aggregated score; `threshold`: what it was compared with; `frame_scores`: one per pixel frame, None
+    for a frame that was not scored; `worst_frame`: the pixel frame of the block with the lowest score. None if
+    nothing was scored.
     """
 
     accepted: bool
     reason: Reason
     score: float | None = None
     threshold: float | None = None
-    frame_scores: tuple[float, ...] = ()
+    frame_scores: tuple[float | None, ...] = ()
 
     @property
     def scored(self) -> bool:
@@ -72,10 +73,17 @@ class Decision:
     @property
     def worst_frame(self) -> int | None:
         """The pixel frame with the lowest score, counted within the block; the first non-finite one, if any."""
-        if not self.frame_scores:
-            return None
-        ranked = [score if math.isfinite(score) else -math.inf for score in self.frame_scores]
-        return ranked.index(min(ranked))
+        ranked = {
+            frame: score if math.isfinite(score) else -math.inf
+            for frame, score in enumerate(self.frame_scores)
+            if score is not None
+        }
+        return min(ranked, key=lambda frame: ranked[frame], default=None)
+
+    @property
+    def known_scores(self) -> tuple[float, ...]:
+        """The scores of the frames that were scored."""
+        return tuple(score for score in self.frame_scores if score is not None)
 
 
 UNSEEN_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
@@ -88,7 +96,7 @@ DIRECTED = {
 
 REWARD = "reward"
 POLICIES: Mapping[str, tuple[str, ...]] = {
-    REWARD: ("tau", "aggregation", "quantile"),
+    REWARD: ("tau", "aggregation", "quantile", "cascade"),
     "first": (),
     "stride": ("stride",),
     "always-target": (),
@@ -103,7 +111,10 @@ With no forced blocks `first` is the drafter alone, with one the target makes th
 class RouterConfig:
     """Settings of the router; the defaults are the paper's.
 
-    `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
+    `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best. `cascade`:
+    how far above tau the worst of a draft's four frames that are scored first must be for the others to be left
+    unscored, see `engine.cascade`; infinity never leaves out a frame of a draft that is kept, None scores all
+    frames at once.
     `forced_blocks`: how many of the route's first blocks the target makes under every policy; `first` drafts all
     others. `stride`: under the policy `stride` the target makes every so many blocks of the route, from its first
     one on. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
@@ -119,6 +130,7 @@ class RouterConfig:
     tau: float = -0.7
     aggregation: Aggregation = "min"
     quantile: float = 0.1
+    cascade: float | None = None
     stride: int = 4
     forced_blocks: int = 1
     bail_out: int = 0
@@ -140,6 +152,8 @@ class RouterConfig:
             raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
         if not 0 <= self.quantile <= 1:
             raise BadInput(f"quantile is {self.quantile}; give a share from 0 to 1")
+        if self.cascade is not None and not self.cascade >= 0:
+            raise BadInput(f"the margin of the cascade is {self.cascade}; give 0 or more, or leave it out")
         if self.stride < 1:
             raise BadInput(f"stride is {self.stride}; give 1 or more")
         for name in COUNTS:
@@ -158,6 +172,8 @@ class RouterConfig:
         """Its settings as the report has them."""
         values = asdict(replace(self, part=None))
         del values["skipped"], values["part"], values["route_start"]
+        if self.cascade is not None:
+            values["cascade"] = min(self.cascade, MOST_MARGIN)
         return values if self.part is None else {**values, "part": type(self.part).__name__}
 
     def place(self, index: int) -> int:
@@ -190,15 +206,25 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
         raise BadInput(f"there is no {what} {value!r:.60}; choose one of {', '.join(allowed)}")
 
 
+MOST_MARGIN = 1e9
+"""What a report has for infinity, which JSON lacks; no score comes near it."""
+CASCADE_MARGIN = 0.2
+"""Ours, as the published one is not known: chosen on training prompts by `python -m research.margin`."""
 ROUTER_PRESETS: Mapping[str, RouterConfig] = {
     "paper": RouterConfig(),
+    "hybrid": RouterConfig(handover=3, cascade=CASCADE_MARGIN),
     "fast": RouterConfig(policy="first", forced_blocks=1),
     "balanced": RouterConfig(policy="first", forced_blocks=2, handover=2),
     "careful": RouterConfig(policy="first", forced_blocks=4, handover=2),
 }
-"""Routers by name: the paper's, and then from the fastest to the one closest to the target."""
+"""Routers by name: the paper's two, and then from the fastest to the one closest to the target."""
 DEFAULT_PRESET = "balanced"
 """For new commands and new nodes; `RouterConfig()` is the paper's."""
+
+
+def is_preset(router: RouterConfig) -> bool:
+    """Return whether a router is a preset, perhaps with another tau."""
+    return any(replace(router, tau=preset.tau) == preset for preset in ROUTER_PRESETS.values())
 
 
 def router_preset(name: str) -> RouterConfig:
@@ -254,7 +280,7 @@ def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
     `scores`: `(pixel_frames,)` float32, scorer units, higher is better.
     A score that is not finite rejects the draft. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
     """
-    frame_scores = tuple(scores.tolist())
+    frame_scores: tuple[float, ...] = tuple(scores.tolist())
     if not all(map(math.isfinite, frame_scores)):
         return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
     score = aggregate(config, scores)
@@ -266,7 +292,7 @@ def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
     elif config.part is not None:
         decision = _by_part(config, config.place(index), score)
     else:
-        keep = score >= _float32(config.tau)
+        keep = score >= float32(config.tau)
         reason = Reason.REACHED if keep else Reason.FELL_SHORT
         decision = Decision(accepted=keep, reason=reason, score=score, threshold=config.tau)
     return replace(decision, frame_scores=frame_scores)
@@ -281,7 +307,7 @@ def aggregate(config: RouterConfig, scores: Tensor) -> float:
     return float(scores.quantile(config.quantile))
 
 
-def _float32(value: float) -> float:
+def float32(value: float) -> float:
     """Round to float32, as scores are: a score that prints as tau must also equal it."""
     import torch
 

@@ -177,7 +177,7 @@ def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, 
 
 
 def _with_reuse(run: Run, reuse: Reuse) -> Run:
-    session = ReuseSession(reuse, run.inputs.noise, run.router.handover)
+    session = ReuseSession(reuse, run.inputs.noise, run.router)
     reused = session.dry_run(run.engine, run.before, partial(run.loop, clock=lambda: 0.0))
     return replace(
         run,

@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from .cascade import score_and_decide
 from .inputs import BlockInputs
 from .plan import check_parts
 from .protocols import BlockCall, BlockGenerator, Engine
 from .records import BlockRecord, Stopwatch, record_block
-from .router import Decision, RouterConfig, decide, decide_early
+from .router import Decision, RouterConfig, decide_early
 from .timeline import DecodedBlock, OwnDrafts, Timeline, begin_clip, earlier
 from .types import Block, DrafterContext, Generated, Span, check_finite
 
@@ -71,15 +72,15 @@ def speculate(
             with watch.part("draft"):
                 draft = drafts.draft(span, stop) if drafts else generate(engine.drafter, replace(call, stop=stop))
 
-        # 2. Decode it after the committed blocks, score every pixel frame, and route by the worst one.
+        # 2. Decode it after the committed blocks, score its pixel frames, and route by the worst one.
         if draft and stop is None:
             with watch.part("decode"):
                 winner = committed.decode(Block(span, draft.latents, call.condition), engine.codec)
             if decision is None:
                 assert engine.scorer is not None, "check_parts asks for one"
+                score = partial(engine.scorer.score, prompt=call.condition.gate_text)
                 with watch.part("score"):
-                    scores = engine.scorer.score(winner.frames, call.condition.gate_text)
-                decision = decide(router, span.index, scores)
+                    decision = score_and_decide(router, span.index, winner.frames, score)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None

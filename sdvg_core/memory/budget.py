@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..causal_wan.presets import Preset
-from ..engine.plan import most_handover
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from .counts import context_passes, pass_weights
@@ -25,9 +24,9 @@ class BudgetedRun:
 
     @property
     def most_handover(self) -> int:
-        """Half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
+        """Half of the denoising steps, at most a draft's; 0 if two schedules allow no handover."""
         drafter, target = (self.presets[role] for role in ("drafter", "target"))
-        return most_handover(*([step.timestep for step in preset.steps] for preset in (drafter, target)))
+        return min(len(target.steps) // 2, drafter.steps_made) if drafter.steps == target.steps else 0
 
 
 def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> tuple[RouterConfig, str]:
@@ -122,7 +121,7 @@ def _block_prices(run: BudgetedRun, handover: int, whole: int) -> dict[str, floa
         "opening": _block_cost(run, begun, len(target.first_steps) - begun, opening=True),
         "whole": _block_cost(run, 0, steps),
         "handed over": _block_cost(run, handover, steps - handover),
-        "drafted": _block_cost(run, len(drafter.steps), 0),
+        "drafted": _block_cost(run, drafter.steps_made, 0),
     }
 
 
@@ -140,7 +139,7 @@ def _block_cost(run: BudgetedRun, drafter: int, target: int, *, opening: bool = 
             continue
         preset = run.presets[role]
         earlier = run.presets["target"].block_frames // preset.block_frames - 1
-        cost += (earlier * len(preset.steps) + steps) * weights[f"{role}_denoising"]
+        cost += (earlier * preset.steps_made + steps) * weights[f"{role}_denoising"]
         if not opening:
             cost += (earlier + 1) * context_passes(preset) * weights[f"{role}_context"]
             anchors = max(anchors, preset.anchor_horizon)

@@ -70,6 +70,11 @@ class WanHeader:
         return tuple(step.timestep for step in self.preset.first_steps)
 
     @property
+    def draft_steps(self) -> int | None:
+        """After how many steps a drafter stops; None for all of them."""
+        return self.preset.draft_steps
+
+    @property
     def anchor_horizon(self) -> int:
         """For how many of the newest latent frames it needs the last pixel frame."""
         return self.preset.anchor_horizon
@@ -119,6 +124,8 @@ class Headers:
 def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
     device = check_device(options.device)
+    if options.target.draft_steps is not None:
+        raise BadInput("draft_steps is a setting of the drafter; leave it out of the target's")
     check_text_dtype(DTYPES[options.text_dtype])
     check_reward_dtype(DTYPES[options.reward_dtype])
     check_compile(options.execution.compile, device)

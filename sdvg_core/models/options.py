@@ -43,6 +43,7 @@ class ModelOptions:
     context_memory: str | None = None
     schedule: str | None = None
     first_schedule: str | None = None
+    draft_steps: int | None = None
     weights: Weights = AUTO
 
     def __post_init__(self) -> None:

@@ -68,6 +68,7 @@ class ModelSettings:
             "block_frames": preset.block_frames,
             "schedule": [step.timestep for step in preset.steps],
             "first_schedule": [step.timestep for step in preset.first_steps],
+            **({"draft_steps": preset.draft_steps} if preset.draft_steps else {}),
             "policy": preset.policy,
             **{name: getattr(preset, name) for name in (OF_RECOMPUTE if recompute else OF_INCREMENTAL)},
             "dtype": self.dtype,

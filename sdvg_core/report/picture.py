@@ -232,7 +232,7 @@ def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
 
 def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
     """Return the ends of the score axis: all finite scores, thresholds near them, and room for a number below."""
-    scores = [s for record in scored for s in record.decision.frame_scores if math.isfinite(s)] or [0.0]
+    scores = [s for record in scored for s in record.decision.known_scores if math.isfinite(s)] or [0.0]
     low = min(scores)
     high = max(scores)
     # A millionth, since adding 1 to a huge number does not change it.
@@ -255,26 +255,29 @@ def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
         _score(panel.pen, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
     places = [panel.x(number - 0.4 + 0.8 * (i + 0.5) / len(scores)) for i in range(len(scores))]
     for x, score in zip(places, scores, strict=True):
-        if math.isfinite(score):
+        if score is None:
+            _unscored(panel.pen, x, panel.bottom)
+        elif math.isfinite(score):
             dot(panel.pen, x, panel.y(score), radius, colour)
         else:
             _cross(panel.pen, x, panel.bottom)
-    if worst is None or not math.isfinite(scores[worst]):
+    lowest = None if worst is None else scores[worst]
+    if worst is None or lowest is None or not math.isfinite(lowest):
         return
     x = places[worst]
-    y = panel.y(scores[worst])
+    y = panel.y(lowest)
     dot(panel.pen, x, y, WORST * radius, colour, edge=radius // 2)
     if blocks <= ROOM_FOR_SCORES:
         margin = max((panel.column - 216) / 2, 0.0)
         middle = min(max(x, panel.x(number) - margin), panel.x(number) + margin)
-        text = f"{scores[worst]:.2f}"
+        text = f"{lowest:.2f}"
         look = panel.pen.look
         write(panel.pen, middle, y + 75, text, SMALL, look.ink, stroke_width=6, stroke_fill=look.ground)
 
 
 def _block_score(record: BlockRecord) -> float | None:
     """Return the score that decided about the block, if it is not its worst frame's."""
-    return None if record.decision.score == min(record.decision.frame_scores) else record.decision.score
+    return None if record.decision.score == min(record.decision.known_scores) else record.decision.score
 
 
 def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
@@ -285,8 +288,10 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
         ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, pen.look.faint)),
         ("worst frame", lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, pen.look.faint, FRAME // 2)),
     ]
-    if not all(math.isfinite(score) for record in scored for score in record.decision.frame_scores):
+    if not all(math.isfinite(score) for record in scored for score in record.decision.known_scores):
         keys.append(("a score that is not finite", lambda pen, x, y: _cross(pen, x + middle, y)))
+    if any(None in record.decision.frame_scores for record in scored):
+        keys.append(("not scored", lambda pen, x, y: _unscored(pen, x + middle, y)))
     if any(_block_score(record) is not None for record in scored):
         keys.append(("the score of the block", lambda pen, x, y: _score(pen, x, y, KEY_WIDTH)))
     if thresholds := set(_thresholds(scored)):
@@ -306,6 +311,10 @@ def dot(pen: Pen, x: float, y: float, radius: float, colour: str, edge: int = 0)
 def _cross(pen: Pen, x: float, y: float) -> None:
     pen.line([x - 12, y - 12, x + 12, y + 12], pen.look.ink, 4)
     pen.line([x - 12, y + 12, x + 12, y - 12], pen.look.ink, 4)
+
+
+def _unscored(pen: Pen, x: float, y: float) -> None:
+    pen.line([x - 12, y, x + 12, y], pen.look.faint, 4)
 
 
 def _score(pen: Pen, x: float, y: float, length: float) -> None:

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from ..engine.cascade import evenly_spaced
 from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Decision, Reason
 from ..engine.types import Cost, Span
@@ -54,11 +55,7 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     if type(None) in of:
         return None if value is None else _read(of[0], value, name, where)
     if get_origin(hint) is tuple:
-        # A number that was not finite is null.
-        return tuple(
-            math.nan if item is None and of[0] is float else _read(of[0], item, name, where)
-            for item in _checked(value, name, list, where)
-        )
+        return tuple(_read(of[0], item, name, where) for item in _checked(value, name, list, where))
     if get_origin(hint) is Mapping:
         return {key: _read(of[1], item, name, where) for key, item in _checked(value, name, dict, where).items()}
     if is_dataclass(hint):
@@ -132,7 +129,18 @@ def record_from_dict(data: Any, where: str) -> BlockRecord:
     if decision.threshold is None and decision.reason in (Reason.REACHED, Reason.FELL_SHORT):
         # A null threshold that decided a block was infinite: one that every score reaches, or none.
         decision = replace(decision, threshold=-math.inf if decision.reason is Reason.REACHED else math.inf)
+    if decision.reason is Reason.NOT_FINITE:
+        decision = replace(decision, frame_scores=_with_nan(decision.frame_scores))
     return from_values(BlockRecord, data, where, span=span, decision=decision)
+
+
+def _with_nan(scores: tuple[float | None, ...]) -> tuple[float | None, ...]:
+    """Return scores with NaN for those that were not finite; None stays if only the first frames were scored."""
+    first = evenly_spaced(len(scores))
+    early = all(score is None for frame, score in enumerate(scores) if frame not in first)
+    return tuple(
+        math.nan if score is None and (frame in first or not early) else score for frame, score in enumerate(scores)
+    )
 
 
 def seconds_to_dict(seconds: Seconds) -> dict[str, float]:

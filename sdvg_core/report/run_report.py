@@ -266,7 +266,7 @@ def _refuse_constant(name: str) -> float:
 
 def worst_score(record: BlockRecord) -> float:
     """Return the lowest finite frame score of a block; infinity if it has none."""
-    return min(filter(math.isfinite, record.decision.frame_scores), default=math.inf)
+    return min(filter(math.isfinite, record.decision.known_scores), default=math.inf)
 
 
 def share(part: int, whole: int) -> float | None:

@@ -68,7 +68,7 @@ def _evidence(decision: Decision) -> str:
     threshold = decision.threshold
     if score is None:
         return decision.reason.value
-    name = "worst frame" if score == min(decision.frame_scores, default=None) else "score"
+    name = "worst frame" if score == min(decision.known_scores, default=None) else "score"
     if threshold is None:
         return f"{decision.reason.value}, {name} {score:.2f}"
     left, right = _tell_apart(score, threshold)

@@ -16,7 +16,7 @@ from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_
 from ..engine.protocols import Engine
 from ..engine.restyle import USUAL
 from ..engine.reuse import Reuse
-from ..engine.router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig
+from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run, make_run
 from ..engine.types import Condition
 from ..errors import BadInput
@@ -175,11 +175,11 @@ def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Router
         router, note = route_for_budget(request.budget, router, run)
         directed = " What directions decide is not counted." if request.directions.strip(ROUTER_DECIDES) else ""
         notes = (note + directed,)
-    half = most_handover(headers.shape("drafter").timesteps, headers.shape("target").timesteps)
-    if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
-        steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
-        router = replace(router, handover=half)
-        notes = (*notes, f"{steps}: the schedules allow no more.")
+    most = most_handover(headers.shape("drafter"), headers.shape("target"))
+    if is_preset(router) and router.handover > most:  # one of them is the default, for every pair
+        steps = f"{count(most, 'step')} of a block handed over in place of {router.handover}"
+        router = replace(router, handover=most)
+        notes = (*notes, f"{steps}: the schedules and the drafts' steps allow no more.")
     return router, notes
 
 

@@ -42,6 +42,7 @@ ROUTERS = {
     "reward": PAPER,
     "repair": RouterConfig(tau=0.3, handover=1),
     "handover": RouterConfig(part=RandomRouter(0.5), handover=1),
+    "cascade": RouterConfig(tau=0.3, handover=1, cascade=0.1),
 }
 # Overlap refuses a drafter that needs the pixels of its own drafts.
 WAYS = list(product(POLICIES, CONTEXTS))
@@ -67,6 +68,7 @@ class Asked:
     drafter: int = 1
     target: int = 2
     schedule: str = "1000,625"
+    draft_steps: int | None = None
     codec: str = "echo"
     own_frames: int = 3
     clip: tuple[int, int] | None = None
@@ -161,7 +163,8 @@ def parts_of(asked: Asked, before_pass: Callable[[str], None] = lambda kind: Non
         before_pass=before_pass,
     )
     undo = 3 // asked.own_frames - 1
-    drafter: Any = build(0, name="drafter", tree=tree(asked.drafter), undo=undo, block_frames=asked.own_frames)
+    drafting = {"undo": undo, "block_frames": asked.own_frames, "draft_steps": asked.draft_steps}
+    drafter: Any = build(0, name="drafter", tree=tree(asked.drafter), **drafting)
     if asked.own_frames < 3:
         drafter = FramewiseAdapter(drafter, 3)
     target = build(0, name="target", tree=tree(asked.target))
@@ -174,7 +177,9 @@ def identities(asked: Asked) -> Identities:
     """Models are told apart by weights and schedule alone, so that the same ones in other roles are the same."""
     model = f"{asked.policy}, {asked.schedule}, weights"
     return Identities(
-        drafter=f"{model} {asked.drafter}" + (f" in {asked.own_frames}" if asked.own_frames < 3 else ""),
+        drafter=f"{model} {asked.drafter}"
+        + (f" in {asked.own_frames}" if asked.own_frames < 3 else "")
+        + (f" of {asked.draft_steps}" if asked.draft_steps else ""),
         target=f"{model} {asked.target}",
         codec=asked.codec,
         scorer="reading",

@@ -28,6 +28,7 @@ KINDS_OF_RUN = {
     "bail-out": {"router": planned_route("raarraaaa", bail_out=2)},
     "stride": {"router": RouterConfig(policy="stride", stride=3, handover=1)},
     "frame-wise": {"router": ROUTERS["repair"], "own_frames": 1},
+    "short drafts": {"router": ROUTERS["cascade"], "schedule": "1000,800,625", "draft_steps": 1},
     "after a clip": {"clip": (71, 6)},
 }
 
@@ -102,6 +103,9 @@ VARIED: dict[str, dict[str, Any]] = {
     "gate text": {"prompts": ((0, 5, "a red ball   "),)},
     "context": {"context": "own"},
     "tau": {"router": {"tau": 0.8}},
+    "cascade": {"router": {"cascade": 0.2}},
+    "tau of a cascade": {"router": {"cascade": 0.1, "tau": 0.5}},
+    "draft steps": {"draft_steps": 1},
     "handover": {"router": {"handover": 1}},
     "forced blocks": {"router": {"forced_blocks": 3}},
     "bail-out": {"router": {"tau": 0.9, "bail_out": 1}},

@@ -178,10 +178,10 @@ def test_a_key_goes_by_content_and_not_by_object_or_by_what_no_block_follows_fro
 
 
 def test_everything_scores_follow_from_is_in_their_key() -> None:
-    """Catches: scores that are kept without the codec, the text, or what the draft was decoded after."""
+    """Catches: scores kept without the codec, the text, the frames, or what the draft was decoded after."""
 
     def key(*arguments: Any, identities: Identities = ALL) -> str:
-        return Keys(identities, make_noise()).scores(*arguments)
+        return Keys(identities, make_noise()).scores(*arguments, *([range(3)] * (4 - len(arguments))))
 
     keys = [
         key(["a"], "b", "a red ball"),
@@ -191,6 +191,8 @@ def test_everything_scores_follow_from_is_in_their_key() -> None:
         key([], "b", "a red ball"),
         key(["c", "a"], "b", "a red ball"),
         key(["a"], "b", "a blue cube"),
+        key(["a"], "b", "a red ball", (0, 2)),
+        key(["a"], "b", "a red ball", (0, 1)),
     ]
     assert len(set(keys)) == len(keys)
     assert key(("a",), "b", "a red ball", identities=replace(ALL, drafter="other", target="other")) == keys[0]

@@ -70,10 +70,12 @@ def made(models: StudyModels, wanted: PromptSeedJob) -> list[Record]:
     return [record for name, record in rows_of(models, wanted) if name == ROWS]
 
 
-def study(folder: Path, wanted: Plan, load: Any = tiny_models) -> tuple[Notebook, list[str]]:
+def study(
+    folder: Path, wanted: Plan, load: Any = tiny_models, shard: tuple[int, int] | None = None
+) -> tuple[Notebook, list[str]]:
     """Fill the folder; return what is in it, and the lines of progress."""
     said: list[str] = []
-    return fill(folder, wanted, embeddings, load, 1, said.append), said
+    return fill(folder, wanted, embeddings, load, 1, said.append, shard), said
 
 
 if __name__ == "__main__":

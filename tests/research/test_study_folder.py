@@ -1,5 +1,6 @@
 """A study's folder: kept whole through kills, and kept apart from other studies."""
 
+import argparse
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 import study_tiny
 from study_tiny import PROMPTS, SOME, plan, study
 
-from research.folder import Notebook, claim_folder
+from research.folder import Notebook, claim_folder, held, shard
 from sdvg_core.errors import BadInput
 
 ROWS = len(SOME) * len(PROMPTS)
@@ -92,3 +93,21 @@ def test_a_folder_keeps_to_its_study(tmp_path):
     (tmp_path / "study.json").write_text("[]")
     with pytest.raises(BadInput, match="cannot be read"):
         claim_folder(tmp_path, {}, {})
+
+
+def test_shards_share_the_work_and_what_is_left_is_nobody_s(unbroken, tmp_path):
+    """Catches: a shard that makes all, and one that keeps the others out."""
+    for part in (1, 2):
+        with held(tmp_path, (part, 2)), held(tmp_path, (3 - part, 2)):
+            study(tmp_path, plan(), shard=(part, 2))
+        assert len(Notebook(tmp_path).records["rows.jsonl"]) == ROWS * part // 2
+    assert contents(tmp_path) == contents(unbroken)
+    with held(tmp_path, (1, 2)), pytest.raises(BadInput, match="another study is running"):
+        held(tmp_path, (1, 2))
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b", "1/"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no shard"):
+        shard(text)
+    assert shard("2/8") == (2, 8)

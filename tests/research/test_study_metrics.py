@@ -10,7 +10,7 @@ from research.metrics import Oracle, parse_external
 from research.protocol import POCKET_TAUS, pick, protocol
 from research.routers import RandomRouter
 from research.world import held_out_prompts, render
-from sdvg_core.engine.router import POLICIES, RouterConfig
+from sdvg_core.engine.router import POLICIES, RouterConfig, router_preset
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
 
@@ -72,7 +72,14 @@ def test_names_are_unique_and_say_what_they_are():
     names = [c.name for c in configurations]
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
-    assert len(names) == 24
+    assert len(names) == 39
+    assert by_name["hybrid@-0.7"].router == router_preset("hybrid")
+    assert [name for name in names if name.startswith("hybrid")] == [f"hybrid@{t:g}" for t in (-1.25, -0.7, -0.4)]
+    assert by_name["stride@3"].router == RouterConfig(policy="stride", stride=3)
+    assert by_name["stride-3@4"].router == RouterConfig(policy="stride", stride=4, handover=3)
+    assert by_name["handover-3@2"].router == RouterConfig(policy="first", forced_blocks=2, handover=3)
+    short = by_name["drafts-3:hybrid@-0.7"]
+    assert (short.router, short.draft_steps) == (router_preset("hybrid"), 3)
     assert by_name["reward-mean@-0.7"].router.aggregation == "mean"
     assert by_name["first@3"].router == RouterConfig(policy="first", forced_blocks=3)
     assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
