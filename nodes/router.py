@@ -13,7 +13,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import POLICIES, ROUTER_PRESETS, RouterConfig
+from ..sdvg_core.engine.router import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 NONE = "none"
 BUDGET = "budget"
+HYBRID = "hybrid"
 REWARD_FOLDER = "image_reward"
 OTHER_PACKS = ("ImageReward",)
 SUFFIXES = {".pt", ".pth", ".safetensors"}
@@ -64,7 +65,7 @@ class QualityRouter(io.ComfyNode):
         over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.
         """
         name = policy.get("policy") if isinstance(policy, dict) else policy
-        if name in POLICIES and "tau" in POLICIES[name] and scorer is NOT_WIRED and reward_file is not None:
+        if name in (REWARD, HYBRID) and scorer is NOT_WIRED and reward_file is not None:
             find_reward_file(reward_file)
         return True
 
@@ -74,7 +75,7 @@ class QualityRouter(io.ComfyNode):
         cls, reward_file, forced_blocks, bail_out, handover, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
-        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET))
+        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, HYBRID))
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
             options = {"crop": crop, "device": device, "dtype": dtype}
@@ -91,12 +92,14 @@ def _policy_input() -> Any:
         "budget", default=0.5, min=0.01, max=1.0, step=0.01, display_mode=io.NumberDisplay.slider
     )
     stride = io.Int.Input("stride", default=RouterConfig().stride, min=1, max=4096)
-    widgets = {widget.id: widget for widget in (tau, aggregation, quantile, stride)}
+    cascade = io.Boolean.Input("cascade", default=False, advanced=True, optional=True)
+    widgets = {widget.id: widget for widget in (tau, aggregation, quantile, cascade, stride)}
     return io.DynamicCombo.Input(
         "policy",
         options=[
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
             io.DynamicCombo.Option(BUDGET, [budget]),
+            io.DynamicCombo.Option(HYBRID, [tau]),
             *(
                 io.DynamicCombo.Option(name, [widgets[setting] for setting in settings])
                 for name, settings in POLICIES.items()
@@ -119,6 +122,12 @@ def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
     settings = dict(policy) | modifiers
     name = settings["policy"]
     budget = settings.pop("budget", None)
+    if settings.pop("cascade", False):
+        settings["cascade"] = CASCADE_MARGIN
+    if name == HYBRID:
+        preset = ROUTER_PRESETS[HYBRID]
+        settings["handover"] = settings["handover"] or preset.handover
+        settings |= {"policy": REWARD, "cascade": preset.cascade}
     if name in FIRST:
         settings["forced_blocks"] = settings.pop("target_blocks")
         settings["handover"] = settings.pop("handover_steps")

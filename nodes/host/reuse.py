@@ -181,7 +181,11 @@ class _Graph:
         inputs = dict(node.get("inputs", {}))
         tau = inputs.pop("policy.tau", None)
         plain = isinstance(tau, int | float) and not isinstance(tau, bool)
-        if node.get("class_type") != "SDVGQualityRouter" or inputs.get("policy") != "reward" or not plain:
+        if (
+            node.get("class_type") != "SDVGQualityRouter"
+            or inputs.get("policy") not in ("reward", "hybrid")
+            or not plain
+        ):
             return known, None
         return {name: self.value(value) for name, value in inputs.items()}, float(tau)
 

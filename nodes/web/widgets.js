@@ -138,15 +138,16 @@ function follow(node) {
   tend(node, kept);
 }
 
-// --- the router's policies: five in front, the others behind them, each with what it does; values stay as they are saved
+// --- the router's policies: six in front, the others behind them, each with what it does; values stay as they are saved
 
-const FRONT = ["fast", "balanced", "careful", "reward", "budget"];
+const FRONT = ["fast", "balanced", "careful", "reward", "hybrid", "budget"];
 const WORDS = {
   en: {
     fast: "Fast preview",
     balanced: "Balanced",
     careful: "Careful",
     reward: "Reward gate (paper)",
+    hybrid: "Reward gate, faster (hybrid)",
     budget: "Budget",
     more: (name, text) => `${name} (more): ${text}`,
     first: ["First blocks", "the target makes the first blocks, as many as you say; with 0, the drafter makes all"],
@@ -158,6 +159,7 @@ const WORDS = {
     balanced: "均衡",
     careful: "细致",
     reward: "奖励门控（论文）",
+    hybrid: "奖励门控，更快（hybrid）",
     budget: "预算",
     more: (name, text) => `${name}（更多）：${text}`,
     first: ["开头几块", "开头几块由目标模型生成，块数由你定；设为 0 则全用草稿"],

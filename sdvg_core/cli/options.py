@@ -22,8 +22,8 @@ from .shared import SETTINGS, YES_NO
 
 FLAGS = {"tau": "--gate"}
 """How options are spelled whose field has another name."""
-ROUTER_OPTIONS = ("policy", "tau", "aggregation", "stride", "forced_blocks", "bail_out", "handover")
-NAMING = {"tau": "reward", "stride": "stride"}
+ROUTER_OPTIONS = ("policy", "tau", "aggregation", "cascade", "stride", "forced_blocks", "bail_out", "handover")
+NAMING = {"tau": "reward", "cascade": "reward", "stride": "stride"}
 """Options that choose a policy, unless the policy that is stated reads them."""
 OF_SCORES = ("aggregation", "gate_prompt")
 """Options of any block that is scored, by the policy or by a direction."""

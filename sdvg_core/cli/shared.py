@@ -176,7 +176,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         "--preset",
         choices=tuple(ROUTER_PRESETS),
         help="fast, balanced, careful: the target makes the first 1, 2, 4 blocks, and the drafter half of the "
-        "steps of all these but the first. paper: --gate -0.7. "
+        "steps of all these but the first. paper: --gate -0.7. hybrid: the same with --cascade 0.2 --handover 3. "
         f"Default: {DEFAULT_PRESET}; paper if an option of the router is given",
     )
     group.add_argument(
@@ -215,6 +215,13 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         "--aggregation",
         metavar="HOW",
         help="the frames' scores as one: min (the worst frame), mean, or a quantile as a number, such as 0.1",
+    )
+    group.add_argument(
+        "--cascade",
+        type=float,
+        metavar="MARGIN",
+        help="score four frames of a draft first: below tau they reject it, MARGIN above it they keep it, in "
+        "between the others are scored too (inf: those of every draft that is kept)",
     )
     group.add_argument("--bail-out", type=int, help="target-only after this many rejections in a row (0: never)")
     group.add_argument(
@@ -269,7 +276,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help=f"preset={AUTO} (default), {', '.join(PRESETS)}; and what is other than the preset's, such as "
             "cache=incremental window=9 sink=3 (latent frames), context-frames=6, block-frames=1, "
-            "schedule=1000,625, first-schedule=1000, weights=raw; for long clips "
+            "schedule=1000,625, first-schedule=1000, weights=raw, the drafter's draft-steps=3; for long clips "
             "relative=yes, recache=yes, flush=yes, keep-first-frame=yes, context-memory=memrope",
         )
     group.add_argument("--schedule", help=f"of both: {', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")

@@ -13,6 +13,7 @@ from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
 from .run_report import RunReport, predict_target_only
+from .summary import count
 
 FAST_NOTE = (
     "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
@@ -160,6 +161,18 @@ def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, An
         yield f"Stopped after block {len(records)} of {len(run.spans)}, as asked."
     if reused := [place for place, record in enumerate(records, 1) if record.reused]:
         yield f"{_were(reused[0], reused[-1])} made by an earlier run and used again, which counts no seconds."
+    yield from _unscored(records)
+
+
+def _unscored(records: Sequence[BlockRecord]) -> Iterator[str]:
+    """Yield a note on drafts that were kept without a look at all frames."""
+    kept = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]
+    if frames := sum(kept):
+        blocks = len(kept) - kept.count(0)
+        yield (
+            f"The cascade kept {count(blocks, 'draft')} by their first frames: {count(frames, 'frame')} of them "
+            "were not scored, and one of these may be worse, or no number."
+        )
 
 
 def _were(first: int, last: int) -> str:

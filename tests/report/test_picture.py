@@ -9,8 +9,8 @@ import pytest
 from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
-from sdvg_core.engine.router import RouterConfig
-from sdvg_core.report.picture import BIG, DARK, SCALE, SMALL, Look, drawable, route_picture, tint
+from sdvg_core.engine.router import Decision, Reason, RouterConfig
+from sdvg_core.report.picture import BIG, DARK, SCALE, SMALL, Look, _score_keys, drawable, route_picture, tint
 from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Outcome, outcome_of
 
 OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in COLOURS.items()}
@@ -40,6 +40,22 @@ def test_every_reason_has_an_outcome_and_every_outcome_a_letter_and_colour_of_it
 @pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])
 def test_scores_that_are_not_finite_or_beyond_all_measure_can_be_drawn(frames):
     route_picture(report(route(RouterConfig(), [[0.0], frames])))
+
+
+def test_a_frame_that_was_not_scored_has_a_mark_of_its_own_at_the_bottom():
+    """Catches: a dot among the scores, at 0 or at the top, and the cross of a score that is no number."""
+    first = {0: 0.5, 4: -0.2, 7: 0.9, 11: 0.4}
+    decision = Decision(accepted=True, reason=Reason.REACHED, score=-0.2, threshold=-0.7)
+    forced = Decision(accepted=False, reason=Reason.FORCED)
+    partly, wholly = (
+        route_picture(report((forced, replace(decision, frame_scores=scores))))
+        for scores in (tuple(first.get(frame) for frame in range(12)), tuple(first.values()))
+    )
+    assert partly != wholly
+    keys = [words for words, _ in _score_keys([record(replace(decision, frame_scores=(0.5, None)))])]
+    assert "not scored" in keys
+    assert "a score that is not finite" not in keys
+    assert "not scored" not in [words for words, _ in _score_keys([record(replace(decision, frame_scores=(0.5,)))])]
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,31 @@ def test_what_is_not_finite_is_null_in_json_and_says_why():
     assert blocks[2]["threshold"] is None
 
 
+def test_frames_that_were_not_scored_are_told_from_scores_that_are_not_finite(tmp_path):
+    """Catches: a frame that nobody looked at read back as NaN, or counted as the best or the worst one."""
+    nan = math.nan
+    first = {0: 0.5, 4: -0.2, 7: 0.9, 11: 0.4}
+    kept = tuple(first.get(frame) for frame in range(12))
+    broken = tuple({**first, 7: nan}.get(frame) for frame in range(12))
+    whole = (nan, 0.1) * 6
+    decisions = [
+        Decision(accepted=True, reason=Reason.REACHED, score=-0.2, threshold=-0.7, frame_scores=kept),
+        Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=broken),
+        Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=whole),
+    ]
+    made = report(decisions)
+    written = made.as_dict()
+    jsonschema.validate(written, SCHEMA)
+    assert written["blocks"][0]["frame_scores"] == list(kept)
+    assert [block["worst_frame"] for block in written["blocks"]] == [4, 7, 0]
+    again = report_from_dict(json.loads(made.to_json())).blocks
+    assert again[0].decision == decisions[0]
+    for block, scores in zip(again[1:], (broken, whole), strict=True):
+        assert [score is None for score in block.decision.frame_scores] == [score is None for score in scores]
+        assert block.decision.known_scores == pytest.approx([s for s in scores if s is not None], nan_ok=True)
+    assert "worst frame -0.20: pixel frame 5 of block 1" in summarise(made)
+
+
 def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
     """Every reason, both infinite thresholds, scores that are not finite, and a handover included."""
     first, reached, *others = (record(decision, index) for index, decision in enumerate(of_every_reason()))
