@@ -39,7 +39,7 @@ class ComfyOps(TorchOps):
 
     def __init__(self, dtype: torch.dtype, options: Mapping[str, Any]) -> None:
         self.dtype = dtype
-        self._options = dict(options)
+        self.options = dict(options)
 
     def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
         """Return `parameter` in the dtype and on the device of `like`."""
@@ -47,8 +47,14 @@ class ComfyOps(TorchOps):
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend with the kernel that ComfyUI or the MODEL chose."""
+        return self.attend(None, q, k, v)
+
+    def attend(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend with that kernel, or in newer versions with the one that the MODEL's file states for the module."""
         flat = (part.flatten(2) for part in (q, k, v))
-        return optimized_attention(*flat, heads=q.shape[2], transformer_options=self._options)
+        preferred = getattr(module, "comfy_attention", None)
+        more = {} if preferred is None else {"preferred_attention": preferred}
+        return optimized_attention(*flat, heads=q.shape[2], transformer_options=self.options, **more)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
         """Return cosines, then sines, of each time; float32, as ComfyUI embeds it."""

@@ -47,6 +47,7 @@ from .model import (
 )
 from .progress import NodeProgress
 from .reuse import begin_reuse, ended, store_notes
+from .self_check import check_host
 from .vae import ComfyCodec, check_vae, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
     job = ready.job
     live = ready.progress.live
     settle_attention(job.main.load_device)
+    checked = check_host(job)
     run = _plan(ready)
     try:
         clips, latents, records = _play(run, ready.progress)
@@ -183,7 +185,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
             live.beginnings = beginnings_of(latents, spans, ready.kept_count, size, ready.resolved.plan.lead)
     finally:
         ended(live, ready.memory.models.values(), run.session.pixel_keys if run.session else ())
-    return frames, latents, _report(ready, run, records)
+    return frames, latents, _report(ready, run, records, checked)
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -258,7 +260,7 @@ def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[
     return frames, history.latents(0, history.frames), records
 
 
-def _report(ready: ReadyRun, run: Run, records: list[BlockRecord]) -> RunReport:
+def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], checked: str) -> RunReport:
     job = ready.job
     request = ready.resolved.request
     models = {role: _model_settings(patcher, job.presets[role]) for role, patcher in job.models.items()}
@@ -283,7 +285,7 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord]) -> RunReport:
         ),
         fps=request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
-        notes=(*ready.notes, *ready.memory.measured(), *store_notes()),
+        notes=(*ready.notes, checked, *ready.memory.measured(), *store_notes()),
         began={
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,
             "start_image": None if job.start_image is None else "IMAGE",

@@ -37,6 +37,10 @@ class TorchOps:
         """Attend without a mask: q `b l n d`, k and v `b m n d`, result `b l (n d)`."""
         return self.backend(q, k, v).flatten(2)
 
+    def attend(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend for an attention module, for which a host may have another kernel."""
+        return self.attention(q, k, v)
+
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
         """Return cosines, then sines, of each time (0 to 1000) at `width / 2` frequencies, in the times' dtype."""
         half = width // 2

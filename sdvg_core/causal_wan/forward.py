@@ -2,7 +2,7 @@
 
 It calls modules and never reads their weights, so the tree may be ours or a host's, with LoRA, quantised or
 offloaded layers. Nothing here waits for the device. Letters: b batch, t latent frames, s tokens per frame,
-l = t s tokens, d width.
+l = t s tokens, d width. Linear layers get `b l d`, as a host's fp8 arithmetic takes no fourth axis.
 Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forcing's.
 """
 
@@ -73,8 +73,8 @@ def denoise_pass(tree: Any, x: Tensor, timestep: float, inputs: Pass) -> Tensor:
         h = hinted(layer, h) if hinted else h
     head = tree.head
     shift, scale = (inputs.ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)  # b t 1 d
-    h = head.head(torch.addcmul(shift, head.norm(h), 1 + scale))
-    return _unpatchify(tree, h.flatten(1, 2), token_grid(tree, x.shape[2:]))
+    h = head.head(_modulated(head.norm, h, shift, scale))
+    return _unpatchify(tree, h, token_grid(tree, x.shape[2:]))
 
 
 def context_pass(tree: Any, x: Tensor, inputs: Pass) -> None:
@@ -113,14 +113,14 @@ def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, inputs: Pass) -> Tenso
     ops = inputs.ops
     stages = inputs.stages
     # One name, reused, so that each tensor is freed once the next stage has taken it: b l n d.
-    seen = _look_back(*stages.before(block, h, e6, inputs.rope, ops, bool(inputs.key_ropes)), layer, inputs)
+    seen = _look_back(*stages.before(block, h, e6, inputs.rope, ops, bool(inputs.key_ropes)), block, layer, inputs)
     h, seen = stages.between(block, h, seen, e6, ops)
     # Attend to all text tokens, the empty ones too: the models were trained without a mask.
-    seen = ops.attention(seen, *inputs.text[layer])
+    seen = ops.attend(block.cross_attn, seen, *inputs.text[layer])
     return stages.after(block, h, seen, e6, ops)
 
 
-def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: Pass) -> Tensor:
+def _look_back(q: Tensor, k: Tensor, v: Tensor, block: Any, layer: int, inputs: Pass) -> Tensor:
     """Write keys and values (`b l n d`) into the cache, then attend to every slot that the pass sees."""
     inputs.cache.write(layer, inputs.slots.written, k, v)
     k, v = inputs.cache.read(layer, inputs.slots.visible)
@@ -129,7 +129,7 @@ def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, inputs: Pass) -> Ten
         for tokens, rope in inputs.key_ropes:  # piece by piece: a rotation takes several times its tokens' memory
             turned[:, tokens] = inputs.ops.rotate(k[:, tokens], rope)
         k = turned
-    return inputs.ops.attention(q, k, v)
+    return inputs.ops.attend(block.self_attn, q, k, v)
 
 
 def _before(
@@ -146,14 +146,14 @@ def _between(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: TorchOps) -> 
     """Add the result of self-attention, `b l (n d)`; return the tokens and the queries of cross-attention."""
     _, _, gate, *_ = _modulation(block, e6, h, ops)
     h = torch.addcmul(h, block.self_attn.o(seen).view(h.shape), gate)
-    return h, _queries(block.cross_attn, block.norm3(h))
+    return h, _queries(block.cross_attn, block.norm3(h).flatten(1, 2))
 
 
 def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: TorchOps) -> Tensor:
     """Add the result of cross-attention, `b l (n d)`, then apply the feed-forward."""
     *_, shift, scale, gate = _modulation(block, e6, h, ops)
     h = h + block.cross_attn.o(seen).view(h.shape)
-    return torch.addcmul(h, block.ffn(_modulated(block.norm2, h, shift, scale)), gate)
+    return torch.addcmul(h, block.ffn(_modulated(block.norm2, h, shift, scale)).view(h.shape), gate)
 
 
 PLAIN = Stages(before=_before, between=_between, after=_after)
@@ -237,13 +237,13 @@ class ControlBranch:
 
 
 def _first(block: Any, tokens: Tensor, h: Tensor) -> Tensor:
-    projected: Tensor = block.before_proj(tokens)
-    return projected + h
+    projected: Tensor = block.before_proj(tokens.flatten(1, 2))
+    return projected.view(h.shape) + h
 
 
 def _hint(block: Any, state: Tensor) -> Tensor:
-    hint: Tensor = block.after_proj(state)
-    return hint
+    hint: Tensor = block.after_proj(state.flatten(1, 2))
+    return hint.view(state.shape)
 
 
 def _modulation(block: Any, e6: Tensor, h: Tensor, ops: TorchOps) -> tuple[Tensor, ...]:
@@ -252,18 +252,20 @@ def _modulation(block: Any, e6: Tensor, h: Tensor, ops: TorchOps) -> tuple[Tenso
 
 
 def _modulated(norm: Any, h: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    return torch.addcmul(shift, norm(h), 1 + scale)
+    """Return normalised tokens `b t s d` as `b l d`, scaled and shifted."""
+    return torch.addcmul(shift, norm(h), 1 + scale).flatten(1, 2)
 
 
 def _queries(attn: Any, h: Tensor) -> Tensor:
-    q: Tensor = attn.norm_q(attn.q(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
+    """Return the queries `b l n d` of tokens `b l d`."""
+    q: Tensor = attn.norm_q(attn.q(h)).unflatten(-1, (attn.num_heads, -1))
     return q
 
 
 def _kv(attn: Any, h: Tensor, rope: Any, ops: TorchOps, *, unrotated: bool) -> tuple[Tensor, Tensor]:
-    """Return the keys, rotated or not, and the values."""
-    k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
-    v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
+    """Return the keys, rotated or not, and the values of tokens `b l d`."""
+    k = attn.norm_k(attn.k(h)).unflatten(-1, (attn.num_heads, -1))
+    v = attn.v(h).unflatten(-1, (attn.num_heads, -1))
     return (k if unrotated else ops.rotate(k, rope)), v
 
 

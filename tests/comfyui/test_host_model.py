@@ -219,6 +219,27 @@ def test_an_attention_override_of_the_model_is_used(tmp_path: Path) -> None:
     assert check_model(patched, "drafter") == ()
 
 
+def test_a_kernel_that_the_file_states_for_a_module_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in newer versions of ComfyUI, whose attention modules carry it."""
+    patcher, stated, plain = onto_device(load_model(tmp_path)), [], model.optimized_attention
+
+    def attention(*args: Tensor, preferred_attention: Any = None, **more: Any) -> Tensor:
+        stated.append(preferred_attention)
+        return plain(*args, **more)
+
+    monkeypatch.setattr(model, "optimized_attention", attention)
+    clip(over(patcher))
+    assert set(stated) == {None}
+    stated.clear()
+    for number, block in enumerate(patcher.model.diffusion_model.blocks):
+        block.self_attn.comfy_attention, block.cross_attn.comfy_attention = f"self {number}", f"cross {number}"
+    clip(over(patcher))
+    layers = [f"{kind} {number}" for number in range(CONFIG.num_layers) for kind in ("self", "cross")]
+    assert stated[: len(layers)] == layers
+
+
 def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path: Path) -> None:
     """Catches padding it: rows of zeros are not nothing, for the text embedding has a bias."""
     short = read_embedding([[text(rows=12), {"pooled_output": None}]], CONFIG.text_dim)

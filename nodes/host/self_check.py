@@ -1,0 +1,195 @@
+"""Whether ComfyUI computes what we compute over its modules, tried on a few tokens before a run.
+
+Our forward calls a layer's parts one by one, and our decoder the VAE's. A newer ComfyUI may put other work around or
+into them; comparing versions would refuse those that still agree, and miss packs that patch the classes. So one layer
+and the head, one control block and two latent frames of the VAE run both ways, with random inputs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import comfy.model_management as mm
+import comfyui_version
+import torch
+from comfy.latent_formats import Wan21
+from comfy.model_patcher import ModelPatcher
+from torch import Tensor, nn
+
+from ...sdvg_core.causal_wan.cache import CacheSlots, KVCache
+from ...sdvg_core.causal_wan.forward import ControlBranch, Pass, TextKV, denoise_pass, project_text, token_grid
+from ...sdvg_core.devices.device import dtype_name
+from ...sdvg_core.engine.control import CHANNELS, Control
+from ...sdvg_core.errors import BadInput, first_line
+from .job import Job
+from .model import ComfyOps, compute_dtype
+from .vae import ComfyCodec, is_tae
+
+FRAMES = 2
+SIDE = 2
+"""Tokens, or latent pixels of the VAE, along height and width."""
+WORDS = 5
+TIMESTEP = 500.0
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01}
+"""The relative difference up to which two results are equal but for rounding; of bfloat16 and less, `COARSE`."""
+COARSE = 0.06
+OVERRIDE = "optimized_attention_override"
+CHANGED = (AttributeError, TypeError, ValueError, LookupError, RuntimeError)
+"""What calling a changed module raises."""
+
+Both = Callable[[torch.dtype], tuple[Tensor, Tensor]]
+"""Runs a part in a dtype; returns ComfyUI's result and ours."""
+
+_CHECKED: WeakKeyDictionary[nn.Module, tuple[Any, Mapping[str, float]]] = WeakKeyDictionary()
+
+
+@torch.inference_mode()
+def check_host(job: Job) -> str:
+    """Compare ComfyUI with us on a job's loaded models, each once; return a note with the largest differences.
+
+    Raises `BadInput` if they differ by more than rounding. Of a model that is not on its device only the parts that
+    are tried are copied there.
+    """
+    differences: dict[str, float] = {}
+
+    def compare(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...], both: Both) -> None:
+        for name, difference in _compared(patcher, part, dtypes, both).items():
+            differences[name] = max(difference, differences.get(name, 0.0))
+
+    for role, patcher in job.models.items():
+        dtypes = tuple(dict.fromkeys((compute_dtype(patcher), torch.float32)))
+        compare(patcher, f"layer 1 of the {role}", dtypes, partial(_layer, patcher))
+        if control := job.controls.get(role):
+            compare(control, f"control block 1 of the {role}", dtypes, partial(_control_block, patcher, control))
+    if not is_tae(job.vae):
+        compare(job.vae.patcher, "the VAE", (job.vae.vae_dtype,), lambda dtype: _decoded(job.vae))
+    told = ", ".join(f"{difference:.0e} in {name}" for name, difference in differences.items())
+    return (
+        f"Checked against ComfyUI {comfyui_version.__version__} before the run: it computes the same, up to {told}."
+    )
+
+
+def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...], both: Both) -> Mapping[str, float]:
+    """Return the relative difference in each dtype. A part is tried again if its patches or the host changed."""
+    override = patcher.model_options.get("transformer_options", {}).get(OVERRIDE)
+    host = f"ComfyUI {comfyui_version.__version__}"
+    key = (host, patcher.patches_uuid, patcher.load_device, dtypes, id(override))
+    known, differences = _CHECKED.get(patcher.model, (None, {}))
+    if known == key:
+        return differences
+    differences = {}
+    for dtype in dtypes:
+        name = dtype_name(dtype)
+        try:
+            theirs, ours = (result.float() for result in both(dtype))
+            difference = float((ours - theirs).norm() / theirs.norm())
+        except CHANGED as error:
+            if mm.is_oom(error):
+                raise
+            fault = f"{host} cannot be compared with this pack at {part} ({first_line(error)})"
+            raise BadInput(f"{fault}; use the command line, or another ComfyUI") from error
+        if not bool(theirs.isfinite().all()):
+            continue  # what the model makes of random inputs says nothing then; a run checks its own numbers
+        if not difference <= TOLERANCE.get(dtype, COARSE):
+            fault = f"{host} computes {part} otherwise than this pack ({difference:.0e} apart in {name})"
+            raise BadInput(f"{fault}; use the command line, or another ComfyUI")
+        differences[name] = difference
+    _CHECKED[patcher.model] = (key, differences)
+    return differences
+
+
+def _layer(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Run a MODEL as if it had one layer: by the class's own forward, and by ours."""
+    tree = _with_layers(patcher.model.diffusion_model, blocks=1)
+    x, text, ops = _inputs(patcher, dtype)
+    with _casting(tree):
+        ours = denoise_pass(tree, x.clone(), TIMESTEP, _pass(tree, x, project_text(tree, text, ops), ops))
+        times = torch.full((1,), TIMESTEP, device=x.device)
+        # Of the class: packs replace the forward of the object, which has no effect on block-by-block sampling.
+        theirs = type(tree).forward(tree, x, times, text, transformer_options=ops.options)
+    return theirs, ours
+
+
+def _control_block(patcher: ModelPatcher, control: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Run the first block of a control module, after its embedding, over a MODEL's tokens; return the hints."""
+    tree = _with_layers(patcher.model.diffusion_model, blocks=0)
+    module = _with_layers(control.model.diffusion_model, vace_blocks=1)
+    block = module.vace_blocks[0]
+    x, text, ops = _inputs(patcher, dtype)
+    tokens, e6 = (_random(seed, 1, count, tree.dim).to(x) for seed, count in ((3, FRAMES * SIDE**2), (4, 6)))
+    context = _random(5, 1, CHANNELS, *x.shape[2:]).to(x)
+    with _casting(module), _casting(tree.text_embedding):
+        inputs = _pass(tree, x, (), ops)
+        branch = ControlBranch(module, 1, project_text(tree, text, ops, [block]), [Control(context)], ops)
+        h = tokens.unflatten(1, (FRAMES, -1))
+        ours = branch.begin(h, e6[:, None].expand(-1, FRAMES, -1, -1), inputs)(0, torch.zeros_like(h)).flatten(1, 2)
+        embedded = module.vace_patch_embedding(context.float()).to(dtype).flatten(2).transpose(1, 2)
+        words = tree.text_embedding(text)
+        theirs, _ = block(
+            embedded, x=tokens, e=e6, freqs=inputs.rope, context=words, transformer_options=ops.options
+        )
+    return theirs, ours
+
+
+def _decoded(vae: Any) -> tuple[Tensor, Tensor]:
+    """Decode two latent frames in one go, and one after the other; pixels in [-1, 1]."""
+    z = _random(6, 1, ComfyCodec.latent_channels, FRAMES, SIDE, SIDE)
+    codec = ComfyCodec(vae)
+    first, state = codec.decode(z[:, :, :1])
+    second, _ = codec.decode(z[:, :, 1:], state)
+    ours = torch.cat((first, second), dim=1)
+    whole = vae.first_stage_model.decode(Wan21().process_out(z).to(vae.device, vae.vae_dtype))
+    theirs = vae.process_output(whole.to(torch.float32, copy=True)).movedim(1, 2)
+    return 2 * theirs - 1, 2 * ours - 1
+
+
+def _inputs(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor, ComfyOps]:
+    """Return random latents `b c t h w`, a random prompt `b m c`, and our operations with the MODEL's attention."""
+    tree = patcher.model.diffusion_model
+    sizes = (patch * count for patch, count in zip(tree.patch_size, (FRAMES, SIDE, SIDE), strict=True))
+    options = patcher.model_options.get("transformer_options", {})
+    attention = {name: value for name, value in options.items() if name == OVERRIDE}
+    x = _random(1, 1, tree.in_dim, *sizes).to(patcher.load_device, dtype)
+    text = _random(2, 1, WORDS, tree.text_dim).to(patcher.load_device, dtype)
+    return x, text, ComfyOps(dtype, attention)
+
+
+def _with_layers(tree: nn.Module, **counts: int) -> Any:
+    """Return a copy of a tree that shares its modules, but has only the first ones of some lists."""
+    shortened = copy.copy(tree)
+    lists = {name: nn.ModuleList([*getattr(tree, name)][:count]) for name, count in counts.items()}
+    shortened._modules = {**tree._modules, **lists}
+    return shortened
+
+
+def _pass(tree: Any, x: Tensor, text: TextKV, ops: ComfyOps) -> Pass:
+    """Return the inputs of a pass over a clip's first block."""
+    grid = token_grid(tree, x.shape[2:])
+    cache = KVCache(tree, FRAMES, grid[1] * grid[2], ops.dtype, x.device)
+    slots = CacheSlots(0, tuple(range(FRAMES)), FRAMES)
+    return Pass(text, cache, slots, ops.rope(tree, 0, grid, x.device), ops)
+
+
+def _random(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@contextmanager
+def _casting(tree: nn.Module) -> Iterator[None]:
+    """Let layers cast their weights to the input's dtype, also those that ComfyUI loaded in the dtype they run in."""
+    switched = [module for module in tree.modules() if getattr(module, "comfy_cast_weights", True) is False]
+    stated = [module for module in switched if "comfy_cast_weights" in vars(module)]
+    for module in switched:
+        module.comfy_cast_weights = True
+    try:
+        yield
+    finally:
+        for module in switched:
+            del module.comfy_cast_weights
+        for module in stated:
+            module.comfy_cast_weights = False
