@@ -83,6 +83,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Float.Input(
                     "colour_hold", default=0.0, min=0.0, max=1.0, step=0.05, advanced=True, optional=True
                 ),
+                io.Int.Input("draft_steps", default=0, min=0, max=64, advanced=True, optional=True),
             ],
             outputs=[
                 io.Image.Output(display_name="frames"),

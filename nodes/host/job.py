@@ -41,6 +41,7 @@ class Job:
     """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype.
 
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
+    `draft_steps`: after how many steps the drafter stops; 0 for the preset's.
     `reuse_bytes`: of host memory for results that later runs may use. `notes`: on inputs that have no effect.
     `request`: what its widgets say, without router and start. `kept`: blocks of an earlier run; the
     request is then for those after them.
@@ -56,6 +57,7 @@ class Job:
     prompts: tuple[PromptEntry, ...]
     request: VideoRequest
     schedules: Mapping[str, str] = field(default_factory=dict)
+    draft_steps: int = 0
     reuse_bytes: int = 0
     notes: tuple[str, ...] = ()
     execution: Execution = field(default_factory=Execution)
@@ -78,9 +80,12 @@ class Job:
 
     @property
     def presets(self) -> dict[str, Preset]:
-        """The presets of the MODELs, each with the schedule that the node states."""
+        """The presets of the MODELs, each with the schedule and the draft steps that the node states."""
         presets = {role: preset_of(patcher) for role, patcher in self.models.items()}
-        return {role: replace(p, schedule=self.schedules.get(role, p.schedule)) for role, p in presets.items()}
+        changed = {role: replace(p, schedule=self.schedules.get(role, p.schedule)) for role, p in presets.items()}
+        if self.draft_steps and "drafter" in changed:
+            changed["drafter"] = replace(changed["drafter"], draft_steps=self.draft_steps)
+        return changed
 
     @property
     def headers(self) -> Headers:

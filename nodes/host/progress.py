@@ -165,6 +165,7 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
         "fate": outcome_of(record).name.lower(),
         "score": record.decision.score,
         "worst_frame": record.decision.worst_frame,
+        "unscored": record.decision.frame_scores.count(None),
         "seconds": record.seconds.total,
         "decode": record.seconds.decode / record.decodes if record.decodes else 0.0,
         "take": record.span.take,

@@ -139,6 +139,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         prompt=job.prompt_id,
         signature=job.signature,
         before=clip_blocks,
+        margin=resolved.plan.router.settings["cascade"],
     )
     memory = memory_of(job)
     check_room(memory)

@@ -78,8 +78,9 @@ function foretell(run, next, { now, loading, decoding, moving }) {
   if (now.all === then.all && from === null) return { known: true, ...SILENT };
   const count = from === null ? 0 : next.blocks - from + 1;
   const asks = ({ directions, takes, prompts }) => [letterOf(directions, from), takeOf(takes, from), promptAt(run, prompts, from)].join();
-  const atMost = count > 0 && others.some((one) => one.of >= from && asks(one) === asks({ ...next, prompts: now.prompts }));
-  return { known: true, atMost, from, count, seconds: estimate(run, { ...next, tau: now.tau }, from ?? next.blocks + 1, { loading, decoding }) };
+  const unsure = from !== null && run.events.slice(Math.max(from - 2, 0), from).some((made) => undecided(made, now.tau, run.info.margin));
+  const known = count > 0 && others.some((one) => one.of >= from && asks(one) === asks({ ...next, prompts: now.prompts }));
+  return { known: true, atMost: known || unsure, from, count, seconds: estimate(run, { ...next, tau: now.tau }, from ?? next.blocks + 1, { loading, decoding }) };
 }
 
 function firstAgain(run, next) {
@@ -90,7 +91,7 @@ function firstAgain(run, next) {
     if (promptAt(run, run.info.signature.prompts, number) !== promptAt(run, next.prompts, number)) return number;
     const letter = letterOf(next.directions, number);
     const same = letter === letterOf(run.directions, number);
-    const author = same ? gateAuthor(made, letter, next.tau) ?? fateOf(made).author : WANTED[letter];
+    const author = same ? gateAuthor(made, letter, next.tau, run.info.margin) ?? fateOf(made).author : WANTED[letter];
     const from = authorFrom(made, number, author);
     if (from <= next.blocks) return from;
   }
@@ -103,9 +104,18 @@ function promptAt({ info }, prompts, number) {
 }
 
 /** The model that a reward gate with this tau chooses by the score that is known; undefined if another decides. */
-function gateAuthor({ fate, score }, letter, tau) {
+function gateAuthor(made, letter, tau, margin) {
+  const { fate, score } = made;
   const scored = letter === ROUTER && ["kept", "remade"].includes(fate) && Number.isFinite(score) && Number.isFinite(tau);
-  return scored ? (score >= Math.fround(tau) ? "drafter" : "target") : undefined;
+  if (!scored) return undefined;
+  if (undecided(made, tau, margin)) return fate === "kept" ? "target" : "drafter"; // perhaps
+  return score >= Math.fround(tau) ? "drafter" : "target";
+}
+
+/** Whether the frames of a draft that a cascade left unscored decide at this tau, so that the next run scores them. */
+function undecided({ score, unscored }, tau, margin) {
+  if (!unscored || !Number.isFinite(score) || !Number.isFinite(tau)) return false;
+  return score >= Math.fround(tau) && !(score >= Math.fround(tau) + margin);
 }
 
 /** The block from which on blocks are made again if this model is to make it; Infinity if that changes nothing. */
@@ -123,7 +133,7 @@ function estimate(run, next, from, { loading, decoding }) {
   for (let number = from; number <= next.blocks; number += 1) {
     const before = run.events[number - 1];
     const letter = letterOf(next.directions, number);
-    const guess = before && (gateAuthor(before, letter, next.tau) ?? fateOf(before).author);
+    const guess = before && (gateAuthor(before, letter, next.tau, run.info.margin) ?? fateOf(before).author);
     seconds += means.get(WANTED[letter] ?? guess ?? undefined);
   }
   return Number.isFinite(seconds) ? seconds : null;

@@ -239,7 +239,8 @@ function decimal(number) {
 function verdict(event) {
   if (!Number.isFinite(event.score)) return words().unscored;
   const score = event.score.toFixed(2);
-  return Number.isInteger(event.worst_frame) ? words().worst(event.worst_frame + 1, score) : words().score(score);
+  const known = Number.isInteger(event.worst_frame) ? words().worst(event.worst_frame + 1, score) : words().score(score);
+  return event.unscored ? words().partly(known, event.unscored) : known;
 }
 
 function sentence(number, of, event, { letter, take, again, kept }) {

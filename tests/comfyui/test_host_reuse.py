@@ -99,6 +99,14 @@ def test_a_changed_job_makes_what_a_run_from_nothing_makes(
     assert same_video(again, alone(changed_job))
 
 
+def test_a_draft_of_one_step_takes_one_pass_and_the_report_states_it(parts: Parts) -> None:
+    """Catches: an input of the node that reaches neither the drafter nor the report, or reaches the target too."""
+    made = alone(replace(scored(parts, -3.0, count=3), draft_steps=1))[2]
+    assert [block.draft.denoising_passes for block in made.blocks if block.draft] == [1, 1]
+    assert made.blocks[0].target.denoising_passes == 2
+    assert (made.settings["drafter"]["draft_steps"], "draft_steps" in made.settings["target"]) == (1, False)
+
+
 def test_a_whole_colour_hold_leaves_no_drift_and_the_report_states_it(parts: Parts) -> None:
     """Catches: an input of the node that reaches neither the models nor the report."""
     job = scored(parts, middle_tau(parts))
@@ -132,6 +140,7 @@ def test_another_lora_another_file_another_kernel_or_another_number_of_threads_m
         ({"drafter": with_lora(parts.drafter)}, 1),
         ({"drafter": load_parts(tmp_path, seed=5).drafter}, 1),
         ({"target": kernel}, 0),
+        ({"draft_steps": 1}, 1),
     ):
         changed_job = replace(job, **change)
         again = video_of(changed_job)

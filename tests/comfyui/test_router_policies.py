@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from comfy_page import browse
 from running_server import REPORT, ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
-from sdvg_pack.sdvg_core.engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.engine.router import CASCADE_MARGIN, DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from sdvg_pack.sdvg_core.memory.budget import BudgetedRun, route_shares
 from sdvg_pack.sdvg_core.memory.counts import WEIGHTS
 from sdvg_pack.sdvg_core.memory.request import PlanRequest
@@ -39,12 +40,26 @@ def test_a_new_router_starts_with_what_the_command_line_starts_with(policy: Any)
     assert policy.options[0].key == DEFAULT_PRESET
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", [*NAMED, "hybrid"])
 def test_a_preset_starts_with_its_own_numbers(name: str, policy: Any) -> None:
     """Catches: the numbers of one preset under the name of another, a widget that is not read."""
     [option] = [option for option in policy.options if option.key == name]
     values = {"policy": name, **{given.id: given.default for given in option.inputs}}
     assert router_value(values, forced_blocks=1, bail_out=0, handover=0).config == ROUTER_PRESETS[name]
+
+
+def test_hybrid_has_one_dial_and_the_gate_takes_its_cascade(policy: Any) -> None:
+    """Catches: a switch that is not read, a margin of zero, a dial that hybrid ignores."""
+    [option] = [option for option in policy.options if option.key == "hybrid"]
+    assert [given.id for given in option.inputs] == ["tau"]
+    modifiers = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
+    hybrid = router_value({"policy": "hybrid", "tau": -1.5}, **modifiers).config
+    assert hybrid == replace(ROUTER_PRESETS["hybrid"], tau=-1.5)
+    gates = [
+        router_value({"policy": "reward", "tau": -0.7, "aggregation": "min", "cascade": on}, **modifiers).config
+        for on in (False, True)
+    ]
+    assert gates == [RouterConfig(), RouterConfig(cascade=CASCADE_MARGIN)]
 
 
 PAPER_REJECTED = 1.44
@@ -202,14 +217,15 @@ def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_lang
 
     ComfyUI would show the English tooltip written on the widgets of a policy, before the translated one.
     """
-    order = ("balanced", "budget", *NAMED, "first", "stride", "reward", "balanced")
+    order = ("balanced", "budget", *NAMED, "first", "stride", "hybrid", "reward", "balanced")
     zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
     called = {f"{name.replace('_', '.', 1)}": words["name"] for name, words in zh.items()}
     asked = {"policies": order, "quantile": called["policy.quantile"]}
     page = browse(server, tmp_path, "policies.js", vue=vue, locale="zh", **asked)
     assert page["errors"] == []
     presets = {name: [ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
-    numbers = {**presets, "first": [1, 0], "stride": [4], "reward": [-0.7, "min", 0.1], "budget": [0.5]}
+    numbers = {**presets, "first": [1, 0], "stride": [4], "hybrid": [-0.7], "budget": [0.5]}
+    numbers["reward"] = [-0.7, "min", 0.1, False]
     assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
     for name, shown in zip(order, page["shown"], strict=True):
         assert shown["height"] >= shown["needed"], name

@@ -113,6 +113,29 @@ def test_another_tau_makes_again_what_its_first_changed_decision_changes(modules
     assert told[2]["seconds"] == pytest.approx(3 / 4 + 4 + 4 + 1)
 
 
+# With a margin of 0.2: the tau that is asked for, the first block made again, and whether that is certain.
+CASCADED: list[tuple[float, int | None, bool]] = [
+    (-0.7, None, True),
+    (-0.85, None, True),  # rejected by its first frames all the same
+    (-0.92, 4, False),  # block 3's first frames reject it no more, and are not clear
+    (-1.2, 4, True),  # they keep it
+    (-0.55, 2, False),  # block 2 is no longer clear
+    (-0.35, 2, True),  # its first frames reject it
+]
+
+
+def test_where_a_cascade_left_frames_unscored_another_tau_may_change_a_block(modules: Path) -> None:
+    """Catches: a block called certain whose other frames are only scored then; a margin of the wrong sign."""
+    scores = [None, -0.45, -0.9, 2.0, None, None]
+    given = [after(scores=scores, now={"tau": tau}) for tau, *_ in CASCADED]
+    for one in given:
+        one["run"]["info"]["margin"] = 0.2
+        for event in one["run"]["events"][1:4]:
+            event["unscored"] = 8
+    told = call(modules, NEXT, given)
+    assert [(one["from"], not one["atMost"]) for one in told] == [(first, sure) for _, first, sure in CASCADED]
+
+
 # By those who made them, or are wanted; added ones take the mean of all; None where the author made none.
 SECONDS = [
     ({}, 6 / 4),  # all are decoded
