@@ -18,6 +18,8 @@ POLICIES = ("recompute", "incremental")
 """How a transformer gets its context."""
 MEMORIES = ("window", "deep-sink", "memrope")
 """What stays in the window: the sink; the first four sevenths of it; or the sink and two means of what left it."""
+ANYBODYS = "model.pt"
+"""A name that many checkpoints have: without its folder it tells nothing."""
 MOST_FRAMES = 1 << 20
 """Latent frames; at a million, a block takes longer than a lifetime."""
 
@@ -125,6 +127,7 @@ class Preset:
 
 FRAMEWISE = {"block_frames": 1, "policy": "incremental", "relative": True, "weights": "ema"}
 FEW_STEPS = {**FRAMEWISE, "first_schedule": "four-step"}
+SELF_GRADIENT_FORCING = {"policy": "incremental", "relative": True, "weights": "ema"}
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "self-forcing-1.3b": {"weights": "ema"},
@@ -134,6 +137,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "causal-forcing-2step": {**FEW_STEPS, "schedule": "two-step"},
     "causal-forcing-1step": {**FEW_STEPS, "schedule": "one-step"},
     "one-forcing": {**FEW_STEPS, "schedule": "one-step", "weights": "raw"},
+    # Source: scripts/infer_self_gradient_forcing.sh of zhuang2002/Self_Gradient_Forcing, both read 2026-11-27.
+    "self-gradient-forcing": {**SELF_GRADIENT_FORCING, "window": 12, "sink": 3},
+    "self-gradient-forcing-framewise": {**SELF_GRADIENT_FORCING, "block_frames": 1, "window": 21, "sink": 4},
+    # Source: raven_sample100.yaml of mvp-ai-lab/RAVEN. Its code rounds timesteps: 938 for 937.5, 833 for 833.33.
+    "raven": {"policy": "incremental", "relative": True},
     "longlive-1.0": {"policy": "incremental", "window": 12, "sink": 3, "recache": True, "weights": "raw"},
     "custom": {"relative": True},
 }
@@ -172,6 +180,8 @@ def preset_by_name(file: Path) -> Preset | None:
     """
     if known := known_model(file):
         return get_preset(known.preset)
+    if file.name.lower() == ANYBODYS:
+        return None
     sharing = [model for model in KNOWN_MODELS if any(has_name(file, PurePath(name).name) for name in model.files)]
     if not sharing:
         return None

@@ -76,6 +76,22 @@ SELF_FORCING = {
     "gigabytes": 5.7,
 }
 CAUSAL_FORCING = {"repository": "zhuhz22/Causal-Forcing", "licence": "Apache-2.0"}
+SELF_GRADIENT_FORCING = {
+    "repository": "JunhaoZhuang/Self_Gradient_Forcing",
+    "licence": "code: Apache-2.0 (read 2026-11-27); card of the weights not read",
+}
+RAVEN = {
+    "preset": "raven",
+    "repository": "mvp-lab/RAVEN",
+    "licence": "CC-BY-NC-4.0, not for commercial use (read 2026-11-27)",
+}
+KREA_FP8 = {
+    "preset": "krea-14b",
+    "size": "14B",
+    "repository": "6chan/krea-realtime-video-fp8",
+    "licence": "the card states none, by a secondary source; Krea's own: see above",
+    "gigabytes": 14.3,
+}
 
 # The first of each role is the published pair's, which is looked for and asked for first.
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
@@ -132,6 +148,26 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "licence": "Apache-2.0 since November 2025, non-commercial before",
         "warning": "this is LongLive's base, which is run with its LoRA: --lora lora.pt (models/lora.pt there)",
     },
+    "Self Gradient Forcing, chunk-wise": {
+        **SELF_GRADIENT_FORCING,
+        "preset": "self-gradient-forcing",
+        "files": ("chunkwise/ar/model.pt", "self_gradient_forcing_chunkwise.pt"),
+        "path": "chunkwise/ar/model.pt",
+    },
+    "Self Gradient Forcing, frame-wise": {
+        **SELF_GRADIENT_FORCING,
+        "preset": "self-gradient-forcing-framewise",
+        "files": ("framewise/ar/model.pt", "self_gradient_forcing_framewise.pt"),
+        "path": "framewise/ar/model.pt",
+    },
+    "RAVEN": {
+        **RAVEN,
+        "path": "raven_model.pt",
+    },
+    "RAVEN, CM-GRPO": {
+        **RAVEN,
+        "path": "cmgrpo_raven_merge.pt",
+    },
     "Krea Realtime": {
         "preset": "krea-14b",
         "size": "14B",
@@ -139,6 +175,14 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "path": "krea-realtime-video-14b.safetensors",
         "licence": "card of the weights: Apache-2.0; code repository: CC-BY-NC-SA-4.0, not for commercial use",
         "gigabytes": 28.6,
+    },
+    "Krea Realtime, fp8": {
+        **KREA_FP8,
+        "path": "krea-realtime-video-14b-fp8-e4m3fn.safetensors",
+    },
+    "Krea Realtime, fp8 e5m2": {
+        **KREA_FP8,
+        "path": "krea-realtime-video-14b-fp8-e5m2.safetensors",
     },
 }
 

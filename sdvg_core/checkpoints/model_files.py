@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import iglob
@@ -45,7 +46,8 @@ class ModelFiles:
 class KnownFile:
     """A part of the real pair: its usual names (the first is the one to get), folder, source and size in GB.
 
-    `other_folders`: where it may lie too. `licence`: of a model, as its card states it.
+    `other_folders`: where it may lie too. `licence`: of a model, as its card states it. `smaller`: the name, size
+    in GB and source of a version for smaller cards.
     """
 
     role: str
@@ -55,11 +57,13 @@ class KnownFile:
     gigabytes: float
     other_folders: tuple[str, ...] = ()
     licence: str = ""
+    smaller: str = ""
 
 
 def _transformer(role: str) -> KnownFile:
     """Return the names of any known drafter or target."""
     models = [model for model in KNOWN_MODELS if model.role == role]
+    sizes = [model for model in models if (model.gigabytes or math.inf) < (models[0].gigabytes or 0.0)]
     return KnownFile(
         role=role,
         folder=TRANSFORMERS,
@@ -68,6 +72,7 @@ def _transformer(role: str) -> KnownFile:
         source=models[0].source,
         licence=f"{models[0].licence} (read {READ})",
         gigabytes=models[0].gigabytes or 0.0,
+        smaller=f"{sizes[0].files[0]} ({sizes[0].gigabytes:g} GB) from {sizes[0].repository}" if sizes else "",
     )
 
 

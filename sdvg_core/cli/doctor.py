@@ -62,7 +62,8 @@ def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str
         source = f"{known.source}; {known.licence}" if known.licence else known.source
         size = f"{1000 * known.gigabytes:g} MB" if known.gigabytes < 0.1 else f"{known.gigabytes:g} GB"
         get = f"get {known.names[0]} ({size}) into {known.folder}/ from {source}"
-        remedy = misplaced(models, known) or get
+        smaller = f"; for a smaller card {known.smaller}" if known.smaller else ""
+        remedy = misplaced(models, known) or get + smaller
         return {"found": False, "remedy": remedy}
     result: dict[str, Any] = {"found": True, "path": str(path), "would_load": True}
     try:

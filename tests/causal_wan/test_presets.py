@@ -24,6 +24,9 @@ from sdvg_core.models.options import ModelOptions
         ("causal-forcing-2step", (1, "incremental", 3, 21, 0), "ema"),
         ("causal-forcing-1step", (1, "incremental", 3, 21, 0), "ema"),
         ("one-forcing", (1, "incremental", 3, 21, 0), "raw"),
+        ("self-gradient-forcing", (3, "incremental", 3, 12, 3), "ema"),
+        ("self-gradient-forcing-framewise", (1, "incremental", 3, 21, 4), "ema"),
+        ("raven", (3, "incremental", 3, 21, 0), "auto"),
         ("longlive-1.0", (3, "incremental", 3, 12, 3), "raw"),
         ("custom", (3, "recompute", 3, 21, 0), "auto"),
     ],
@@ -86,6 +89,12 @@ MODELS = Path("models") / "diffusion_models"
         ("my_self_forcing_dmd.pt", None),
         ("SELF_FORCING_DMD.PT", "self-forcing-1.3b"),
         ("model.safetensors", None),
+        ("model.pt", None),
+        ("mine/model.pt", None),
+        ("chunkwise/ar/model.pt", "self-gradient-forcing"),
+        ("framewise/ar/model.pt", "self-gradient-forcing-framewise"),
+        ("cmgrpo_raven_merge.pt", "raven"),
+        ("krea-realtime-video-14b-fp8-e4m3fn.safetensors", "krea-14b"),
         ("longlive_base.pt", "longlive-1.0"),
     ],
 )
@@ -107,6 +116,7 @@ def test_the_names_of_two_models_are_told_apart_by_their_folders_or_refused():
 
 def test_a_known_file_states_the_weights_and_a_size_does_not():
     assert ModelOptions().choice(MODELS / "chunkwise/causal_forcing.pt") == Choice("auto", "raw")
+    assert ModelOptions().choice(MODELS / "chunkwise/ar/model.pt") == Choice("auto", "ema")
     assert ModelOptions(weights="ema").choice(MODELS / "chunkwise/causal_forcing.pt") == Choice("ema", "raw")
     assert ModelOptions().choice(MODELS / "other.pt") == Choice()
 

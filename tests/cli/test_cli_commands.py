@@ -55,6 +55,11 @@ def test_doctor_says_what_is_missing_or_unusable(tmp_path, files, capsys):
     out = capsys.readouterr().out
     assert "MISSING: get ImageReward.pt (1.79 GB) into image_reward/ from zai-org/ImageReward" in out
     assert "UNUSABLE" in out
+    (tmp_path / "diffusion_models" / krea.files[0]).unlink()
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    fp8 = "krea-realtime-video-14b-fp8-e4m3fn.safetensors (14.3 GB) from 6chan/krea-realtime-video-fp8"
+    assert f"; for a smaller card {fp8}" in capsys.readouterr().out
+    (tmp_path / "diffusion_models" / krea.files[0]).write_bytes(b"cut short")
     assert f"drafter        found {drafter} (generator) (preset causal-forcing)" in out
     assert main(["doctor", "--models", str(tmp_path), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)
