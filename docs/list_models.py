@@ -38,8 +38,8 @@ TOP = """# Models
 Checkpoints that SDVG knows, and how it runs each. A file named as below (with its folder, if two share a name)
 gets its preset by itself (`auto`). `--drafter-settings preset=NAME`, `--target-settings` and the loaders' `preset`
 override it. Any other 1.3B file runs like Self-Forcing, any other 14B one like Krea Realtime. None was run
-with its published weights: each layout was tried with random numbers, and [parity](parity.md) says whose code gave the
-same latents.
+with its published weights: each layout was tried with random numbers, and [parity](parity.md) says whose code gave
+the same latents.
 `docs/list_models.py` writes this.
 
 ## How they are run
