@@ -192,9 +192,9 @@ export class StripView {
 
   /** What the next run makes again. */
   foretell({ known, all, atMost, from, count, seconds }) {
-    const some = from === null ? words().none(seconds) : words().blocks(from, from + count - 1);
-    const what = all ? words().everything : some;
-    const parts = [atMost ? words().atMost(what) : what, ...(seconds ? [words().about(decimal(seconds))] : [])];
+    const blocks = all ? words().everything : words().blocks(from, from + count - 1);
+    const made = atMost ? words().mayRemake(blocks) : words().remakes(blocks);
+    const parts = [from === null ? words().none : made, ...(seconds ? [words().about(decimal(seconds))] : [])];
     this.next.textContent = known ? words().next(parts) : "";
     this.next.title = this.next.textContent;
     this.next.classList.toggle("nothing", from === null);
@@ -239,7 +239,8 @@ function decimal(number) {
 function verdict(event) {
   if (!Number.isFinite(event.score)) return words().unscored;
   const score = event.score.toFixed(2);
-  const known = Number.isInteger(event.worst_frame) ? words().worst(event.worst_frame + 1, score) : words().score(score);
+  const needs = Number.isFinite(event.threshold) ? event.threshold.toFixed(2) : "";
+  const known = Number.isInteger(event.worst_frame) ? words().weakest(event.worst_frame + 1, score, needs) : words().score(score);
   return event.unscored ? words().partly(known, event.unscored) : known;
 }
 

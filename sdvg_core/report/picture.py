@@ -22,7 +22,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from ..engine.records import BlockRecord
 from .run_report import RunReport, is_hidden
-from .summary import COLOURS, INKS, NAMES, Outcome, acceptance, outcome_of, outcomes, speedup_known
+from .summary import COLOURS, INKS, Outcome, acceptance, outcome_of, outcomes, speedup_known
 
 Drawing = ImageDraw.ImageDraw
 SCALE = 3
@@ -200,7 +200,7 @@ def _draw_strip(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
 
 def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     counts = Counter(map(outcome_of, blocks))
-    return [(f"{NAMES[kind]} {counts[kind]}", _swatch(COLOURS[kind])) for kind in Outcome if counts[kind]]
+    return [(f"{kind.value}: {counts[kind]}", _swatch(COLOURS[kind])) for kind in Outcome if counts[kind]]
 
 
 # --- the scores

@@ -16,19 +16,16 @@ MEASURED = "measured"
 
 
 class Outcome(Enum):
-    """The value is the text of a legend."""
+    """Who made a block, and how; the value is what people read in the strip, the picture and the page."""
 
-    FORCED = "forced: by the target"
-    KEPT = "draft accepted"
-    REMADE = "draft rejected, target regenerated"
-    DRAFTED_UNSEEN = "draft accepted, not scored"
-    TARGET_UNSEEN = "by the target, without a draft"
-    BAILED_OUT = "bailed out: by the target"
+    FORCED = "large model (always)"
+    KEPT = "small model, checked"
+    REMADE = "large model, remade"
+    DRAFTED_UNSEEN = "small model, not checked"
+    TARGET_UNSEEN = "large model"
+    BAILED_OUT = "large model, after too many remakes"
 
 
-SHORT = ("forced", "kept", "remade", "kept unscored", "target without draft", "bailed out")
-NAMES = dict(zip(Outcome, SHORT, strict=True))
-"""What the sampler's strip calls them."""
 # The letters of a direction, where it has one.
 LETTERS = dict(zip(Outcome, "FardtB", strict=True))
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart. Green stands for the drafter,
@@ -107,11 +104,11 @@ def outcomes(report: RunReport) -> str:
 
 
 def route_in_words(report: RunReport) -> str:
-    """Return which blocks came about in which way, such as `forced 1; kept 2-6, 8; remade 7`."""
-    by_name: dict[str, list[int]] = {name: [] for name in SHORT}
+    """Return who made which blocks, such as `large model (always): 1; small model, checked: 2-6, 8`."""
+    blocks: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
     for record in report.blocks:
-        by_name[NAMES[outcome_of(record)]].append(record.span.index + 1)
-    return "; ".join(f"{name} {_ranges(numbers)}" for name, numbers in by_name.items() if numbers)
+        blocks[outcome_of(record)].append(record.span.index + 1)
+    return "; ".join(f"{outcome.value}: {_ranges(numbers)}" for outcome, numbers in blocks.items() if numbers)
 
 
 def _ranges(numbers: list[int]) -> str:
@@ -123,13 +120,12 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def acceptance(report: RunReport) -> str:
-    """Return the acceptance rate, if anything was scored, and the draft share."""
+    """Return how many blocks the small model made, and how many of the scored drafts were kept."""
     tally = report.tally
-    drafted = f"draft share {percent(tally.draft_share)} ({tally.accepted} of {count(tally.blocks, 'block')})"
+    drafted = f"{tally.accepted} of {count(tally.blocks, 'block')} by the small model"
     if not tally.scored:
         return drafted
-    accepted = f"{tally.accepted_scored} of {tally.scored} scored"
-    return f"acceptance rate {percent(tally.acceptance_rate)} ({accepted}), {drafted}"
+    return f"{drafted}, {tally.accepted_scored} of {count(tally.scored, 'checked draft')} kept"
 
 
 def _worst(report: RunReport) -> list[str]:
@@ -145,7 +141,7 @@ def _drift(report: RunReport) -> list[str]:
     if not drifts:
         return []
     largest, at = max(drifts)
-    return [f"colour drift {largest:.2f} at its largest, in block {at}: deviations from how its scene began"]
+    return [f"colour shift from the scene's start: at most {largest:.2f} deviations, in block {at}"]
 
 
 def _time(report: RunReport) -> list[str]:

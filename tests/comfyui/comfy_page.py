@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ NODES = (
 )
 SCRIPT = "raaraarar"
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
+COUNTS = re.escape("large model (always): 1small model, checked: 5large model, remade: 3")
+"""What the strip says of that route."""
+WEAKEST = r"weakest frame \d+: -?\d+\.\d\d \(needs -?\d+\.\d\d\)"
 
 
 def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comfy_page import ROUTE, browse, page_of
+from comfy_page import COUNTS, ROUTE, WEAKEST, browse, page_of
 from running_server import CNR, ROOT, Server
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.pocket import EXAMPLES
@@ -23,7 +23,7 @@ SCHEDULES = ("as for both", "as for both")
 SEED = 300
 EMPTY = [None] * 9
 EVERYTHING, AT_MOST, NOTHING = (
-    f"next run: {what}" for what in ("everything again", "at most everything again", "nothing to do")
+    f"next run: {what}" for what in ("remakes every block", "may remake every block", "nothing to remake")
 )
 page = page_of("interface.js", seed=SEED)
 
@@ -46,11 +46,11 @@ def test_squares_have_their_numbers_and_the_colours_of_the_report(page: dict[str
 
 def test_a_square_says_what_it_is_to_mouse_and_screen_reader(page: dict[str, Any]) -> None:
     first, second, *_ = page["done"]["squares"]
-    assert re.fullmatch(r"Block 1 of 9 · forced · \d+\.\d s", first["title"])
-    assert re.fullmatch(r"Block 2 of 9 · kept · worst frame \d+: -?\d+\.\d\d · \d+\.\d s", second["title"])
+    assert re.fullmatch(r"Block 1 of 9 · large model \(always\) · \d+\.\d s", first["title"])
+    assert re.fullmatch(rf"Block 2 of 9 · small model, checked · {WEAKEST} · \d+\.\d s", second["title"])
     assert all(square["title"] == square["label"] for square in page["done"]["squares"])
-    ratio = r"\d+\.\dx as fast as target-only"
-    assert re.fullmatch(rf"forced 1kept 5remade 3\d+\.\d s{ratio}", page["done"]["legend"])
+    ratio = r"\d+\.\dx as fast as the large model alone"
+    assert re.fullmatch(rf"{COUNTS}\d+\.\d s{ratio}", page["done"]["legend"])
 
 
 def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ def test_our_own_text_can_be_read_in_both_palettes(palette: str, page: dict[str,
     """Strip, menu, record and error. Catches: a colour that is not the palette's, and letters below ten pixels."""
     texts = page["readable"][palette]
     said = {text for *_, text in texts}
-    assert {"1", "9", "forced 1", "keep the draft", "record", "an error"} <= said
+    assert {"1", "9", "large model (always): 1", "keep the small model's version", "record", "an error"} <= said
     assert [text for text in texts if text[0] < 4.5 or text[1] < 10] == []
 
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import pytest
+from comfy_page import COUNTS, WEAKEST, page_of
 from comfy_page import ROUTE as MADE
-from comfy_page import page_of
 from running_server import Server
 
 pytestmark = pytest.mark.comfyui
@@ -36,8 +36,8 @@ def test_squares_are_there_before_any_run(page: dict[str, Any]) -> None:
 
 def test_a_click_opens_a_menu_that_writes_the_widgets(page: dict[str, Any]) -> None:
     menu = page["menu"]
-    choices = ["router decides", "target", "keep the draft"]
-    radios = [["menuitemradio", name, str(name == "router decides").lower()] for name in choices]
+    choices = ["automatic", "large model remakes it", "keep the small model's version"]
+    radios = [["menuitemradio", name, str(name == "automatic").lower()] for name in choices]
     assert menu["selected"] == []
     prompt = ["menuitem", "prompt from block 3 on…", None]
     assert menu["opened"]["items"] == [*radios, prompt, ["menuitem", "another take (2)", None]]
@@ -59,7 +59,7 @@ def test_escape_gives_the_focus_back_and_a_click_elsewhere_closes(page: dict[str
 def test_a_square_shows_what_is_asked_of_its_block(page: dict[str, Any]) -> None:
     taken = page["menu"]["taken"]
     assert (numbers(taken, "letter"), numbers(taken, "take")) == ([3], [6])
-    assert of_squares(taken, "label")[2] == "Block 3 of 9 · directed: target"
+    assert of_squares(taken, "label")[2] == "Block 3 of 9 · you chose: large model"
     assert of_squares(taken, "label")[5] == "Block 6 of 9 · take 2"
 
 
@@ -67,7 +67,7 @@ def test_keys_do_all_that_the_mouse_does(page: dict[str, Any]) -> None:
     keys = page["keys"]
     assert keys["moved"]["focus"] == "3"
     assert (keys["written"]["directions"], keys["written"]["takes"]) == ("..d.....t", "6:2, 9:2")
-    assert keys["written"]["said"] == "Block 9 of 9 · directed: target · take 2"
+    assert keys["written"]["said"] == "Block 9 of 9 · you chose: large model · take 2"
     assert keys["prompt"]["asked"]["focus"] == "TEXTAREA"
     assert keys["prompt"]["text"].split("\n")[1:] == ["4: a small red ring rests on grass"]
     assert keys["prompt"]["focus"] == "4"
@@ -75,7 +75,7 @@ def test_keys_do_all_that_the_mouse_does(page: dict[str, Any]) -> None:
     assert keys["cleared"]["directions"] == ""
     assert (keys["chosen"]["directions"], keys["chosen"]["focus"]) == ("..d......", "3")
     assert (keys["first"]["takes"], keys["first"]["focus"]) == ("9:2", "6")
-    assert keys["said"] == ["Block 3 of 9 · directed: target · take 2", ""], (
+    assert keys["said"] == ["Block 3 of 9 · you chose: large model · take 2", ""], (
         "what a screen reader finds is true, or nothing"
     )
 
@@ -104,9 +104,9 @@ def test_what_is_sent_fits_the_number_of_blocks_as_the_squares_do(page: dict[str
 
 def test_a_run_states_its_result(page: dict[str, Any]) -> None:
     assert of_squares(page["first"], "fate") == MADE
-    ratio = r"\d+\.\dx as fast as target-only"
-    assert re.fullmatch(rf"forced 1kept 5remade 3\d+\.\d s{ratio}", page["first"]["legend"])
-    assert (page["first"]["next"], numbers(page["first"], "outlined")) == ("next run: nothing to do", [])
+    ratio = r"\d+\.\dx as fast as the large model alone"
+    assert re.fullmatch(rf"{COUNTS}\d+\.\d s{ratio}", page["first"]["legend"])
+    assert (page["first"]["next"], numbers(page["first"], "outlined")) == ("next run: nothing to remake", [])
     assert page["first"]["refused"] == [True, False], "a refused run does not leave nothing to do"
 
 
@@ -122,7 +122,8 @@ def test_the_drift_of_each_block_is_a_line_below_the_film(page: dict[str, Any]) 
         for i, one in enumerate([0, 0, *later])
     ]
     assert re.sub(r"[\d. h]", "", drift["path"]) == "MM" + 7 * "L"
-    assert drift["text"] == f"colour drift: at most {most:.2f}, block {later.index(most) + 3}"
+    block = later.index(most) + 3
+    assert drift["text"] == f"colour shift from the scene's start: at most {most:.2f}, block {block}"
     assert drift["label"].startswith(drift["text"])
     assert drift["shown"]
     assert min(drift["width"], drift["height"]) > 2
@@ -144,7 +145,7 @@ def test_every_block_shows_its_middle_frame_and_the_mouse_scrubs_through_it(page
     film = page["film"]
     assert film["thumbs"] == ["1:5", *(f"{number}:7" for number in range(2, 10))]
     assert film["scrubbed"] == ["2:1", "2:7", "2:12"]
-    assert re.fullmatch(r"Block 2 of 9 · worst frame \d+: -?\d+\.\d\d", film["detail"])
+    assert re.fullmatch(rf"Block 2 of 9 · {WEAKEST}", film["detail"])
     assert film["pixels"]["seen"]
     assert film["pixels"]["colours"] > 50
 
@@ -186,7 +187,7 @@ def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page: dict[str, A
     sheet = page["sheet"]
     assert (sheet["chosen"]["takes"], sheet["chosen"]["cells"][1][1]) == ("8:2", "true")
     forecast, *seen = sheet["chosen"]["forecast"]
-    assert forecast.startswith("next run: at most blocks 8 to 9")
+    assert forecast.startswith("next run: may remake blocks 8 to 9")
     assert seen == [True, "Block 8 …"]
     assert [event["reused"] for event in sheet["second"]["events"]] == [True] * 8 + [False]
     assert sheet["second"]["events"][7]["take"] == 2
@@ -218,7 +219,7 @@ def test_kept_blocks_stay_whatever_else_changes(page: dict[str, Any]) -> None:
     assert kept["refused"] == "", "no lock is drawn that the server cannot keep"
     assert re.fullmatch("7:[0-9a-f]{16}", kept["lock"]["text"])
     assert kept["lock"]["status"] == 200, "its latents are on the disk before any other run"
-    assert kept["asked"]["next"] == "next run: at most blocks 8 to 9"
+    assert kept["asked"]["next"] == "next run: may remake blocks 8 to 9"
     assert of_squares(kept["made"], "fate")[:7] == ["given"] * 7
     assert None not in of_squares(kept["made"], "fate")
     assert of_squares(kept["made"], "label")[6] == "Block 7 of 9 · kept as it is · stays as it is"
@@ -235,9 +236,9 @@ def test_another_take_outlines_and_then_makes_that_block_and_the_later_ones(page
     assert [event["reused"] for event in page["again"]["events"]] == [True] * 5 + [False] * 4
     assert [event["take"] for event in page["again"]["events"]] == [1] * 5 + [2] + [1] * 3
     assert numbers(made, "earlier") == [1, 2, 3, 4, 5]
-    assert "5 of them made earlier" in made["legend"]
-    assert "made earlier" in of_squares(made, "label")[4]
-    assert (numbers(made, "outlined"), made["next"]) == ([], "next run: nothing to do")
+    assert "5 taken from memory" in made["legend"]
+    assert "taken from memory" in of_squares(made, "label")[4]
+    assert (numbers(made, "outlined"), made["next"]) == ([], "next run: nothing to remake")
 
 
 def test_the_strip_never_shows_two_runs_at_once(page: dict[str, Any]) -> None:
