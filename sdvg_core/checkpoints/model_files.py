@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import iglob
 from itertools import chain, islice
 from pathlib import Path
 
+from ..errors import BadInput, first_line
+from ..files.small_files import MEGABYTE, read_small
 from ..settings import check_fields
 from .known_models import KNOWN_MODELS, READ, has_name
 
@@ -16,6 +20,9 @@ TRANSFORMERS = "diffusion_models"
 """The folder of drafters and targets in a ComfyUI installation."""
 OLDER = ("unet",)
 """Its name in older installations, which is read too."""
+EXTRA_PATHS = "extra_model_paths.yaml"
+ENTRY = re.compile(r"(?P<key>[\w.-]{2,}):(?:\s+(?P<value>.*))?")
+"""A key and its value; `C:\\` is none."""
 MOST_FILES = 20_000
 """How many files of a folder are looked at."""
 
@@ -140,13 +147,69 @@ def find_files(folder: Path, names: Iterable[str], folders: Iterable[str] = (TRA
     """Return the first file of these names in a models folder: in the subfolders named or at the top.
 
     If there is none, one below those subfolders, which ComfyUI lists too, or one whose letters differ in case.
+    `folder` may be ComfyUI's base directory, with a folder `models`. Its `extra_model_paths.yaml` is read as well.
     """
-    names = tuple(names)
-    places = [folder / name for name in folders]
+    return next(_files(folder, tuple(names), tuple(folders)), None)
+
+
+def namesakes(folder: Path, known: KnownFile, chosen: Path) -> list[Path]:
+    """Return the other files with the name of the chosen one, which are not taken."""
+    names = [name for name in known.names if has_name(chosen, name)][:1]  # with its folder, if it has one there
+    files = _files(folder, names, (known.folder, *known.other_folders))
+    return [file for file in dict.fromkeys(files) if not file.samefile(chosen)]
+
+
+def _files(folder: Path, names: Sequence[str], folders: Sequence[str]) -> Iterator[Path]:
+    """Yield the files of these names, those to take first; a file may come twice."""
+    base = folder / "models"
+    places = [parent / name for parent in (folder, base) for name in folders] + extra_folders(folder, folders)
     usual = (place / name for place in (*places, folder) for name in names)
     below = (file for place in places for file in _named(place, "**", names))
-    candidates = chain(usual, below, _named(folder, "*", names))
-    return next((path for path in candidates if path.is_file()), None)
+    return (path for path in chain(usual, below, _named(folder, "*", names)) if path.is_file())
+
+
+def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
+    """Return the folders of these kinds that ComfyUI's extra_model_paths.yaml adds, in or next to a models folder.
+
+    Raises `BadInput` if that file cannot be read.
+    """
+    file = next((place / EXTRA_PATHS for place in (models, models.parent) if (place / EXTRA_PATHS).is_file()), None)
+    if file is None:
+        return []
+    try:
+        text = read_small(file, MEGABYTE).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{file} is not read ({first_line(error)}); correct it, or name the models one by one"
+        ) from error
+    folders: list[Path] = []
+    for section in _sections(text):
+        base = "".join(section.get("base_path", ()))
+        parent = file.parent / os.path.expandvars(os.path.expanduser(base))  # noqa: PTH111 - as ComfyUI does it
+        folders += [parent / line for kind in kinds for line in section.get(kind, ())]
+    return folders
+
+
+def _sections(text: str) -> list[dict[str, list[str]]]:
+    """Return the sections of an extra_model_paths.yaml: key -> its values, of which `|` announces several lines.
+
+    Of YAML only what this file needs: no anchors, lists or braces.
+    """
+    sections: list[dict[str, list[str]]] = [{}]
+    values: list[str] = []
+    for line in text.splitlines():
+        body = line.partition(" #")[0].strip()
+        if not body or body.startswith("#"):
+            continue
+        if not line[0].isspace():
+            sections.append({})
+            continue
+        entry = ENTRY.fullmatch(body)
+        if entry:
+            values = sections[-1].setdefault(entry["key"], [])
+            body = entry["value"] or ""
+        values += [body.strip("\"'")] if body not in ("", "|", ">") else []
+    return sections
 
 
 def misplaced(folder: Path, known: KnownFile) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 from .. import __version__
 from ..causal_wan.config import HEAD_DIM
-from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced
+from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced, namesakes
 from ..devices.execution import AUTO
 from ..errors import BadInput
+from ..pocket import POCKET
 from .shared import file_path
 
 PACKAGES = (
@@ -66,6 +67,8 @@ def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str
         remedy = misplaced(models, known) or get + smaller
         return {"found": False, "remedy": remedy}
     result: dict[str, Any] = {"found": True, "path": str(path), "would_load": True}
+    if others := [] if models == POCKET else namesakes(models, known, path):
+        result["not_taken"] = [str(other) for other in others]
     try:
         if known.role == "vocabulary":
             read_vocabulary(path)
@@ -125,7 +128,9 @@ def describe(findings: dict[str, Any]) -> list[str]:
 def _model_line(model: dict[str, Any]) -> str:
     if not model["found"]:
         return f"MISSING: {model['remedy']}"
+    others = ", ".join(model.get("not_taken", ()))
     if not model["would_load"]:
-        return f"UNUSABLE {model['path']}: {model['reason']}"
+        return f"UNUSABLE {model['path']}: {model['reason']}" + (f"; there is also {others}" if others else "")
     details = [model.get("dictionary"), f"preset {model['preset']}" if model.get("preset") else ""]
+    details.append(f"not {others}, of the same name" if others else "")
     return " ".join((f"found {model['path']}", *(f"({detail})" for detail in details if detail)))

@@ -9,8 +9,9 @@ from cli_runs import refused
 
 from sdvg_core.checkpoints import model_files
 from sdvg_core.checkpoints.known_models import known_model
-from sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, find_files, find_models
+from sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, extra_folders, find_files, find_models
 from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
 
 EVERY = (*KNOWN_FILES, *CONTROL_FILES)
 OLDER = {"diffusion_models": "unet", "text_encoders": "clip"}
@@ -87,3 +88,90 @@ def test_a_model_in_a_folder_of_others_is_named_and_not_asked_for_again(tmp_path
     sentence = refused(capsys, [*asked, "--target", str(target)])
     assert f"none was given or found in {models}; move {encoder} into text_encoders/, or give it as " in sentence
     assert "--text-encoder, or try --models pocket" in sentence
+
+
+YAML = """
+# of another program
+a111:
+    base_path: {disk}/web ui/
+    checkpoints: models/Stable-diffusion
+comfyui:
+    is_default: true
+    base_path: "{disk}/shared"   # quoted
+    diffusion_models: |
+         models/diffusion_models
+         models/unet
+    vae: models/vae/
+    clip: C:\\models
+relative:
+    text_encoders: beside
+empty:
+"""
+
+
+@pytest.mark.parametrize("place", ["ComfyUI", "ComfyUI/models"])
+def test_the_folders_of_extra_model_paths_are_searched_after_the_models_folder(place, tmp_path):
+    """As ComfyUI reads them: several lines, relative paths, comments. Catches: a base path of another section."""
+    disk, models = tmp_path / "disk", tmp_path / "ComfyUI" / "models"
+    models.mkdir(parents=True)
+    (tmp_path / place / "extra_model_paths.yaml").write_text(YAML.format(disk=disk))
+    target = lay(disk / "shared" / "models" / "unet", "wan/{name}", "", "krea-realtime-video-14b.safetensors")
+    vae = lay(disk / "shared" / "models" / "vae", "{name}", "", "wan_2.1_vae.safetensors")
+    encoder = lay(tmp_path / place / "beside", "{name}", "", "umt5_xxl_fp16.safetensors")
+    lay(disk / "web ui" / "models" / "Stable-diffusion", "{name}", "", "self_forcing_dmd.pt")
+    found = find_models(models)
+    assert (found["target"], found["vae"], found["text_encoder"]) == (target, vae, encoder)
+    assert found["drafter"] is None
+    mine = lay(models, "{folder}/{name}", "vae", "wan_2.1_vae.safetensors")
+    assert find_models(models)["vae"] == mine
+    assert extra_folders(models, ("clip",)) == [disk / "shared" / "C:\\models"]
+
+
+def test_comfyuis_own_reading_of_that_file_is_the_same(tmp_path):
+    yaml = pytest.importorskip("yaml")
+    models = tmp_path / "models"
+    models.mkdir()
+    (tmp_path / "extra_model_paths.yaml").write_text(YAML.format(disk=tmp_path / "disk"))
+    read = yaml.safe_load(YAML.format(disk=tmp_path / "disk"))
+    for kind in ("diffusion_models", "vae", "text_encoders", "checkpoints"):
+        theirs = [
+            tmp_path / conf.get("base_path", "") / line.strip()
+            for conf in read.values()
+            if conf
+            for line in conf.get(kind, "").splitlines()
+        ]
+        assert extra_folders(models, (kind,)) == theirs
+
+
+def test_a_base_directory_is_searched_in_its_models(tmp_path):
+    vae = lay(tmp_path / "models", "{folder}/{name}", "vae", "wan_2.1_vae.safetensors")
+    assert find_models(tmp_path)["vae"] == vae
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (1 << 20) + b"x"], ids=["no text", "too long"])
+def test_a_file_of_paths_that_cannot_be_read_is_named(content, tmp_path):
+    (tmp_path / "extra_model_paths.yaml").write_bytes(content)
+    with pytest.raises(BadInput, match="yaml is not read"):
+        find_models(tmp_path)
+
+
+def test_two_files_of_one_name_are_told_apart(tmp_path, capsys):
+    """Catches: a file in an older folder that is taken, or not, without a word. A link to it is the same file."""
+    taken = lay(tmp_path, "{folder}/{name}", "vae", "wan_2.1_vae.safetensors")
+    (tmp_path / "vae" / "link").mkdir()
+    (tmp_path / "vae" / "link" / "wan_2.1_vae.safetensors").symlink_to(taken)
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert "of the same name" not in capsys.readouterr().out
+    vocabulary = lay(tmp_path, "image_reward/{name}", "", "vocab.txt")
+    other = lay(tmp_path, "image_reward/old/{name}", "", "vocab.txt")
+    vae = lay(tmp_path, "vae/old/{name}", "", "wan_2.1_vae.safetensors")
+    vocabulary.write_text("\n".join(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a")))
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out
+    assert f"found {vocabulary} (not {other}, of the same name)" in lines
+    assert f"UNUSABLE {taken}: " in lines
+    assert f"; there is also {vae}\n" in lines
+    for folder in ("chunkwise", "framewise"):
+        lay(tmp_path, "diffusion_models/{name}", "", f"{folder}/causal_forcing.pt")
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert "framewise" not in capsys.readouterr().out, "another model"
