@@ -63,8 +63,9 @@ def make_parser() -> Parser:
         "--routes",
         nargs="+",
         metavar="ROUTE",
-        help="target-only, draft-only, anchor-only, bail-out, r=N: N rejected blocks, first=M or first=M+K: M "
-        "blocks by the target, K steps of each but the first handed over (default: the scale's)",
+        help="target-only, draft-only, anchor-only, bail-out, r=N: N rejected blocks, cascade=N: the same by four "
+        "frames, first=M: M blocks by the target, stride=N: every Nth; with +K, K steps of each but the first are "
+        "handed over (default: the scale's)",
     )
     option(
         "--executions",
@@ -86,6 +87,8 @@ def make_parser() -> Parser:
     option("--side-device", help="for VAE and scorer, in every execution (default: --device)")
     option("--dtype", choices=DTYPES, help="of the transformers (default bfloat16; small scales float32)")
     option("--vae-dtype", choices=DTYPES, help="default float16; small scales float32")
+    option("--reward-dtype", choices=("float32", "float16"), help="of the scorer (default float32)")
+    option("--draft-steps", type=int, metavar="K", help="drafts stop after K steps, but as published")
     option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
     option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")
     option("--fp8", action="store_true", help="keep the target's linear weights in fp8")
@@ -115,10 +118,12 @@ def bench(words: Sequence[str] | None) -> int:
 def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
     """Return models and video, and every route in every execution that was asked for."""
     base = SCALES[options.scale]
-    given = {name: getattr(options, name) for name in ("blocks", "dtype", "vae_dtype")}
+    given = {name: getattr(options, name) for name in ("blocks", "dtype", "vae_dtype", "reward_dtype")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if options.size:
         changes["width"], changes["height"] = parse_size(options.size)
+    if options.draft_steps is not None:
+        changes["drafter_preset"] = replace(base.drafter_preset, draft_steps=options.draft_steps)
     execution = Execution(attention=options.attention, kv_dtype=options.kv_dtype)
     request = replace(base, execution=execution, **changes)
     usual = PROPORTIONAL_ROUTES if options.scale == "proportional" else ROUTES

@@ -31,7 +31,7 @@ from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, WrappedGenerator
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.router import CASCADE_MARGIN, RouterConfig
 from sdvg_core.engine.types import Condition, Generated, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.request import PlanRequest
@@ -39,6 +39,7 @@ from sdvg_core.memory.request import PlanRequest
 from .models import Models, codec_of, fast_codec
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
+NUMBERED = "r=N, cascade=N, first=M or stride=N, perhaps with +K"
 BAIL_OUT_AFTER = 2  # rejections in a row, on the route `bail-out`
 ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
 
@@ -47,8 +48,9 @@ ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4"
 class Route:
     """A route through a clip. `keeps`: for each block, whether the draft is kept.
 
-    `scored`: whether drafts are scored, after the target's first block; without it the target's blocks come first.
-    `handover`: steps the drafter makes of every block of the target's but the first.
+    `scored`: whether drafts are scored, after the target's first block; without it the target's blocks come first,
+    or `stride` blocks apart. `handover`: steps the drafter makes of every block of the target's but the first.
+    `cascade`: whether the gate scores four frames first, which decide.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Route:
     scored: bool = False
     bail_out: int = 0
     handover: int = 0
+    stride: int = 0
+    cascade: bool = False
 
     @property
     def routed(self) -> bool:
@@ -78,8 +82,12 @@ class Route:
 
     @property
     def router(self) -> RouterConfig:
+        if self.cascade:
+            return RouterConfig(tau=0.0, cascade=CASCADE_MARGIN, handover=self.handover)
         if self.scored:
-            return planned_route(self.plan, bail_out=self.bail_out)
+            return planned_route(self.plan, bail_out=self.bail_out, handover=self.handover)
+        if self.stride:
+            return RouterConfig(policy="stride", stride=self.stride, handover=self.handover)
         return RouterConfig(policy="first", forced_blocks=self.keeps.count(False), handover=self.handover)
 
 
@@ -95,7 +103,8 @@ def default_routes(blocks: int, names: Sequence[str] = ROUTES) -> tuple[Route, .
 def parse_route(name: str, blocks: int) -> Route:
     """Return a route by name: target-only, draft-only, anchor-only, bail-out, or r=2 for two rejected blocks.
 
-    first=3 gives three blocks to the target without a verdict; first=3+2 hands over two steps of all but the first.
+    cascade=2 rejects them by their first four frames; first=3 gives three blocks to the target without a verdict,
+    stride=3 every third. A number after a +, as in r=2+3, is of steps that are handed over of all but the first.
     Raises `BadInput` if a clip of this many blocks has no such route.
     """
     by_target = {TARGET_ONLY: blocks, DRAFT_ONLY: 0, ANCHOR_ONLY: 1}
@@ -103,20 +112,25 @@ def parse_route(name: str, blocks: int) -> Route:
         return Route(name=name, keeps=_first(by_target[name], blocks))
     if name == BAIL_OUT:
         return Route(name=name, keeps=_first(blocks, blocks), scored=True, bail_out=BAIL_OUT_AFTER)
-    if match := re.fullmatch(r"first=([1-9]\d{0,3})(?:\+(\d))?", name):
-        m = int(match[1])
-        if m > blocks:
-            raise BadInput(f"{name} is more than the {blocks} blocks of the clip; give the target fewer")
-        return Route(name=name, keeps=_first(m, blocks), handover=int(match[2] or 0))
-    match = re.fullmatch(r"r=(\d{1,4})", name)
-    if match is None:
+    match = re.fullmatch(r"(r|cascade|first|stride)=(\d{1,4})(?:\+(\d))?", name)
+    if match is None or (match[1] in ("first", "stride") and not int(match[2])):
         names = ", ".join((*by_target, BAIL_OUT))
-        raise BadInput(f"there is no route {name!r}; choose among {names}, r=N and first=M or first=M+K")
-    count = int(match[1])
+        raise BadInput(f"there is no route {name!r}; choose among {names}, {NUMBERED}")
+    kind = match[1]
+    count = int(match[2])
+    handover = int(match[3] or 0)
+    if kind == "first":
+        if count > blocks:
+            raise BadInput(f"{name} is more than the {blocks} blocks of the clip; give the target fewer")
+        return Route(name=name, keeps=_first(count, blocks), handover=handover)
+    if kind == "stride":
+        keeps = tuple(index % count > 0 for index in range(blocks))
+        return Route(name=name, keeps=keeps, stride=count, handover=handover)
     if count >= blocks:
         raise BadInput(f"{name} rejects more than {blocks - 1} blocks, and the first is the target's; reject fewer")
     remade = [1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count)]  # evenly spread
-    return Route(name=name, keeps=tuple(i > 0 and i not in remade for i in range(blocks)), scored=True)
+    keeps = tuple(i > 0 and i not in remade for i in range(blocks))
+    return Route(name=name, keeps=keeps, scored=True, handover=handover, cascade=kind == "cascade")
 
 
 def _first(m: int, blocks: int) -> tuple[bool, ...]:
@@ -222,7 +236,11 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         return Wan(
             tree=tree,
             ops=TorchOps(dtype, kernel(tree, execution.attention)),
-            preset=replace(preset, schedule=variant.schedule),
+            preset=replace(
+                preset,
+                schedule=variant.schedule,
+                draft_steps=None if variant.as_published else preset.draft_steps,
+            ),
             device=device,
             kv_fp8=execution.kv_fp8,
             stages=stages(tree, execution.compile),
@@ -260,11 +278,12 @@ class Case:
     def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
         """Return the parts for one video. Only compiled code is kept from the previous one."""
         published = self.variant.as_published
+        scorer = setup.models.scorer
         engine = build_engine(
             setup.drafter,
             setup.target,
             setup.codec,
-            setup.models.scorer,
+            PlannedScores(scorer, self.route.keeps[1:]) if self.route.cascade else scorer,
             clock=clock,
             around_context=OnceABlock if published else lambda policy: policy,
         )
@@ -272,10 +291,27 @@ class Case:
 
 
 def cases(routes: Sequence[Route], variants: Iterable[Variant]) -> tuple[Case, ...]:
-    """Return every route in every variant that has it: the authors have neither bail-out nor `first=M`."""
+    """Return every route in every variant that has it: as published only those of the gate or of one block."""
     every = (Case(route=route, variant=variant) for variant in variants for route in routes)
-    theirs = [route for route in routes if not (route.bail_out or route.name.startswith("first="))]
+    theirs = [route for route in routes if re.fullmatch(r"r=\d+|[a-z]+-only", route.name)]
     return tuple(case for case in every if not case.variant.as_published or case.route in theirs)
+
+
+class PlannedScores:
+    """A scorer that does its work and answers by a plan, far enough from 0 for the first frames to decide.
+
+    `keeps`: of the drafts, one for each call, in order.
+    """
+
+    def __init__(self, inner: Scorer, keeps: Sequence[bool]) -> None:
+        self._inner = inner
+        self._keeps = iter(keeps)
+        self.describe = inner.describe
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Return `(f,)` equal scores of `b f c h w`."""
+        real = self._inner.score(frames, prompt)
+        return torch.full_like(real, 1.0 if next(self._keeps) else -1.0)
 
 
 # --- the authors' order of work, made of wrappers around the parts, so that the loop needs no special case for it

@@ -7,12 +7,12 @@ safer. Source: the authors' SDVG-hybrid. Its margin is not published; it also re
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from .protocols import Scorer
 from .router import Decision, RouterConfig, decide, float32
 
 FIRST_FRAMES = 4
@@ -40,27 +40,23 @@ def evenly_spaced(count: int) -> Frames:
     return tuple(round(place * (count - 1) / (FIRST_FRAMES - 1)) for place in range(FIRST_FRAMES))
 
 
-def score_and_decide(
-    config: RouterConfig, index: int, frames: Tensor, score: Callable[[Tensor], Tensor]
-) -> Decision:
-    """Score the pixel frames of a drafted block, `b f c h w`, as many as it takes, and decide whether it is kept.
-
-    `score`: returns the scores of frames, as `Scorer.score` does.
-    """
-    scores: dict[int, float] = {}
+def score_and_decide(config: RouterConfig, index: int, frames: Tensor, scorer: Scorer, prompt: str) -> Decision:
+    """Score as many pixel frames `b f c h w` of a drafted block as it takes, and decide whether it is kept."""
     count = frames.shape[1]
-    for chosen in stages(config, index, count):
-        shown = frames if len(chosen) == count else frames[:, list(chosen)]
-        scores |= zip(chosen, score(shown).tolist(), strict=True)
-        scored = torch.tensor([scores[frame] for frame in sorted(scores)], dtype=torch.float32)
-        decision = decide(config, index, scored)
-        if not decision.accepted or clearly_kept(config, decision):
-            break
-    return replace(decision, frame_scores=tuple(map(scores.get, range(count))))
+    if len(stages(config, index, count)) == 1:
+        return decide(config, index, scorer.score(frames, prompt))
+    first, others = stages(config, index, count)
+    scores = scorer.score(frames[:, list(first)], prompt)
+    decision = decide(config, index, scores)
+    known = dict(zip(first, scores.tolist(), strict=True))
+    if decision.accepted and not clearly_kept(config, decision):
+        known |= zip(others, scorer.score(frames[:, list(others)], prompt).tolist(), strict=True)
+        decision = decide(config, index, torch.tensor([known[frame] for frame in range(count)]))
+    return replace(decision, frame_scores=tuple(map(known.get, range(count))))
 
 
 def clearly_kept(config: RouterConfig, decision: Decision) -> bool:
-    """Return whether the worst of the frames that were scored is far enough above tau for the others to stay so."""
-    if decision.score is None or config.cascade is None:
-        return False
+    """Return whether the worst of the first frames is far enough above tau for the others to stay unscored."""
+    assert decision.score is not None
+    assert config.cascade is not None
     return decision.score >= float32(config.tau) + config.cascade

@@ -78,9 +78,9 @@ def speculate(
                 winner = committed.decode(Block(span, draft.latents, call.condition), engine.codec)
             if decision is None:
                 assert engine.scorer is not None, "check_parts asks for one"
-                score = partial(engine.scorer.score, prompt=call.condition.gate_text)
+                text = call.condition.gate_text
                 with watch.part("score"):
-                    decision = score_and_decide(router, span.index, winner.frames, score)
+                    decision = score_and_decide(router, span.index, winner.frames, engine.scorer, text)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None

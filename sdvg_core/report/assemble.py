@@ -169,10 +169,8 @@ def _unscored(records: Sequence[BlockRecord]) -> Iterator[str]:
     kept = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]
     if frames := sum(kept):
         blocks = len(kept) - kept.count(0)
-        yield (
-            f"The cascade kept {count(blocks, 'draft')} by their first frames: {count(frames, 'frame')} of them "
-            "were not scored, and one of these may be worse, or no number."
-        )
+        left_out = f"By their first frames the cascade kept {count(blocks, 'draft')}: {count(frames, 'frame')}"
+        yield f"{left_out} were not scored, and may be worse than these, or no number."
 
 
 def _were(first: int, last: int) -> str:

@@ -1,11 +1,13 @@
 """Videos of tiny random models, and what is written down of each."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from bench_parts import case, tiny_bench, tiny_models
+from bench_parts import TINY, case, tiny_bench, tiny_models
 
 from benchmarks.measure import Bench
-from benchmarks.variants import AS_PUBLISHED, OURS
+from benchmarks.variants import AS_PUBLISHED, OURS, set_up
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 
@@ -38,3 +40,34 @@ def test_a_route_that_was_not_taken_is_no_result(bench, monkeypatch):
     monkeypatch.setattr(type(tiny_models().scorer), "score", lambda *_: torch.tensor([float("nan")]))
     with pytest.raises(BadInput, match="was not finite"):
         bench.measure(case("r=1", OURS, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "passes", "scored"),
+    [
+        ("r=1+1", {"target_denoising": 4 + 3, "drafter_denoising": 12, "decodes": 5}, [9, 12, 12, 12]),
+        ("cascade=1+3", {"target_denoising": 4 + 1, "drafter_denoising": 12, "decodes": 5}, [4, 4, 4]),
+        ("stride=2+2", {"target_denoising": 4 + 2, "drafter_denoising": 4 + 2 + 4, "decodes": 4}, []),
+    ],
+)
+def test_a_handover_a_cascade_and_a_stride_take_the_passes_their_name_says(
+    bench, monkeypatch, name, passes, scored
+):
+    """Catches: a cascade whose scorer does no work, or that goes on to the other frames; a handover of nothing."""
+    scorer = type(tiny_models().scorer)
+    honest, counted = scorer.score, []
+
+    def score(self, frames, prompt):
+        counted.append(frames.shape[1])
+        return honest(self, frames, prompt)
+
+    monkeypatch.setattr(scorer, "score", score)
+    made = bench.measure(case(name, OURS, 4)).passes
+    assert {kind: made[kind] for kind in passes} == passes
+    assert counted == scored[-len(counted) or len(scored) :]
+
+
+def test_drafts_of_fewer_steps_are_timed_but_not_as_published():
+    short = replace(TINY, drafter_preset=replace(TINY.drafter_preset, draft_steps=3))
+    setups = set_up((OURS, AS_PUBLISHED), tiny_models(), short)
+    assert [setups[name].drafter.preset.draft_steps for name in ("ours", "as-published")] == [3, None]

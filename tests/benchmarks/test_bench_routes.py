@@ -4,8 +4,9 @@ import pytest
 from bench_parts import NINE, SHORT
 
 from benchmarks.__main__ import main
-from benchmarks.variants import AS_PUBLISHED, OURS, parse_route, parse_variant
+from benchmarks.variants import AS_PUBLISHED, OURS, cases, parse_route, parse_variant
 from sdvg_core.devices.execution import Execution
+from sdvg_core.errors import BadInput
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,9 @@ from sdvg_core.devices.execution import Execution
         ("bail-out", "rrrrrrrrr", 1.0),
         ("first=2", "rraaaaaaa", 4.5),
         ("first=9+1", "rrrrrrrrr", None),
+        ("r=4+3", "rarararar", None),
+        ("cascade=4", "rarararar", 1.8),
+        ("stride=4+2", "raaaraaar", None),
     ],
 )
 def test_routes_reject_as_many_blocks_as_their_name_says(name, script, limit):
@@ -39,9 +43,23 @@ def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     assert [parse_variant(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
 
 
+@pytest.mark.parametrize("name", ["stride=0", "first=0", "r=1+", "cascade", "r=1+33"])
+def test_a_route_that_is_none_is_refused_with_those_there_are(name):
+    with pytest.raises(BadInput, match=r"choose among .*cascade=N.*stride=N"):
+        parse_route(name, NINE)
+
+
+def test_as_published_there_is_no_handover_no_cascade_and_no_stride():
+    routes = [
+        parse_route(name, NINE) for name in ("anchor-only", "r=2", "r=2+3", "cascade=2", "stride=3", "bail-out")
+    ]
+    assert [case.route.name for case in cases(routes, [AS_PUBLISHED])] == ["anchor-only", "r=2"]
+
+
 @pytest.mark.parametrize(
     "more, part",
     [
+        (["--draft-steps", "9"], "drafts cannot stop after 9"),
         (["--repeats", "0"], "--repeats is 0"),
         (["--routes", "r=5"], "more than 2 blocks"),
         (["--size", "64"], "'64' is no size"),

@@ -13,6 +13,7 @@ import sdvg_core
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import make_parser
 from sdvg_core.cli.options import router_config
+from sdvg_core.engine.router import CASCADE_MARGIN
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
 
@@ -126,6 +127,35 @@ def test_the_default_works_with_models_of_fewer_steps(base, tmp_path, capsys):
     other = ["--drafter-settings", "schedule=1000,500"]
     assert generate(base, tmp_path / "two", "--prompt", "a red ball", "--blocks", "3", *other) == 0
     assert [block["handover"] for block in report(tmp_path / "two")["blocks"]] == [0, 0, 0]
+
+
+def test_hybrid_keeps_as_many_steps_as_the_schedules_and_the_drafts_allow_at_any_tau(base, tmp_path, capsys):
+    """Of two here. Catches: a preset that is refused with another tau, a whole draft taken for all steps."""
+    asked = ["--prompt", "a red ball", "--blocks", "2", "--preset", "hybrid", "--gate", "9"]
+    assert generate(base, tmp_path / "out", *asked) == 0
+    made = report(tmp_path / "out")
+    assert [block["handover"] for block in made["blocks"]] == [0, 1]
+    assert (made["settings"]["router"]["cascade"], made["settings"]["router"]["tau"]) == (CASCADE_MARGIN, 9.0)
+    assert [score is None for score in made["blocks"][1]["frame_scores"]].count(False) == 4
+    assert "1 step of a block handed over in place of 3" in capsys.readouterr().err
+    short = ["--drafter-settings", "draft-steps=1"]
+    assert generate(base, tmp_path / "short", *asked, *short) == 0
+    made = report(tmp_path / "short")
+    assert (made["blocks"][1]["draft"]["denoising_passes"], made["blocks"][1]["handover"]) == (1, 1)
+    assert made["settings"]["drafter"]["draft_steps"] == 1
+    other = ["--drafter-settings", "schedule=1000,500"]
+    assert generate(base, tmp_path / "two", *asked, *other) == 0
+    assert [block["handover"] for block in report(tmp_path / "two")["blocks"]] == [0, 0]
+    kept = ["--prompt", "a red ball", "--blocks", "2", "--preset", "hybrid", "--gate=-9"]
+    assert generate(base, tmp_path / "kept", *kept) == 0
+    [note] = [note for note in report(tmp_path / "kept")["notes"] if "cascade" in note]
+    assert note.startswith("By their first frames the cascade kept 1 draft: 8 frames were not scored")
+
+
+def test_where_drafts_stop_is_a_setting_of_the_drafter_alone(base, tmp_path, capsys):
+    words = ["--prompt", "a red ball", "--blocks", "2", "--target-settings", "draft-steps=1"]
+    assert generate(base, tmp_path / "out", *words) == 2
+    assert "draft_steps is a setting of the drafter; leave it out of the target's" in capsys.readouterr().err
 
 
 def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):

@@ -15,7 +15,8 @@ from cli_runs import generate, options, refused, without
 
 from sdvg_core.cli import make_parser
 from sdvg_core.cli.options import router_config
-from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide, decide_early
+from sdvg_core.engine.cascade import score_and_decide
+from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket import DEFAULT_PROMPT
 
@@ -28,6 +29,7 @@ OF_ROUTER = {
     "--forced-blocks": ("2", "5"),
     "--aggregation": ("mean", "0.9"),
     "--bail-out": ("1", "3"),
+    "--cascade": ("0", "inf"),
     "--stride": ("2", "3"),
     "--gate-prompt": ("a ball", "a cube"),
     **{f"--policy {name}": ("",) for name in POLICIES},
@@ -44,14 +46,25 @@ def written(option: str, value: str) -> str:
     return f"{option} '{value}'" if value else option
 
 
+class Known:
+    """A scorer double that knows the scores of frames which show their own numbers."""
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        self._scores = scores
+
+    def score(self, frames: torch.Tensor, prompt: str) -> torch.Tensor:
+        return self._scores[frames.flatten()]
+
+
 def route(router: RouterConfig, seed: int) -> list[Decision]:
     """The decisions on nine blocks with scores around the paper's threshold."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(BLOCKS, FRAMES, generator=generator) + 2 * torch.randn(BLOCKS, 1, generator=generator)
     past: tuple[Decision, ...] = ()
+    frames = torch.arange(FRAMES).view(1, -1, 1, 1, 1)
     for index in range(BLOCKS):
         early = decide_early(router, index, past)
-        past += (early or decide(router, index, scores[index]),)
+        past += (early or score_and_decide(router, index, frames, Known(scores[index]), ""),)
     return list(past)
 
 
@@ -79,8 +92,11 @@ def told(text: str) -> Any:
 def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
     """The kind: an option that another one makes moot, such as `--policy always-target --gate 5`.
 
-    Where two are accepted, another value of either makes another video; else a sentence names one of them.
+    Where two are accepted, another value of either makes another video; else a sentence names one of them. Of a
+    cascade that cannot decide a note of the report tells (`tests/engine/test_cascade.py`).
     """
+    if {one, two} == {"--aggregation", "--cascade"}:
+        return
     values = {**OF_ROUTER, "--directions": DIRECTIONS}
     for ours, theirs in ((one, two), (two, one)):
         others = values[ours][1:]
@@ -101,6 +117,7 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
         ("--preset careful --gate -0.7", "--policy reward --gate -0.7 --forced-blocks 4 --handover 2"),
         ("--gate 0.2", "--preset paper --gate 0.2"),
         ("--preset careful --stride 3", "--policy stride --stride 3 --forced-blocks 4 --handover 2"),
+        ("--preset hybrid --gate -1", "--gate -1 --cascade 0.2 --handover 3"),
         ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
     ],
 )
@@ -117,6 +134,7 @@ def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
 OF_VIDEO = [
     ("--gate -0.7 --budget 0.5", "--budget does not heed --gate; leave one of them out"),
     ("--policy always-target --gate 5", "the policy always-target does not heed --gate; leave one of them out"),
+    ("--stride 4 --cascade 0.2", "the policy stride does not heed --cascade; leave one of them out"),
     ("--stride 4 --gate 0", "the policy stride does not heed --gate; leave one of them out"),
     ("--stride 4 --handover 1 --blocks 4", "no block is handed over, so --handover has no effect"),
     ("--preset fast --handover 1", "no block is handed over, so --handover has no effect"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,12 +28,12 @@ def asked(config: RouterConfig, scores: list[float]) -> tuple[Decision, list[lis
     """Decide on a draft whose frames show their numbers; return also which of them each call of the scorer saw."""
     calls: list[list[int]] = []
 
-    def score(frames: torch.Tensor) -> torch.Tensor:
+    def score(frames: torch.Tensor, _: str) -> torch.Tensor:
         calls.append(frames[0, :, 0, 0, 0].int().tolist())
         return torch.tensor([scores[frame] for frame in calls[-1]])
 
     shown = torch.arange(len(scores)).view(1, -1, 1, 1, 1).float()
-    return score_and_decide(config, 1, shown, score), calls
+    return score_and_decide(config, 1, shown, SimpleNamespace(score=score), "a ball"), calls
 
 
 def frame_scores(first: float, others: float) -> list[float]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import test_cascade
 import test_counts
+import test_draft_steps
 import test_exactness
 import test_handover
 import test_incremental
@@ -18,7 +21,9 @@ import torch
 
 from sdvg_core.causal_wan import incremental
 from sdvg_core.causal_wan.cache import KVCache
-from sdvg_core.engine import keys, noise, router, timeline
+from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.engine import cascade, keys, noise, router, timeline
+from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.timeline import Timeline
@@ -33,6 +38,19 @@ def stale_state(before: Timeline, block: Any, frames: Any, state: Any, stride: i
 
 def first_frames(frames: torch.Tensor, count: int, stride: int) -> tuple[torch.Tensor, ...]:
     return tuple(frames[:, max(index * stride - stride, 0), None] for index in range(count))
+
+
+branch = CausalWanGenerator._branch
+in_sub_blocks = FramewiseAdapter.generate
+
+
+def cut_last(drafter: FramewiseAdapter, call: Any) -> Any:
+    steps = drafter.inner.draft_steps
+    drafter.inner.draft_steps = None
+    try:
+        return in_sub_blocks(drafter, call if call.stop else replace(call, stop=steps))
+    finally:
+        drafter.inner.draft_steps = steps
 
 
 MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
@@ -89,6 +107,36 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
         "handover_at",
         lambda config, index: config.handover,
         lambda: test_handover.test_block_0_stays_whole_unless_told_otherwise("recompute"),
+    ),
+    "the scores of the first frames are taken for those of others": (
+        cascade,
+        "evenly_spaced",
+        lambda count: (0, 1, 2, 3),
+        test_cascade.test_the_frames_scored_first_are_spread_over_the_block,
+    ),
+    "the margin of a cascade has the wrong sign": (
+        cascade,
+        "clearly_kept",
+        lambda config, decision: decision.score >= config.tau - config.cascade,
+        test_cascade.test_in_between_the_other_frames_are_scored_in_one_call,
+    ),
+    "a draft is kept on first frames below tau": (
+        cascade,
+        "decide",
+        lambda config, index, scores: router.decide(replace(config, tau=config.tau - 0.5), index, scores),
+        test_cascade.test_first_frames_below_tau_reject_and_the_others_are_not_scored,
+    ),
+    "a control does not reach a draft that stops early": (
+        CausalWanGenerator,
+        "_branch",
+        lambda model, controls, text: None if model.draft_steps else branch(model, controls, text),
+        lambda: test_draft_steps.test_a_control_reaches_a_short_draft_in_every_step_it_makes("recompute"),
+    ),
+    "a block of smaller blocks is cut only in its last one": (
+        FramewiseAdapter,
+        "generate",
+        lambda drafter, call: cut_last(drafter, call),
+        lambda: test_draft_steps.test_frame_by_frame_every_sub_block_stops_early("recompute", "committed"),
     ),
     "a key forgets the prompts": (
         keys.Keys,
