@@ -87,7 +87,11 @@ def make_parser() -> Parser:
     option("--side-device", help="for VAE and scorer, in every execution (default: --device)")
     option("--dtype", choices=DTYPES, help="of the transformers (default bfloat16; small scales float32)")
     option("--vae-dtype", choices=DTYPES, help="default float16; small scales float32")
-    option("--reward-dtype", choices=("float32", "float16"), help="of the scorer (default float32)")
+    option(
+        "--reward-dtype",
+        choices=("float32", "float16"),
+        help="of the scorer (float16; small scales float32)",
+    )
     option("--draft-steps", type=int, metavar="K", help="drafts stop after K steps, but as published")
     option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
     option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")

@@ -72,12 +72,12 @@ WarmUp = tuple[float, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bench:
-    """Everything to time videos with. `clock` waits for every device, `model_clock` only for the transformers'."""
+    """Everything to time videos with. `clock`: of every device; `model_clock`: of the transformers' alone."""
 
     setups: Mapping[str, Setup]
     request: PlanRequest
-    clock: Callable[[], float]
-    model_clock: Callable[[], float]
+    clock: Callable[[], Any]
+    model_clock: Callable[[], Any]
     gauge: Gauge
 
     def measure(self, case: Case) -> Sample:
@@ -94,7 +94,7 @@ class Bench:
             raise BadInput(f"a score in {case.route.plan} was not finite; use a wider dtype for VAE or scorer")
         report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
         return Sample(
-            arrivals=tuple(arrivals),
+            arrivals=tuple(map(float, arrivals)),
             parts=report.seconds,
             passes=report.passes,
             pixel_frames=report.pixel_frames,
@@ -111,7 +111,7 @@ class Bench:
             router = planned_route(plan, forced_blocks=int(forced))
             for _ in replace(run, engine=metered(run.engine, self.gauge, peaks), router=router).blocks():
                 pass
-        return self.clock() - began, peaks
+        return float(self.clock() - began), peaks
 
     def run(self, case: Case, blocks: int | None = None) -> Run:
         """Return the run of a case; all cases share noise and prompt. `blocks`: None for the requested number."""

@@ -13,6 +13,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
+from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.engine.router import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
@@ -51,7 +52,7 @@ class QualityRouter(io.ComfyNode):
                 io.Int.Input("handover", default=0, min=0, max=16, advanced=True),
                 io.Combo.Input("crop", options=["center", "squash", "tiles"], default="center", advanced=True),
                 io.Combo.Input("device", options=mm.get_gpu_device_options(), default="default", advanced=True),
-                io.Combo.Input("dtype", options=["float32", "float16"], default="float32", advanced=True),
+                io.Combo.Input("dtype", options=[AUTO, "float32", "float16"], default=AUTO, advanced=True),
                 RewardModel.Input("scorer", optional=True),
             ],
             outputs=[Router.Output(display_name="router")],

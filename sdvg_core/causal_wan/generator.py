@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..devices.device import current_device, device_clock
+from ..devices.device import begin_upload, current_device, device_clock
 from ..engine.control import Control
 from ..engine.framewise import FramewiseAdapter
 from ..engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, VideoCodec
@@ -52,7 +52,7 @@ class CausalWanGenerator:
     """A block generator over a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
 
     `context`: the policy, which belongs to this generator alone. `before_pass`: called with "context" or "denoise"
-    before every forward pass; the generator stays usable if it raises. `clock`: None waits for the device.
+    before every forward pass; the generator stays usable if it raises. `clock`: None for `device_clock`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class CausalWanGenerator:
         name: str,
         context: ContextPolicy,
         before_pass: Callable[[str], None] = lambda kind: None,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], Any] | None = None,
     ) -> None:
         tree = wan.tree
         ops = wan.ops
@@ -115,13 +115,21 @@ class CausalWanGenerator:
         """Generate the block, by the formulas of Self-Forcing."""
         span = call.span
         condition = call.condition
-        noise = call.noise
         with current_device(self._model.device):
             # By its number in the clip: a continued clip has its first block already.
             model = self._model
             restyle = call.restyle
             schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
-            x = noise.draw(span, 0).to(model.device)  # b c t h w
+            predictions = [estimate.to(model.device) for estimate in call.handed_over]
+            clean = None if restyle.latents is None else restyle.latents.to(model.device)
+            predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
+            ends = [end for end in (call.stop, self.draft_steps) if end is not None]
+            steps = list(enumerate(schedule))[len(predictions) : min(ends, default=len(schedule))]
+            # All at once, or the device would wait at every step: b c t h w by slot.
+            slots = dict.fromkeys((0, *(number for number, _ in steps)))
+            drawn = begin_upload(torch.stack([call.noise.draw(span, slot) for slot in slots]), model.device)
+            noise = dict(zip(slots, drawn, strict=True))
+            x = noise[0]
 
             # 1. Update the keys and values for the history.
             began = self._clock()
@@ -133,15 +141,10 @@ class CausalWanGenerator:
             inputs = model.pass_at(prepared.slots, prepared.cache, condition, x)
             if call.controls:
                 inputs = replace(inputs, control=self._branch(call.controls, inputs.text))
-            clean = None if restyle.latents is None else restyle.latents.to(model.device)
-            predictions = [estimate.to(model.device) for estimate in call.handed_over]
-            predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
-            ends = [end for end in (call.stop, self.draft_steps) if end is not None]
-            steps = list(enumerate(schedule))[len(predictions) : min(ends, default=len(schedule))]
             for number, step in steps:
                 clean = predictions[-1] if predictions else clean
                 if clean is not None:
-                    x = renoise(clean, noise.draw(span, number), step.sigma)
+                    x = renoise(clean, noise[number], step.sigma)
                 model.before_pass("denoise")
                 velocity = denoise_pass(model.tree, x, step.timestep, inputs)
                 predictions.append(predict_clean(x, velocity, step.sigma))
@@ -170,15 +173,15 @@ def build_engine(
     scorer: Scorer | None,
     *,
     before_pass: Callable[[str], None] = lambda kind: None,
-    clock: Callable[[], float] | None = None,
+    clock: Callable[[], Any] | None = None,
     around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
     `drafter`, `target`: None for one that no block will ask for; a model that is not a `Wan` is used as it is.
     A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
-    "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits
-    for each one's device. `around_context`: wraps their context policies.
+    "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None for
+    `device_clock`. `around_context`: wraps their context policies.
     """
     encoder = AnchorEncoder(codec.encode)
 

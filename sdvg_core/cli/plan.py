@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if options.command_line:
         usual = LoadOptions()
         request = replace(request, where="on the command line", fp8=False)
-        request = replace(request, vae_dtype=usual.vae_dtype, reward_dtype=usual.reward_dtype)
+        request = replace(request, vae_dtype=usual.vae_dtype)
     if options.weight_dtype:
         request = replace(request, fp8=WEIGHT_DTYPES[options.weight_dtype])
     sizes = {role: preset.block_frames for role, (_, preset) in request.models.items()}

@@ -102,7 +102,8 @@ class Dtypes(argparse.Action):
         """Set them. Argparse prints the error if one is not a dtype."""
         for word in value:
             part, _, dtype = word.rpartition("=")
-            if part not in ("", *PARTS) or dtype not in DTYPE_NAMES:
+            names = (*DTYPE_NAMES, AUTO) if part == "reward" else DTYPE_NAMES
+            if part not in ("", *PARTS) or dtype not in names:
                 sentence = f"{word!r:.60} is no dtype; give {', '.join(DTYPE_NAMES)}, or such as {PARTS[0]}=float16"
                 raise argparse.ArgumentError(self, sentence)
             setattr(options, f"{part}_dtype" if part else "dtype", dtype)
@@ -313,7 +314,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="[PART=]DTYPE",
         help=f"of drafter and target (default: as stored): {', '.join(DTYPE_NAMES)}; and such as vae=float16 "
-        "(default float32), text=float32 (bfloat16), reward=float16 (float32)",
+        "(default float32), text=float32 (bfloat16), reward=float32 (auto: float16 on CUDA, else float32)",
     )
     group.add_argument(
         "--attention",

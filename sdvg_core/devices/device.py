@@ -12,11 +12,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import __version__
 from ..errors import BadInput, first_line
@@ -28,6 +30,8 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of CPU per period that a container may use; `max` is all."""
 STATED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 REPORTED = ("torch", "transformers", "diffusers", "safetensors")
+ASYNCHRONOUS = ("cuda",)
+"""Types of devices whose work is queued, so that asking for a result waits."""
 # Attention kernels that a run may use; named if they are installed.
 OPTIONAL = ("flash-attn", "sageattention")
 
@@ -69,12 +73,21 @@ def current_device(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def device_clock(*devices: torch.device) -> Callable[[], float]:
-    """Return a clock in seconds that synchronises the devices first, so time is charged to the stage that used it.
+def device_clock(*devices: torch.device) -> Callable[[], Any]:
+    """Return a clock whose readings are subtracted to seconds: numbers, or on a GPU `Elapsed` (see there).
 
-    It does not wait for what other threads do on them.
+    On one GPU a reading is an event in its work, for which nobody waits. With several it waits for each of them, so
+    that time is charged to the stage that used it; not for what other threads do there.
     """
-    accelerators = tuple(device for device in dict.fromkeys(devices) if device.type == "cuda")
+    accelerators = [device for device in dict.fromkeys(devices) if device.type in ASYNCHRONOUS]
+    if len(accelerators) == 1:
+        return partial(Moment, accelerators[0])
+    return waiting_clock(*accelerators)
+
+
+def waiting_clock(*devices: torch.device) -> Callable[[], float]:
+    """Return a clock in seconds that waits for the devices first."""
+    accelerators = tuple(device for device in dict.fromkeys(devices) if device.type in ASYNCHRONOUS)
     if not accelerators:
         return time.perf_counter
 
@@ -84,6 +97,53 @@ def device_clock(*devices: torch.device) -> Callable[[], float]:
         return time.perf_counter()
 
     return synchronised
+
+
+class Moment:
+    """A point in the work of a GPU's current stream. The difference of two is `Elapsed`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.event = torch.cuda.Event(enable_timing=True)
+        self.event.record(torch.cuda.current_stream(device))
+
+    def __sub__(self, earlier: Moment) -> Elapsed:
+        return Elapsed(((1, earlier.event, self.event),))
+
+
+class Elapsed:
+    """Seconds between moments, added and subtracted. Only `float()` waits, for moments that have not come yet."""
+
+    def __init__(self, spans: tuple[tuple[int, Any, Any], ...], known: float = 0.0) -> None:
+        self._spans = spans
+        self._known = known
+
+    def __add__(self, other: Elapsed | float) -> Elapsed:
+        if isinstance(other, Elapsed):
+            return Elapsed(self._spans + other._spans, self._known + other._known)
+        return Elapsed(self._spans, self._known + other)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Elapsed:
+        return Elapsed(tuple((-sign, begin, end) for sign, begin, end in self._spans), -self._known)
+
+    def __sub__(self, other: Elapsed | float) -> Elapsed:
+        return self + -other
+
+    def __float__(self) -> float:
+        seconds = self._known
+        for sign, begin, end in self._spans:
+            if not end.query():
+                end.synchronize()
+            seconds += sign * begin.elapsed_time(end) / 1000
+        return seconds
+
+
+def begin_upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a copy of a CPU tensor on a device, without waiting: later work there comes after the copy."""
+    if device.type not in ASYNCHRONOUS or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 @contextmanager

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 AUTO: Literal["auto"] = "auto"
 Dtype = Literal["float32", "float16", "bfloat16"]
 DTYPE_NAMES = get_args(Dtype)
+RewardDtype = Literal["auto", "float32", "float16", "bfloat16"]
+"""The dtype of the scorer; `auto` is float16 on CUDA, which takes a third of the time, and float32 elsewhere."""
 CompileMode = Literal["off", "default"]
 """`default`: the stages around a layer's attentions, and the VAE's decoder."""
 Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
@@ -78,6 +80,13 @@ class Execution:
 def resolved_layers(asked: VaeLayers) -> VaeLayers:
     """Return the requested layers; for `auto`, the fastest."""
     return "planes" if asked == AUTO else asked
+
+
+def resolved_reward_dtype(asked: RewardDtype, device: str) -> Dtype:
+    """Return the requested dtype of a scorer; for `auto`, the one that suits the device named."""
+    if asked != AUTO:
+        return asked
+    return "float16" if device.startswith("cuda") else "float32"
 
 
 def compiled(fn: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:

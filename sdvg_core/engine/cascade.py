@@ -46,13 +46,18 @@ def score_and_decide(config: RouterConfig, index: int, frames: Tensor, scorer: S
     if len(stages(config, index, count)) == 1:
         return decide(config, index, scorer.score(frames, prompt))
     first, others = stages(config, index, count)
-    scores = scorer.score(frames[:, list(first)], prompt)
+    scores = scorer.score(_some(frames, first), prompt)
     decision = decide(config, index, scores)
     known = dict(zip(first, scores.tolist(), strict=True))
     if decision.accepted and not clearly_kept(config, decision):
-        known |= zip(others, scorer.score(frames[:, list(others)], prompt).tolist(), strict=True)
+        known |= zip(others, scorer.score(_some(frames, others), prompt).tolist(), strict=True)
         decision = decide(config, index, torch.tensor([known[frame] for frame in range(count)]))
     return replace(decision, frame_scores=tuple(map(known.get, range(count))))
+
+
+def _some(frames: Tensor, numbers: Frames) -> Tensor:
+    # A list as an index would be copied to the device, which waits.
+    return torch.stack([frames[:, number] for number in numbers], dim=1)
 
 
 def clearly_kept(config: RouterConfig, decision: Decision) -> bool:

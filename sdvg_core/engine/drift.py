@@ -33,13 +33,13 @@ def colours(latents: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (wide - mean).square().mean(dim=(0, 2, 3, 4), keepdim=True).sqrt().clamp_min(LEAST_DEVIATION)
 
 
-def drift_of(block: Block, history: History) -> float | None:
-    """Return the drift of a block that follows `history`; None if it is the first to measure from."""
+def drift_of(block: Block, history: History) -> Tensor | None:
+    """Return the drift of a block after `history`, on its device; None if it is the first to measure from."""
     first = first_of_scene(history, block.condition)
     return None if first is None else drift(block.latents, first)
 
 
-def drift(latents: Tensor, first: Tensor) -> float:
+def drift(latents: Tensor, first: Tensor) -> Tensor:
     """Return the distance of a block from the `first` of its scene, both `b c t h w`.
 
     The root mean square over channels, in deviations of the first block: 0 if each has its mean and deviation.
@@ -47,7 +47,7 @@ def drift(latents: Tensor, first: Tensor) -> float:
     mean, deviation = colours(latents)
     mean_1, deviation_1 = colours(first.to(latents.device))
     distance = ((mean - mean_1) / deviation_1).square() + (deviation / deviation_1 - 1).square()
-    return float(distance.mean().sqrt())
+    return distance.mean().sqrt()
 
 
 class ColourHold(WrappedGenerator):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from torch import Tensor
 
-from .drift import drift_of
 from .protocols import BlockCall
 from .router import Decision
 from .types import Block, Cost, Generated, Span
@@ -60,11 +60,11 @@ class BlockRecord:
 
 
 class Stopwatch:
-    """Counts the seconds of one block by part, and how often each part ran."""
+    """Counts the seconds of one block by part, perhaps as `Elapsed`, and how often each part ran."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], Any]) -> None:
         self._clock = clock
-        self.spent: dict[str, float] = {}
+        self.spent: dict[str, Any] = {}
         self.times: dict[str, int] = {}
 
     @contextmanager
@@ -72,7 +72,7 @@ class Stopwatch:
         """Charge the time inside the `with` block to `name`."""
         began = self._clock()
         yield
-        self.spent[name] = self.spent.get(name, 0.0) + self._clock() - began
+        self.spent[name] = self.spent.get(name, 0.0) + (self._clock() - began)
         self.times[name] = self.times.get(name, 0) + 1
 
 
@@ -84,14 +84,19 @@ def record_block(
     remake: Generated | None,
     call: BlockCall,
     watch: Stopwatch,
+    drift: float | None,
 ) -> BlockRecord:
     """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
 
     `draft`, `remake`: what drafter and target made. `call`: to the model that made the block.
     """
-    costs = {name: made.cost for name, made in (("draft", draft), ("target", remake)) if made}
+    costs = {
+        name: replace(made.cost, context_seconds=float(made.cost.context_seconds))
+        for name, made in (("draft", draft), ("target", remake))
+        if made
+    }
     within = {name: cost.context_seconds for name, cost in costs.items()}
-    spent = {name: seconds - within.get(name, 0.0) for name, seconds in watch.spent.items()}
+    spent = {name: float(seconds) - within.get(name, 0.0) for name, seconds in watch.spent.items()}
     return BlockRecord(
         span=block.span,
         pixel_frames=frames.shape[1],
@@ -101,6 +106,6 @@ def record_block(
         draft=costs.get("draft"),
         target=costs.get("target"),
         handover=len(call.handed_over),
-        drift=drift_of(block, call.history),
+        drift=drift,
         seconds=Seconds(**spent, context=sum(within.values())),
     )

@@ -180,7 +180,7 @@ class _StoredBlocks(WrappedGenerator):
             raise CacheMiss
         made = self.inner.generate(call)
         first = made.predictions[: self._steps]
-        kept = first if stop is not None else (*first, made.latents)
+        kept = _on_cpu(first if stop is not None else (*first, made.latents))
         if all(map(_is_finite, kept)):
             self._session.store.put(key if stop is None else keys.begun(key, stop), kept)
         keys.name(key, first, made.latents if stop is None else None)
@@ -239,6 +239,11 @@ class _Recall:
 def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
     """True if a result has the right dtype and shape; it may come from a file."""
     return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
+
+
+def _on_cpu(estimates: Result) -> Result:
+    """Return the estimates of a block on the CPU. From a device they are copied together, as each copy waits."""
+    return estimates if estimates[0].device.type == "cpu" else torch.stack(estimates).cpu().unbind()
 
 
 def _is_finite(tensor: Tensor) -> bool:

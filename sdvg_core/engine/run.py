@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class Run:
 
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a start clip, then the first ones of this request if an earlier run made them;
-    `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
+    `reused` holds the records of the latter. `clock`: its readings subtract to seconds.
     `start_image_frames`: how many latent frames show a start image. `shown`: the start clip's pixels for the video,
     `1 f c h w` in [0, 1]; None to decode them. `session`: keeps what is made for later runs; None to keep nothing.
     """
@@ -40,7 +41,7 @@ class Run:
     drafter_context: DrafterContext = "committed"
     before: tuple[Block, ...] = ()
     reused: tuple[BlockRecord, ...] = ()
-    clock: Callable[[], float] = time.perf_counter
+    clock: Callable[[], Any] = time.perf_counter
     start_image_frames: int = 0
     shown: Tensor | None = None
     session: ReuseSession | None = None
@@ -103,7 +104,7 @@ class Run:
                     self.session.remember(emitted)
                 yield emitted
 
-    def loop(self, engine: Engine, start: Timeline, clock: Callable[[], float]) -> Generator[EmittedBlock]:
+    def loop(self, engine: Engine, start: Timeline, clock: Callable[[], Any]) -> Generator[EmittedBlock]:
         """Make the blocks that follow `start` with the parts of `engine`."""
         return speculate(
             engine,
@@ -126,7 +127,7 @@ def make_run(
     start: StartClip | None = None,
     reuse: Reuse | None = None,
     colour_hold: float = 0.0,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], Any] = time.perf_counter,
 ) -> Run:
     """Return the run that makes the blocks of `plan` from `inputs`, as large as their noise.
 

@@ -7,8 +7,7 @@ Every value is immutable, and so are the tensors inside: never write into one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
-from operator import add
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import BadInput
@@ -70,7 +69,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of generating one block: forward passes, single-frame encodes, seconds spent on context."""
+    """The cost of generating one block: forward passes, single-frame encodes, seconds spent on context.
+
+    The seconds may be `Elapsed` until the block is recorded.
+    """
 
     denoising_passes: int = 0
     context_passes: int = 0
@@ -78,7 +80,7 @@ class Cost:
     context_seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*map(add, astuple(self), astuple(other)))
+        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +149,31 @@ def check_clip(latents: Tensor, size: tuple[int, int, int], what: str, remedy: s
 
 def check_finite(values: Tensor, span: Span, what: str) -> None:
     """Raise `BadInput` if a block's values hold a NaN or an infinity. Its message counts blocks from 1."""
-    if not bool(values.isfinite().all()):
-        problem = f"block {span.index + 1} has NaN or infinity in its {what}"
-        raise BadInput(f"{problem}; check that model's file, or try bfloat16 or float32")
+    checks = FiniteChecks()
+    checks.add(values, span, what)
+    checks.read()
+
+
+class FiniteChecks:
+    """Looks for NaN and infinity in a block's values, and reads all answers together, as reading waits."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Span, str, Tensor]] = []
+
+    def add(self, values: Tensor, span: Span, what: str) -> None:
+        """Begin to look at values of the block at `span`, which a refusal calls `what`."""
+        self._pending.append((span, what, values.isfinite().all()))
+
+    def read(self, number: Tensor | None = None) -> float | None:
+        """Raise `BadInput` for the first values that are not finite; it counts blocks from 1. Return `number`."""
+        import torch
+
+        numbers = [finite for *_, finite in self._pending] + ([] if number is None else [number])
+        device = numbers[-1].device if numbers else None
+        read = torch.stack([each.to(device, torch.float32) for each in numbers]).tolist() if numbers else []
+        for (span, what, _), finite in zip(self._pending, read, strict=False):
+            if not finite:
+                problem = f"block {span.index + 1} has NaN or infinity in its {what}"
+                raise BadInput(f"{problem}; check that model's file, or try bfloat16 or float32")
+        self._pending = []
+        return None if number is None else read[-1]

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -14,12 +16,14 @@ import torch
 from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
-from ..errors import BadInput
+from ..errors import BadInput, first_line
 
 # The paper's videos were written with CRF 18. The number of threads changes the bytes x264 writes, so it must not
 # depend on the machine. Players take chroma to lie on the left unless the file says otherwise.
 X264_OPTIONS = {"crf": "18", "preset": "medium", "chroma_sample_location": "center"}
 THREADS = 4
+WAITING = 2
+"""How many blocks may wait for the encoder; then the models wait."""
 # Without this the muxer writes its version into the file.
 MUXER_OPTIONS = {"fflags": "+bitexact"}
 # ISO/IEC 23091-2: 1 is BT.709 as primaries, as transfer and as matrix; PyAV calls the limited range 1.
@@ -49,11 +53,11 @@ def check_video_size(width: int, height: int) -> None:
 
 
 class Mp4Writer:
-    """A writer of H.264 video: yuv420p, CRF 18, BT.709.
+    """A writer of H.264 video: yuv420p, CRF 18, BT.709. It encodes in a thread, so that models need not wait.
 
     The same frames give the same bytes on x86-64 (`x264_options`); elsewhere that was not tried. Use it in a `with`
-    block. If an exception leaves the block, the file is closed but useless: write to a staged path
-    (`outputs.staged_outputs`), which is then removed. Any suffix will do.
+    block: its end waits for the last frame. If an exception leaves the block, the file is closed but useless: write
+    to a staged path (`outputs.staged_outputs`), which is then removed. Any suffix will do.
     """
 
     def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
@@ -68,27 +72,62 @@ class Mp4Writer:
         self._container: Any = None
         self._stream: Any = None
         self._reformatter = VideoReformatter()
+        self._queue: Queue[Tensor | None] = Queue(WAITING)
+        self._thread = Thread(target=self._encode_all, name="mp4", daemon=True)
+        self._fault: Exception | None = None
+        self._given_up = False
 
     def __enter__(self) -> Mp4Writer:
         return self
 
     def add(self, frames: Tensor) -> None:
-        """Append `f c h w` or `1 f c h w`, RGB in [0, 1], of one size that `check_video_size` allows."""
+        """Append `f c h w` or `1 f c h w`, RGB in [0, 1], of one size that `check_video_size` allows.
+
+        Raises what the encoder met with frames given before: `OSError`, or `BadInput`.
+        """
         if self._container is None:
             self._open(*frames.shape[-2:])
-        for image in frames.flatten(0, -4):
-            self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
+            self._thread.start()
+        self._raise_fault()
+        self._queue.put(to_rgb(frames.flatten(0, -4)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._container is None:
             return
+        self._given_up = kind is not None
+        self._queue.put(None)
+        self._thread.join()
+        if kind is None:
+            self._raise_fault()
+
+    def _raise_fault(self) -> None:
+        if isinstance(self._fault, OSError | MemoryError):
+            raise self._fault
+        if self._fault:
+            fault = f"the encoder of the video failed ({first_line(self._fault)})"
+            raise BadInput(f"{fault}; the finished blocks are kept, so add --resume to go on") from self._fault
+
+    def _encode_all(self) -> None:
+        """Encode what comes, in order; after a fault, go on taking it, so that nobody waits for room."""
+        for frames in iter(self._queue.get, None):
+            try:
+                self._encode(frames)
+            except Exception as error:
+                self._fault = self._fault or error
         try:
-            if kind is None:
+            if not (self._fault or self._given_up):
                 self._container.mux(self._stream.encode())
-        finally:
             self._container.close()
+        except Exception as error:
+            self._fault = self._fault or error
+
+    def _encode(self, frames: Tensor) -> None:
+        for image in frames.cpu():  # waits for a GPU, while the models go on
+            if self._fault or self._given_up:
+                return
+            self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
 
     def _open(self, height: int, width: int) -> None:
         self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
@@ -124,7 +163,11 @@ def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None
             video.add(part)
 
 
+def to_rgb(frames: Tensor) -> Tensor:
+    """Return frames `f c h w` in [0, 1] as bytes, `f h w c`, where they are."""
+    return frames.detach().float().clamp(0, 1).mul_(255).round_().byte().movedim(1, -1).contiguous()
+
+
 def to_yuv420(image: Tensor, reformatter: Any) -> Any:
-    """Return an RGB image `c h w` in [0, 1], of even size, as a frame for the encoder: BT.709, limited range."""
-    pixels = (image.detach().float().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous()
-    return reformatter.reformat(av.VideoFrame.from_ndarray(pixels.cpu().numpy(), format="rgb24"), **PLANES)
+    """Return an RGB image `h w c` in bytes, of even size, as a frame for the encoder: BT.709, limited range."""
+    return reformatter.reformat(av.VideoFrame.from_ndarray(image.numpy(), format="rgb24"), **PLANES)

@@ -53,7 +53,7 @@ class PlanRequest:
     vae_base: int = PUBLISHED_BASE
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
-    reward_dtype: str = "float32"
+    reward_dtype: str = "float16"
     needed: ModelSet = field(default_factory=ModelSet)
     prompts: int = 1
     control: Mapping[str, int] = field(default_factory=dict)

@@ -28,7 +28,8 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
 
     `models`: by role, those the run has.
     """
-    execution = load.resolved().execution
+    load = load.resolved()
+    execution = load.execution
     arithmetic = arithmetic_on(check_device(load.device))
     side_arithmetic = arithmetic_on(load.side)
 

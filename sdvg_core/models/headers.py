@@ -127,7 +127,8 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     if options.target.draft_steps is not None:
         raise BadInput("draft_steps is a setting of the drafter; leave it out of the target's")
     check_text_dtype(DTYPES[options.text_dtype])
-    check_reward_dtype(DTYPES[options.reward_dtype])
+    if options.reward_dtype != AUTO:
+        check_reward_dtype(DTYPES[options.reward_dtype])
     check_compile(options.execution.compile, device)
     options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
     models = {

@@ -16,7 +16,7 @@ from ..checkpoints.lora import split_strength
 from ..checkpoints.state_dicts import Choice, Weights
 from ..decoders import StatedKind
 from ..devices.device import check_device, check_device_name
-from ..devices.execution import AUTO, Dtype, Execution, WeightDtype
+from ..devices.execution import AUTO, Dtype, Execution, RewardDtype, WeightDtype, resolved_reward_dtype
 from ..errors import BadInput
 from ..scorers import Crop
 from ..settings import check_fields
@@ -93,7 +93,7 @@ class LoadOptions:
     vae_dtype: Dtype = "float32"
     tae_kind: StatedKind = AUTO
     text_dtype: Dtype = "bfloat16"
-    reward_dtype: Dtype = "float32"
+    reward_dtype: RewardDtype = AUTO
     crop: Crop = "center"
     execution: Execution = field(default_factory=Execution)
     loras: tuple[str, ...] = ()
@@ -119,5 +119,6 @@ class LoadOptions:
         return check_device(self.device if self.side_device is None else self.side_device)
 
     def resolved(self) -> LoadOptions:
-        """Return the options with `auto` layers replaced by those the VAE gets."""
-        return replace(self, execution=self.execution.resolved)
+        """Return the options with `auto` replaced by the layers of the VAE and the dtype of the scorer."""
+        reward_dtype = resolved_reward_dtype(self.reward_dtype, self.side_device or self.device)
+        return replace(self, execution=self.execution.resolved, reward_dtype=reward_dtype)

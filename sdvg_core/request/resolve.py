@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from ..causal_wan.config import common_patch
 from ..checkpoints.latents import load_latents, read_lead
@@ -61,7 +62,7 @@ class ResolvedRequest:
         engine: Engine,
         conditions: Callable[[int], Condition],
         reuse: Reuse | None,
-        clock: Callable[[], float],
+        clock: Callable[[], Any],
     ) -> Run:
         """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
         codec = engine.codec

@@ -122,13 +122,25 @@ class RewardModel(nn.Module):
         # is_decoder=False: otherwise the prompt would be read causally.
         read = self.text(
             input_ids=ids.expand(batch, -1),
-            attention_mask=mask.expand(batch, -1),
+            attention_mask=_text_mask(mask.expand(batch, -1), images.dtype),
             encoder_hidden_states=images,
             is_decoder=False,
             return_dict=True,
         ).last_hidden_state
         rewards: Tensor = self.head(read[:, 0].float())
         return (rewards[:, 0] - REWARD_MEAN) / REWARD_STD
+
+
+def _text_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask `b l` as the text tower takes it without waiting for the device.
+
+    Of two axes, transformers 5 asks whether it masks anything; of four, it is added to the attention as it is.
+    """
+    from transformers.models.blip import modeling_blip_text
+
+    if not hasattr(modeling_blip_text, "create_bidirectional_mask"):
+        return mask
+    return (1 - mask)[:, None, None].to(dtype) * torch.finfo(dtype).min
 
 
 def build_model(

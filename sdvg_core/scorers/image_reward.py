@@ -5,7 +5,9 @@ Uses the published weights without the `image-reward` package, with the same sco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.weights import open_weights
-from ..devices.device import dtype_name
+from ..devices.device import begin_upload, dtype_name
 from ..errors import BadInput
 from ..scorers import Crop
 from .blip import ImageRewardConfig, RewardModel, build_model, read_config
 from .preprocess import check_crop, preprocess
 from .tokenizer import MAX_TOKENS, SOURCE, PromptTokenizer, find_vocabulary, load_tokenizer
 
+TokensOn = Callable[[PromptTokenizer, str, torch.device], tuple[Tensor, ...]]
 NOT_ITS_OWN = "is not ImageReward's own: recalibrate tau for it."
 
 
@@ -27,7 +30,8 @@ NOT_ITS_OWN = "is not ImageReward's own: recalibrate tau for it."
 class ImageRewardScorer:
     """ImageReward as a `Scorer`.
 
-    `file`: the name of the weight file. `model` may be moved between devices; scoring follows it.
+    `file`: the name of the weight file. `model` may be moved between devices; scoring follows it. `tokens_on`: a
+    prompt's ids and mask on a device; only the newest prompt's are kept, as tokens are copied once a prompt.
     """
 
     file: str
@@ -36,6 +40,7 @@ class ImageRewardScorer:
     config: ImageRewardConfig
     dtype: torch.dtype
     crop: Crop
+    tokens_on: TokensOn = field(default_factory=lambda: lru_cache(1)(_tokens_on))
 
     @property
     def device(self) -> torch.device:
@@ -50,7 +55,7 @@ class ImageRewardScorer:
         """
         clip = frames[0].to(self.device)
         squares = preprocess(clip, self.config.image_size, self.crop)
-        ids, mask = (t.to(self.device) for t in self.tokenizer.encode(prompt))
+        ids, mask = self.tokens_on(self.tokenizer, prompt, self.device)
         rewards: Tensor = self.model(ids, mask, squares.flatten(0, 1)).unflatten(0, squares.shape[:2])
         # The crop may have cut the broken pixels away, and clamping hides infinite ones.
         broken = ~clip.isfinite().flatten(1).all(dim=1)
@@ -79,6 +84,10 @@ class ImageRewardScorer:
             "prompt_tokens": MAX_TOKENS,
             "notes": () if self.crop == "center" else (f"The crop {self.crop!r} {NOT_ITS_OWN}",),
         }
+
+
+def _tokens_on(tokenizer: PromptTokenizer, prompt: str, device: torch.device) -> tuple[Tensor, ...]:
+    return tuple(begin_upload(tokens, device) for tokens in tokenizer.encode(prompt))
 
 
 def load_image_reward(

@@ -7,11 +7,13 @@ frames' device.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import get_args
 
 import torch
 from torch import Tensor
 
+from ..devices.device import begin_upload
 from ..errors import BadInput
 from ..scorers import Crop as Crop
 
@@ -22,6 +24,10 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 # Pillow's resampling weights are whole numbers of 1 / 2^22.
 PRECISION = 22
 ONE = 1 << PRECISION
+
+REMEMBERED_DEVICES = 2
+REMEMBERED_TAPS = 4
+"""Resizes: width and height, of two video sizes. Each takes some 30 KB."""
 
 
 def check_crop(crop: str) -> None:
@@ -37,9 +43,14 @@ def preprocess(frames: Tensor, size: int, crop: Crop) -> Tensor:
     frame, distorted. `tiles`: both ends of the long side and the middle; up to 3:1 they cover the frame.
     """
     squares = cut_squares(to_bytes(frames), size, crop) / 255
-    mean = torch.tensor(MEAN, device=frames.device).view(3, 1, 1)
-    std = torch.tensor(STD, device=frames.device).view(3, 1, 1)
+    mean, std = _normalisation(frames.device)
     return (squares - mean) / std
+
+
+@lru_cache(REMEMBERED_DEVICES)
+def _normalisation(device: torch.device) -> tuple[Tensor, ...]:
+    """Return CLIP's mean and deviation by channel, `c 1 1`, on a device; copied there once, as copying waits."""
+    return tuple(begin_upload(torch.tensor(values).view(3, 1, 1), device) for values in (MEAN, STD))
 
 
 def to_bytes(frames: Tensor) -> Tensor:
@@ -68,12 +79,18 @@ def resize(pixels: Tensor, height: int, width: int) -> Tensor:
 
 def _resize_height(pixels: Tensor, height: int) -> Tensor:
     # Integer sums are exact, so every device agrees with Pillow on every pixel.
-    rows, weights = (taps.to(pixels.device) for taps in _bicubic_taps(pixels.shape[-2], height))
-    pixels = pixels.contiguous()
-    total = pixels.new_full((*pixels.shape[:-2], height, pixels.shape[-1]), ONE // 2)
-    for row, weight in zip(rows, weights, strict=True):
-        total += pixels.index_select(-2, row) * weight[:, None]
-    return (total >> PRECISION).clamp(0, 255)
+    rows, weights = _taps_on(pixels.device, pixels.shape[-2], height)
+    taps = pixels.index_select(-2, rows).unflatten(-2, (-1, height))  # ... taps height w
+    total = taps.mul_(weights).sum(dim=-3, dtype=torch.int32)
+    resized: Tensor = (total + ONE // 2) >> PRECISION
+    return resized.clamp_(0, 255)
+
+
+@lru_cache(REMEMBERED_TAPS)
+def _taps_on(device: torch.device, source: int, target: int) -> tuple[Tensor, Tensor]:
+    """Return the taps of a resize on a device, copied there once: `(taps target)`, and `taps target 1`."""
+    rows, weights = _bicubic_taps(source, target)
+    return begin_upload(rows.flatten(), device), begin_upload(weights[..., None], device)
 
 
 def _bicubic_taps(source: int, target: int) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,7 @@ def test_a_dtype_may_be_of_a_part_and_a_preset_of_one_model():
     words = "--dtype bfloat16 vae=float16 --dtype text=float32 --drafter-settings preset=krea-14b window=9"
     load = load_options(make_parser().parse_args(["generate", *words.split()]))
     dtypes = load.dtype, load.vae_dtype, load.text_dtype, load.reward_dtype
-    assert dtypes == ("bfloat16", "float16", "float32", "float32")
+    assert dtypes == ("bfloat16", "float16", "float32", "auto")
     assert load.drafter == ModelOptions(preset="krea-14b", window=9)
     assert load.target == ModelOptions()
 

@@ -10,7 +10,7 @@ from cli_runs import generate, options, report
 from random_set import write_random_set
 
 from sdvg_core.devices import device
-from sdvg_core.devices.device import cpu_quota, device_clock, pick_device, resolved_threads
+from sdvg_core.devices.device import Elapsed, begin_upload, cpu_quota, device_clock, pick_device, resolved_threads
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 
@@ -99,3 +99,76 @@ def test_on_a_cpu_there_is_nothing_to_wait_for(waited_for):
     assert device_clock(CPU, CPU) is time.perf_counter
     device_clock(CPU)()
     assert waited_for == []
+
+
+class Timeline:
+    """Stands for a GPU: it works while its stream is not waited for, and every event takes a millisecond more."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.done = 0.0
+        self.waits = 0
+
+    def event(self, enable_timing: bool = False) -> TimelineEvent:
+        assert enable_timing
+        return TimelineEvent(self)
+
+    def wait(self) -> None:
+        self.waits += 1
+        self.done = self.now
+
+
+class TimelineEvent:
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+
+    def record(self, stream: object) -> None:
+        self.timeline.now += 1.0
+        self.at = self.timeline.now
+
+    def query(self) -> bool:
+        return self.at <= self.timeline.done
+
+    def synchronize(self) -> None:
+        self.timeline.wait()
+
+    def elapsed_time(self, end: TimelineEvent) -> float:
+        assert end.query(), "CUDA refuses an event that has not come"
+        return end.at - self.at
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> Timeline:
+    timeline = Timeline()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: device)
+    monkeypatch.setattr(torch.cuda, "Event", timeline.event)
+    return timeline
+
+
+def test_one_gpu_is_timed_by_events_that_nobody_waits_for(gpu):
+    """Catches a clock that waits, or one that asks for an event's time before it has come."""
+    clock = device_clock(FIRST, CPU, FIRST)
+    first, second, third = clock(), clock(), clock()
+    whole = 0.0 + (third - first)
+    rest = whole - (second - first) - 0.0
+    assert gpu.waits == 0
+    assert (float(whole), float(rest), float(rest + 0.5 - 0.25)) == (0.002, 0.001, 0.251)
+    assert gpu.waits == 1, "once all of it has come, nothing waits"
+
+
+def test_seconds_by_events_are_those_by_waiting(gpu, monkeypatch):
+    """The same work, timed by both clocks side by side."""
+    events = device_clock(FIRST)
+    began, waited = events(), []
+    for milliseconds in (3, 5, 11):
+        gpu.now += milliseconds
+        waited.append(gpu.now / 1000)
+    ended = events()
+    gpu.wait()
+    assert float(ended - began) == pytest.approx(waited[-1] - 0.001 + 0.001)
+    assert isinstance(ended - began, Elapsed)
+
+
+def test_on_a_cpu_nothing_is_pinned():
+    tensor = torch.ones(2)
+    assert begin_upload(tensor, CPU) is tensor

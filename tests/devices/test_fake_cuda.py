@@ -28,6 +28,7 @@ from sdvg_core.decoders import wan_vae
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
+from sdvg_core.engine.router import decide
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
@@ -76,9 +77,10 @@ class Empty(models.Random):
 @pytest.fixture
 def shapes(monkeypatch) -> Iterator[None]:
     """Tensors without memory, and stand-ins for what looks at numbers or asks the device itself."""
-    decide, taps = speculate.decide, preprocess._bicubic_taps
+    taps = preprocess._bicubic_taps
 
-    def decide_blindly(config, index, scores):
+    def decide_blindly(config, index, frames, scorer, prompt):
+        scores = scorer.score(frames, prompt)
         assert scores.device == CPU
         with unset_fake_temporarily():
             return decide(config, index, torch.zeros(scores.shape))
@@ -90,14 +92,18 @@ def shapes(monkeypatch) -> Iterator[None]:
 
     monkeypatch.setattr(models, "Random", Empty)
     monkeypatch.setattr(preprocess, "_bicubic_taps", taps_of_the_host)
-    monkeypatch.setattr(speculate, "decide", decide_blindly)
-    monkeypatch.setattr(speculate, "check_finite", lambda *_: None)
-    monkeypatch.setattr("sdvg_core.engine.records.drift_of", lambda *_: None)
+    monkeypatch.setattr(speculate, "score_and_decide", decide_blindly)
+    monkeypatch.setattr(speculate.FiniteChecks, "read", lambda *_: None)
+    monkeypatch.setattr(speculate, "drift_of", lambda *_: None)
+    preprocess._taps_on.cache_clear()
+    preprocess._normalisation.cache_clear()
     monkeypatch.setattr(backends, "_capability", lambda device: backends.HOPPER)
     for module in (forward, wan_vae):
         monkeypatch.setattr(module, "compiled", lambda work, backend: work)
     with Shapes():
         yield
+    preprocess._taps_on.cache_clear()
+    preprocess._normalisation.cache_clear()
 
 
 def make(made: Models, request: PlanRequest, variant: Variant, route: str) -> tuple[int, ...]:

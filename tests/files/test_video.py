@@ -1,8 +1,11 @@
 """The mp4 writer: what is written is what comes out of any player, however the frames are cut into blocks."""
 
+import re
 from fractions import Fraction
 from pathlib import Path
 from random import Random
+from threading import Event, Thread, Timer
+from typing import Any
 
 import av
 import pytest
@@ -11,7 +14,7 @@ from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
 from sdvg_core.errors import BadInput
-from sdvg_core.files.video import Mp4Writer, check_video_size, to_yuv420, write_mp4, x264_options
+from sdvg_core.files.video import Mp4Writer, check_video_size, to_rgb, to_yuv420, write_mp4, x264_options
 
 
 def moving_stripes(frames: int, height: int = 32, width: int = 48) -> Tensor:
@@ -28,7 +31,7 @@ def decoded(path: Path) -> Tensor:
 
 def planes(frame: Tensor) -> Tensor:
     """The planes that the encoder is given for an image `c h w`, `(3/2 h, w)`."""
-    return torch.from_numpy(to_yuv420(frame, VideoReformatter()).to_ndarray())
+    return torch.from_numpy(to_yuv420(to_rgb(frame[None])[0], VideoReformatter()).to_ndarray())
 
 
 def planes_of(frame: Tensor) -> Tensor:
@@ -140,3 +143,94 @@ def test_odd_sizes_and_huge_ones_are_refused(height, width):
 def test_no_rate_is_no_video(tmp_path, fps):
     with pytest.raises(BadInput, match=r"give 0\.001 to 1000"):
         Mp4Writer(tmp_path / "video.mp4", fps)
+
+
+class SlowStream:
+    """An encoder that takes a frame only when it is let, and notes which came."""
+
+    def __init__(self, writer: Mp4Writer, monkeypatch) -> None:
+        self.seen: list[int] = []
+        self.free = Event()
+        self.fault: Exception | None = None
+        monkeypatch.setattr(writer, "_open", lambda height, width: None)
+        writer._container = self
+        writer._stream = self
+        writer._thread.start()
+
+    def encode(self, frame: Any = None) -> int:
+        assert self.free.wait(60)
+        if self.fault and frame:
+            raise self.fault
+        return -1 if frame is None else int(frame.to_ndarray()[0, 0])
+
+    def mux(self, packet: int) -> None:
+        self.seen.append(packet)
+
+    def close(self) -> None:
+        self.seen.append(-2)
+
+
+def write_blocks(writer: Mp4Writer, count: int) -> None:
+    with writer:
+        for level in range(count):
+            writer.add(grey(level))
+
+
+def grey(level: int) -> Tensor:
+    return torch.full((1, 3, 16, 16), level / 255)
+
+
+def test_the_models_go_on_while_the_encoder_sleeps_until_the_queue_is_full(tmp_path, monkeypatch):
+    """Catches encoding in the loop, and a queue without a bound."""
+    writer = Mp4Writer(tmp_path / "video.mp4", 16)
+    slow = SlowStream(writer, monkeypatch)
+    for level in (100, 110, 120):  # one with the encoder, two that wait
+        writer.add(grey(level))
+    assert slow.seen == []
+    waits = Thread(target=writer.add, args=(grey(130),))
+    waits.start()
+    waits.join(0.3)
+    assert waits.is_alive(), "a full queue makes the loop wait"
+    slow.free.set()
+    waits.join(60)
+    writer.__exit__(None, None, None)
+    levels = slow.seen[:-2]
+    assert (len(levels), levels, slow.seen[-2:]) == (4, sorted(levels), [-1, -2]), "all, in order, then the end"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (OSError(28, "No space left on device"), OSError, "No space left"),
+        (RuntimeError("x264 gave up"), BadInput, "the encoder of the video failed (x264 gave up); the finished"),
+    ],
+)
+def test_a_fault_of_the_encoder_ends_the_run_at_the_next_block_or_at_the_end(
+    tmp_path, monkeypatch, capfd, fault, kind, said
+):
+    """Catches a thread that dies unseen, leaves a block waiting for ever, or prints its traceback."""
+    for blocks in (1, 9):
+        writer = Mp4Writer(tmp_path / "video.mp4", 16)
+        slow = SlowStream(writer, monkeypatch)
+        slow.fault = fault
+        slow.free.set()
+        with pytest.raises(kind, match=re.escape(said)):
+            write_blocks(writer, blocks)
+        assert not writer._thread.is_alive()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_interrupt_leaves_no_thread_and_writes_no_frame_more(tmp_path, monkeypatch):
+    writer = Mp4Writer(tmp_path / "video.mp4", 16)
+    slow = SlowStream(writer, monkeypatch)
+
+    def interrupted() -> None:
+        with writer:
+            writer.add(grey(100).expand(5, -1, -1, -1))
+            Timer(0.2, slow.free.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not writer._thread.is_alive()
+    assert len(slow.seen) <= 2

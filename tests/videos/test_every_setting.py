@@ -101,7 +101,7 @@ def test_every_setting_is_told_of_below():
         "execution",
         "loras",
     }  # LoRAs: see test_lora
-    assert {f.name for f in fields(ModelOptions)} == {*MODEL, "weights"}  # the state dict: see test_which_weights
+    assert {f.name for f in fields(ModelOptions)} == {*MODEL, "draft_steps", "weights"}  # see test_which_weights
 
 
 @pytest.mark.parametrize("name", [*LOAD, *EXECUTION])
@@ -109,6 +109,11 @@ def test_what_follows_from_a_setting_of_load_or_execution_has_another_key(files,
     value, parts = (LOAD | EXECUTION)[name]
     change = {"execution": Execution(**{name: value})} if name in EXECUTION else {name: value}
     assert changed_parts(files, usual(), usual(**change)) == parts
+
+
+def test_what_follows_from_shorter_drafts_has_another_key(files, elsewhere):
+    shorter = ModelOptions(preset="self-forcing-1.3b", draft_steps=2)
+    assert changed_parts(files, usual(), usual(drafter=shorter)) == {"drafter"}
 
 
 @pytest.mark.parametrize("role", ["drafter", "target"])
