@@ -22,7 +22,7 @@ from research.markdown import markdown, number
 from sdvg_core.cli import Parser, guarded
 from sdvg_core.devices.device import versions_on
 from sdvg_core.errors import BadInput, first_line
-from sdvg_core.files.outputs import staged_outputs
+from sdvg_core.files.outputs import whole_file
 from sdvg_core.files.small_files import parse_json
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.memory.sizes import Sizes, phase_parts
@@ -277,9 +277,9 @@ def show(folder: Path) -> int:
         )
     commit = folder / "commit.txt"
     commits = " and ".join(commit.read_text(encoding="utf-8").split()) if commit.is_file() else ""
-    with staged_outputs(folder) as staging:
-        page = "\n\n".join([PREAMBLE, *([f"Commit {commits}."] if commits else []), *sections])
-        staging.path(PAGE).write_text(page + "\n", encoding="utf-8")
+    page = "\n\n".join([PREAMBLE, *([f"Commit {commits}."] if commits else []), *sections])
+    with whole_file(folder / PAGE) as path:
+        path.write_text(page + "\n", encoding="utf-8")
     print(f"{folder / PAGE} is written")
     return 0
 

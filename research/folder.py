@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sdvg_core.devices.workers import spread
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import staged_outputs
+from sdvg_core.files.outputs import whole_file
 from sdvg_core.files.small_files import parse_json
 from sdvg_core.memory.counts import WEIGHTS
 
@@ -157,9 +157,8 @@ def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapp
     content = {"settings": wanted[0], "configurations": {**before[1], **wanted[1]}}
     if path.exists() and content == {"settings": before[0], "configurations": before[1]}:
         return  # as a shard of the same study wrote it
-    with staged_outputs(folder) as staging:
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        staging.path(STUDY).write_text(text, encoding="utf-8")
+    with whole_file(folder / STUDY) as part:
+        part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def shard(text: str) -> tuple[int, int]:

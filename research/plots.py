@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sdvg_core.files.outputs import Staging
+from sdvg_core.files.outputs import whole_file
 
 from .markdown import Numbers, with_interval
 from .statistics import CURVES
@@ -84,15 +84,15 @@ def titled(axes: Any, title: str, x: str, y: str, **legend: Any) -> None:
     axes.legend(**legend)
 
 
-def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
-    """Draw every plot that has numbers into staged PNG files, and return their names."""
+def write_plots(folder: Path, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
+    """Draw every plot that has numbers into PNG files in `folder`, and return their names."""
     drawings = {"quality_against_cost.png": draw_quality_against_cost}
     if any(map(_over_first, summary["configurations"])):
         drawings["gain_over_first.png"] = draw_gain_over_first
     if summary["gate"]:
         drawings["gate.png"] = partial(draw_gate, gains=gains)
     for name, draw in drawings.items():
-        with figure(staging.path(name)) as axes:
+        with whole_file(folder / name) as path, figure(path) as axes:
             draw(axes, summary)
     return tuple(drawings)
 

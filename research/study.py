@@ -31,7 +31,7 @@ from sdvg_core.cli.shared import add_device_options, add_model_options, file_pat
 from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import check_writable, staged_outputs
+from sdvg_core.files.outputs import whole_file
 from sdvg_core.memory.counts import pass_weights
 from sdvg_core.models.fingerprints import named
 from sdvg_core.models.headers import check_encoder, check_models
@@ -73,7 +73,6 @@ def study(words: Sequence[str] | None) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name} is {value}; give 1 or more")
-    check_writable(options.output)
     job = _job(options)
     configurations = _configurations(options, job)
     classes = _prompts(options, job)
@@ -260,17 +259,19 @@ def common_settings(job: StudyOptions) -> dict[str, Any]:
 def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     """Write summary, table and plots, and list the files."""
     summary = summarise_study(notebook, plan)
-    with staged_outputs(options.output) as staging:
-        staging.path(SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        staging.path(TABLE).write_text(page_text(summary), encoding="utf-8")
-        with staging.path(CSV).open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(table_of_rows(notebook.rows_of(plan), plan, summary["quality"]["metric"]))
-        plots = write_plots(staging, summary, notebook.gains_of(plan))
+    folder = options.output
+    with whole_file(folder / SUMMARY) as path:
+        path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    with whole_file(folder / TABLE) as path:
+        path.write_text(page_text(summary), encoding="utf-8")
+    with whole_file(folder / CSV) as path, path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(table_of_rows(notebook.rows_of(plan), plan, summary["quality"]["metric"]))
+    plots = write_plots(folder, summary, notebook.gains_of(plan))
     if options.json:
         print(json.dumps(summary, allow_nan=False))
         return
     print(page_text(summary))
-    print("Worth looking at:", *(f"  {options.output / name}" for name in (TABLE, CSV, SUMMARY, *plots)), sep="\n")
+    print("Worth looking at:", *(f"  {folder / name}" for name in (TABLE, CSV, SUMMARY, *plots)), sep="\n")
 
 
 def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:

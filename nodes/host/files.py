@@ -24,7 +24,7 @@ from ...sdvg_core.causal_wan.config import HEAD_DIM, WAN_1_3B, WanConfig, contro
 from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
 from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights, note_on
-from ...sdvg_core.checkpoints.weights import SAFETENSORS
+from ...sdvg_core.checkpoints.weights import SAFETENSORS, open_weights
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
@@ -181,7 +181,7 @@ def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher
     """Load the control module of a file for a MODEL, in its dtype. Raises `BadInput` if it is for another size."""
     config = config_of(model.model.diffusion_model)
     dtype = compute_dtype(model)
-    checkpoint = open_control(path, config, role)
+    checkpoint = open_control(open_weights(path), config, role)
     control = ControlModel(config, checkpoint.blocks, dtype)
     names = control_shapes(config, checkpoint.blocks)
     embedding = [name for name in names if name.startswith(EMBEDDING)]

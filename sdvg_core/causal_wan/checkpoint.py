@@ -65,24 +65,22 @@ class WanCheckpoint(Checkpoint):
 
 
 def load_wan(
-    path: str | Path,
+    source: str | Path | WanCheckpoint,
     *,
     preset: Preset = PRESETS["custom"],
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
-    choice: Choice = UNSTATED,
     loras: Sequence[Lora] = (),
     fp8: bool = False,
     streamed: Collection[int] = (),
 ) -> Wan:
-    """Load a checkpoint onto a device, with LoRAs merged; fp8 weights are cast to the dtype on use.
+    """Load a checkpoint, opened or not, onto a device, with LoRAs merged; fp8 weights are cast to the dtype on use.
 
     `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
-    `choice`: which state dict of a training checkpoint. `fp8`: whether to round linear layers' weights to fp8;
-    those in fp8 stay so. `streamed`: the numbers of layers that stay in main memory, and are copied over in every
-    pass. Raises `BadInput` if the file cannot be used.
+    `fp8`: whether to round linear layers' weights to fp8; those in fp8 stay so. `streamed`: the numbers of layers
+    that stay in main memory, and are copied over in every pass. Raises `BadInput` if the file cannot be used.
     """
-    checkpoint = open_wan(path, choice)
+    checkpoint = source if isinstance(source, WanCheckpoint) else open_wan(source)
     dtype = dtype or checkpoint.dtype
     device = torch.device(device)
     with torch.device("meta"):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from ..checkpoints.quantized import find_quantisation
-from ..checkpoints.weights import WeightFile, check_complete, open_weights
+from ..checkpoints.weights import WeightFile, check_complete
 from ..errors import BadInput
 from .checkpoint import GIVE_PUBLISHED, Checkpoint, fill
 from .config import WanConfig, control_shapes
@@ -47,12 +46,11 @@ def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
     return weights, max(weights.info[TELLTALE].shape[:1], default=0), len(numbers)
 
 
-def open_control(path: str | Path, config: WanConfig, role: str) -> ControlCheckpoint:
+def open_control(file: WeightFile, config: WanConfig, role: str) -> ControlCheckpoint:
     """Open the control module for a model of these sizes; none of its weights is read.
 
     `role`: the model's name in errors. Raises `BadInput` if the file holds no module that fits.
     """
-    file = open_weights(path)
     weights, width, blocks = inspect_control(file)
     name = file.path.name
     if width != config.dim:

@@ -118,7 +118,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     """
     from ..checkpoints.latents import load_latents
     from ..engine.router import RouterConfig
-    from ..files.outputs import LATENTS, staged_outputs
+    from ..files.outputs import LATENTS, whole_file
     from ..files.video import Mp4Writer
     from ..models.loading import load_decoder
     from ..pocket.comparison import Side, side_by_side
@@ -134,7 +134,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     codec = load_decoder(batch.files.vae, batch.load)
     frames = [codec.decode(load_latents(video / LATENTS).latents)[0][0] for video in (folder, other)]
     sides = Side("Drafted and routed", frames[0], report), Side("Target only", frames[1], alone_report)
-    with staged_outputs(folder) as staging, Mp4Writer(staging.path(COMPARISON), report.fps) as video:
+    with whole_file(folder / COMPARISON) as path, Mp4Writer(path, report.fps) as video:
         for frame in side_by_side(*sides):
             video.add(frame)
     return alone_report

@@ -193,12 +193,10 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
 def _batch(
     options: argparse.Namespace, load: LoadOptions, request: VideoRequest, prompts: tuple[PromptSchedule, ...]
 ) -> Batch:
-    from ..files.outputs import check_writable
     from ..request.request import with_strengths
     from ..videos.batch import Batch
     from .options import model_files
 
-    check_writable(options.output)  # before a model is looked for
     same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private")
     return Batch(
         files=model_files(options, request),

@@ -8,12 +8,12 @@ from typing import Literal
 
 import torch
 
-from ..checkpoints.weights import open_weights
+from ..checkpoints.weights import WeightFile
 from ..decoders import StatedKind, TaeKind
 from ..devices.execution import AUTO, Backend, VaeLayers
 from ..engine.protocols import VideoCodec
 from .taehv import SPATIAL_STRIDE, TEMPORAL_STRIDE, is_taehv, load_taehv, open_taehv
-from .wan_vae import load_wan_vae, open_wan_vae
+from .wan_vae import load_wan_vae, open_vae_file, open_wan_vae
 
 LIGHT_BASE = 24
 """The width of LightVAE's decoder, a quarter of the Wan VAE's."""
@@ -24,7 +24,7 @@ class VaeHeader:
     """The header of an autoencoder's file.
 
     `decoder_base`: the width that the Wan VAE's decoder is a multiple of, None for a TAEHV. `encodes`: whether it
-    has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE.
+    has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE. `file`: None in a host.
     """
 
     latent_channels: int
@@ -33,6 +33,7 @@ class VaeHeader:
     decoder_base: int | None
     encodes: bool
     tae_kind: TaeKind | None = None
+    file: WeightFile | None = None
 
     @property
     def planned_as(self) -> Literal["wan", "lightvae", "tae"]:
@@ -53,16 +54,18 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     `tae_kind`: the kind of a TAEHV, as the user states it; ignored for a Wan VAE.
     Raises `BadInput` if `load_vae` could not load the file.
     """
-    if not _holds_taehv(path):
-        _, sizes = open_wan_vae(path)
+    file = open_vae_file(path)
+    if not is_taehv(file):
+        _, sizes = open_wan_vae(file)
         return VaeHeader(
             latent_channels=sizes["z_dim"],
             temporal_stride=sizes["scale_factor_temporal"],
             spatial_stride=sizes["scale_factor_spatial"],
             decoder_base=sizes["decoder_base_dim"],
             encodes=True,
+            file=file,
         )
-    _, net, kind = open_taehv(path, tae_kind)
+    _, net, kind = open_taehv(file, tae_kind)
     return VaeHeader(
         latent_channels=net.latent_channels,
         temporal_stride=TEMPORAL_STRIDE,
@@ -70,11 +73,12 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
         decoder_base=None,
         encodes=net.encoder is not None,
         tae_kind=kind,
+        file=file,
     )
 
 
 def load_vae(
-    path: str | Path,
+    source: str | Path | VaeHeader,
     *,
     tae_kind: StatedKind = AUTO,
     device: str | torch.device = "cpu",
@@ -82,19 +86,16 @@ def load_vae(
     layers: VaeLayers = "diffusers",
     compiler: Backend | None = None,
 ) -> VideoCodec:
-    """Load the Wan 2.1 VAE or the TAEHV in a file.
+    """Load the Wan 2.1 VAE or the TAEHV in a file, or in one that `open_vae` opened.
 
     `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; `planes` means
     channels last for a TAEHV. `compiler`: see `WanCodec` and `TaehvCodec`.
     Raises `BadInput` if the file cannot be read, is another model, is incomplete, or a TAEHV of unknown kind.
     """
-    if not _holds_taehv(path):
-        return load_wan_vae(path, device=device, dtype=dtype, layers=layers, compiler=compiler)
+    file = source.file if isinstance(source, VaeHeader) else open_vae_file(source)
+    assert file is not None, "a host loads by itself"
+    if not is_taehv(file):
+        return load_wan_vae(file, device=device, dtype=dtype, layers=layers, compiler=compiler)
     return load_taehv(
-        path, kind=tae_kind, device=device, dtype=dtype, channels_last=layers == "planes", compiler=compiler
+        file, kind=tae_kind, device=device, dtype=dtype, channels_last=layers == "planes", compiler=compiler
     )
-
-
-def _holds_taehv(path: str | Path) -> bool:
-    path = Path(path)
-    return not (path / "vae").is_dir() and is_taehv(open_weights(path))

@@ -24,13 +24,12 @@ from ..checkpoints.weights import (
     WeightFile,
     check_complete,
     check_finite_weights,
-    open_weights,
     shape_of,
 )
 from ..decoders import TAE_KINDS, StatedKind, TaeKind
 from ..devices.execution import AUTO, Backend, compiled, copy_function
 from ..errors import BadInput
-from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
+from .wan_vae import WAN_MEAN, WAN_STD, check_frames, open_vae_file, unshared, without_wrapper
 
 GROWTH = (1, 2, 2)
 """Frames made of one in each of the decoder's three stages."""
@@ -278,7 +277,7 @@ class TaehvCodec:
 
 
 def load_taehv(
-    path: str | Path,
+    source: str | Path | WeightFile,
     *,
     kind: StatedKind = AUTO,
     device: str | torch.device = "cpu",
@@ -291,7 +290,7 @@ def load_taehv(
     Raises `BadInput` if the file cannot be read, is another model, is incomplete, or its kind is not known or
     another than stated.
     """
-    file, net, known = open_taehv(path, kind)
+    file, net, known = open_taehv(source, kind)
     return TaehvCodec(_fill(net, file, device, dtype), kind=known, name=file.path.name, **options)
 
 
@@ -329,12 +328,12 @@ def is_taehv(names: Iterable[str]) -> bool:
     return any(without_wrapper(name) == TELLTALE for name in names)
 
 
-def open_taehv(path: str | Path, stated: StatedKind = AUTO) -> tuple[WeightFile, Taehv, TaeKind]:
+def open_taehv(source: str | Path | WeightFile, stated: StatedKind = AUTO) -> tuple[WeightFile, Taehv, TaeKind]:
     """Return the tensors of a TAEHV for Wan 2.1, the still empty network for them, and its kind.
 
     `stated`: its kind, as the user states it. Raises `BadInput` if it could not be loaded.
     """
-    file, net = find_taehv(open_weights(path))
+    file, net = find_taehv(open_vae_file(source))
     kind = kind_of(file.path, stated)
     check_channels(file, net, kind)
     return file, net, kind

@@ -151,7 +151,7 @@ def _empty_cache(half: nn.Module) -> list[Any]:
 
 
 def load_wan_vae(
-    path: str | Path,
+    source: str | Path | WeightFile,
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -163,7 +163,7 @@ def load_wan_vae(
     `layers`, `compiler`: see `WanCodec`. Layers other than diffusers' own add in another order.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
-    file, sizes = open_wan_vae(path)
+    file, sizes = open_wan_vae(source)
     vae = empty_wan_vae(**sizes)
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)
@@ -177,13 +177,20 @@ def load_wan_vae(
     )
 
 
-def open_wan_vae(path: str | Path) -> tuple[WeightFile, dict[str, Any]]:
+def open_vae_file(source: str | Path | WeightFile) -> WeightFile:
+    """Open the file of an autoencoder, or the one in a diffusers folder, unless it is open."""
+    if isinstance(source, WeightFile):
+        return source
+    path = Path(source)
+    return open_weights(path / "vae" if (path / "vae").is_dir() else path)
+
+
+def open_wan_vae(source: str | Path | WeightFile) -> tuple[WeightFile, dict[str, Any]]:
     """Return the VAE's tensors under diffusers' names, and its sizes as `read_sizes` does.
 
     Raises `BadInput` if it could not be loaded.
     """
-    path = Path(path)
-    file = with_diffusers_names(open_weights(path / "vae" if (path / "vae").is_dir() else path))
+    file = with_diffusers_names(open_vae_file(source))
     sizes = read_sizes(file)
     check_complete(file, _weights_of(json.dumps(sizes)), "Wan 2.1 VAE", ADVICE)
     return file, sizes

@@ -1,7 +1,8 @@
-"""Make the files of a run appear together once all are complete, or not at all.
+"""A video appears as one folder, renamed once it is whole; any other file replaces the one before it.
 
-Until then they lie in a hidden folder inside the output folder. A video's has its request and its committed blocks
-too, which survive a run that is stopped.
+Until then it grows in a hidden folder next to its own, `.NAME.unfinished`, with its lock and its request.
+Blocks that are there survive a run that is stopped. A folder with an earlier video is first renamed, into the
+hidden one; what lay next to that video moves back, and then the earlier video is deleted.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import errno
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -29,181 +30,207 @@ PICTURE = "route.png"
 REPORT = "report.json"
 BLOCKS = "blocks"
 FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
-"""What a finished video is, in the order in which it appears: its report comes last."""
+"""What a finished video is."""
 BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
 CSV = "videos.csv"
 LINES = "videos.jsonl"
 """The table next to numbered videos, as two files."""
 
-UNFINISHED = ".unfinished"
-"""The hidden folder of a video."""
-WRITING = ".writing-"
-"""How the names of those of other files begin."""
+LOCK = "lock"
 REQUEST = "request.json"
-EARLIER = "earlier"
+UNFINISHED = "video"
+REPLACED = "replaced"
+HIDDEN = (LOCK, REQUEST, UNFINISHED, REPLACED)
+"""What a hidden folder can have."""
 LARGEST_REQUEST = 64 * MEGABYTE
-MAKING = ".making"
-SHORT_LOCK = ".lock"
-"""Held while files are moved or a run begins. Most versions of filelock leave it, empty, in the output folder."""
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
-T = TypeVar("T")
-
-
-class Staging:
-    """The files of a run in its hidden folder `work`, until all are moved into `folder` at once."""
-
-    def __init__(self, folder: Path, work: Path) -> None:
-        self.folder = folder
-        self.work = work
-        self._names: list[str] = []
-
-    def path(self, name: str) -> Path:
-        """Return where to write the file `name`, or the folder of blocks, until it is moved.
-
-        Raises `BadInput` if there is a folder by that name, other than one of blocks.
-        """
-        final = self.folder / name
-        if final.is_dir():
-            ours = name == BLOCKS and all(BLOCK.fullmatch(path.name) for path in final.iterdir())
-            if not ours:
-                raise BadInput(f"{final} is a folder that is not ours; move it away")
-        if name not in self._names:
-            self._names.append(name)
-        return self.work / name
-
-    def move(self) -> None:
-        """Move every file into place, in the order they were asked for.
-
-        Two may write into one folder at once; then all files are those of the last to finish.
-        Raises `FileNotFoundError`, before moving any, if a file was asked for but not written.
-        """
-        for name in self._names:
-            (self.work / name).stat()
-        with lock_of(self.folder / SHORT_LOCK):
-            if len(self._names) == 1:
-                [name] = self._names
-                (self.work / name).replace(self.folder / name)
-            else:
-                self._exchange()
-
-    def _exchange(self) -> None:
-        """Move the files of an earlier run away first, so that even a kill leaves no mix of two runs.
-
-        If one move fails or is interrupted, all are undone.
-        """
-        earlier = self.work / EARLIER
-        shutil.rmtree(earlier, ignore_errors=True)
-        earlier.mkdir()
-        names = reversed(self._names)
-        away = [(self.folder / name, earlier / name) for name in names if (self.folder / name).exists()]
-        moves = [*away, *((self.work / name, self.folder / name) for name in self._names)]
-        try:
-            for source, target in moves:
-                source.replace(target)
-        except BaseException:
-            for source, target in reversed(moves):
-                if target.exists() and not source.exists():
-                    target.replace(source)
-            raise
-        shutil.rmtree(earlier, ignore_errors=True)
-
-
-@contextmanager
-def staged_outputs(folder: Path, request: Mapping[str, str] | None = None) -> Iterator[Staging]:
-    """Stage files for `folder`, which is made if need be; they move there at the end of the `with` block.
-
-    `request`: of a video, whose folder is locked by `lock_folder`; a stopped run's files of another request are
-    removed. If any exception leaves the block, interrupts included, no trace of the files stays, nor of a folder
-    that was made for them, unless a block was committed. Files of an earlier run stay unchanged.
-    Raises `BadInput` if the folder cannot be written to, or if the disk is full.
-    """
-    made, work = _enter(folder, lambda: _open_work(folder, request))
-    try:
-        if request and not (work / REQUEST).exists():
-            (work / REQUEST).write_text(json.dumps(request), encoding="utf-8")
-        staging = Staging(folder, work)
-        yield staging
-        staging.move()
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise BadInput(f"the disk of {folder} is full; free some space") from error
-    finally:
-        _tidy(work)
-        _remove_empty(made)
-
-
-def check_unfinished(folder: Path) -> Path:
-    """Return the hidden folder of a video in `folder`. Raises `BadInput` if something else has its name."""
-    work = folder / UNFINISHED
-    if os.path.lexists(work) and not _is_ours(work):
-        raise BadInput(f"{work} is not ours; move it away")
-    return work
-
-
-def unfinished_blocks(folder: Path) -> list[Path]:
-    """Return the blocks that a run for `folder` committed and did not finish. No link is followed to them."""
-    blocks = folder / UNFINISHED / BLOCKS
-    ours = _is_ours(blocks.parent) and _is(stat.S_ISDIR, blocks)
-    return sorted(path for path in blocks.iterdir() if BLOCK.fullmatch(path.name)) if ours else []
-
-
-def unfinished_request(folder: Path) -> dict[str, Any]:
-    """Return the request of an unfinished video as `staged_outputs` got it; an empty one if it is damaged."""
-    try:
-        content = parse_json(read_small(folder / UNFINISHED / REQUEST, LARGEST_REQUEST))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _is_ours(work: Path) -> bool:
-    """True if a run of ours made this hidden folder, and not for a link or anything else by its name."""
-    if not _is(stat.S_ISDIR, work) or (work / BLOCKS).is_symlink():
-        return False
-    return _is(stat.S_ISREG, work / REQUEST) or all(path.name == BLOCKS for path in work.iterdir())
-
-
-def _is(kind: Callable[[int], bool], path: Path) -> bool:
-    """True if `path` is of this type and no symlink."""
-    try:
-        return kind(path.lstat().st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Within the `with` block, keep every other call out of `folder`, which is made if need be.
+    """Within the `with` block, keep every other call out of `folder`, which need not exist.
 
-    Raises `BadInput` if the folder cannot be written to, or if another call has locked it.
+    What a run left in the hidden folder is put in order, before and after. Raises `BadInput` if that folder cannot
+    be made or is not ours, or if another call has locked it.
     """
-
-    def acquire() -> FileLock | None:
-        lock = lock_of(folder / MAKING)
-        with lock_of(folder / SHORT_LOCK), suppress(Timeout):
-            lock.acquire(blocking=False)
-        return lock if lock.is_locked else None
-
-    made, lock = _enter(folder, acquire)
-    if lock is None:
-        raise BadInput(f"another run is writing into {folder}; wait for it or name another folder")
-    try:
+    hidden = hidden_folder(folder)
+    made = [hidden, *(path for path in hidden.parents if not path.is_dir())]
+    with ExitStack() as exits:
+        exits.callback(_remove_empty, made)
+        lock = _lock(hidden, folder)
+        exits.callback(_unlock, lock)
+        exits.callback(_put_in_order, folder)
+        _put_in_order(folder)
         yield
-    finally:
-        # The folder may be gone, or its disk full: an unused lock does no harm.
-        with suppress(OSError), lock_of(folder / SHORT_LOCK):
-            (folder / MAKING).unlink(missing_ok=True)
-            lock.release()
+
+
+def _lock(hidden: Path, folder: Path) -> FileLock:
+    """Make the hidden folder of `folder`, and lock it."""
+    path = hidden / LOCK
+    lock = FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
+    attempts = ATTEMPTS
+    while True:
+        attempts -= 1
+        try:
+            check_unfinished(folder)
+            hidden.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                lock.acquire(blocking=False)
+                # If the last owner removed it meanwhile, we locked a file that nobody else sees. Ours has been open
+                # since before, so no other file can have its number.
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    return lock
+        except Timeout as error:
+            raise BadInput(f"another run is writing into {folder}; wait for it or name another folder") from error
+        except OSError as error:
+            # Another run may have made or removed the folder just now; what is in the way is there again.
+            if not (attempts and isinstance(error, FileNotFoundError | FileExistsError)):
+                raise _unusable(folder, why(error)) from error
         lock.release()
-        _remove_empty(made)
 
 
-def check_writable(folder: Path) -> None:
-    """Raise `BadInput` unless files can be written into `folder`, existing or new; leave no trace."""
-    made, _ = _enter(folder, lambda: None)
-    _remove_empty(made)
+def _unlock(lock: FileLock) -> None:
+    try:
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()  # while it is locked, so that it is nobody else's
+    finally:
+        lock.release()
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def staged_video(folder: Path, request: Mapping[str, str], *, replace: bool = False) -> Iterator[Path]:
+    """Yield where to write a video's files; at the end of the `with` block they are `folder`, all at once.
+
+    `folder` is locked by `lock_folder`. In `blocks` are those that a stopped run of the same request left. They
+    stay if an exception leaves the `with` block, interrupts included. `replace`: whether `folder` may have an
+    earlier video. Raises `BadInput` if the disk is full, or if the folder cannot be replaced.
+    """
+    folder = _real(folder)
+    work = hidden_folder(folder) / UNFINISHED
+    if work.exists() and unfinished_request(folder) != request:
+        shutil.rmtree(work)
+    with _disk_of(folder):
+        if not work.exists():
+            (work / BLOCKS).mkdir(parents=True)
+            work.with_name(REQUEST).write_text(json.dumps(request), encoding="utf-8")
+        yield work
+        try:
+            if folder.exists():
+                if not replace and (name := video_file(folder)):
+                    raise FileExistsError(errno.EEXIST, f"it has got a {name} meanwhile")
+                folder.rename(work.with_name(REPLACED))
+            work.rename(folder)
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            way_out = f"name another one, and add --reuse {folder} for its blocks"
+            raise BadInput(f"the folder {folder} cannot be replaced ({why(error)}); {way_out}") from error
+
+
+def _put_in_order(folder: Path) -> None:
+    """End or undo a replacement, then delete what was left in the hidden folder, except blocks and their request.
+
+    Raises `BadInput` if something is in the way.
+    """
+    folder = _real(folder)
+    hidden = hidden_folder(folder)
+    work = hidden / UNFINISHED
+    replaced = hidden / REPLACED
+    if replaced.exists():
+        if not os.path.lexists(folder):
+            replaced.rename(folder)
+        elif work.exists():
+            raise BadInput(f"{folder} is new, and what was there before is {replaced}; move one of them away")
+        else:
+            _empty(replaced, folder)
+    if not unfinished_blocks(folder):
+        shutil.rmtree(work, ignore_errors=True)
+        (hidden / REQUEST).unlink(missing_ok=True)
+        return
+    for path in work.iterdir():
+        if path.name != BLOCKS:
+            path.unlink()
+
+
+def _empty(replaced: Path, folder: Path) -> None:
+    """Move what lay next to an earlier video to the new one in `folder`, and delete the rest."""
+    blocks = replaced / BLOCKS
+    others = [path for path in replaced.iterdir() if path.name not in FILES or (path != blocks and path.is_dir())]
+    if _is(stat.S_ISDIR, blocks):
+        others += [path for path in blocks.iterdir() if not BLOCK.fullmatch(path.name)]
+    for path in others:
+        target = folder / path.relative_to(replaced)
+        if os.path.lexists(target):
+            raise BadInput(f"{path} was in {folder}, which has another now; move it away")
+        path.rename(target)
+    shutil.rmtree(replaced, ignore_errors=True)  # of a file that is open on Windows, the next call
+
+
+def video_file(folder: Path, *more: str) -> str | None:
+    """Return the name of a file in `folder` that a video, or one of `more` names, would replace."""
+    return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield where to write a file that replaces `path` once it is whole; its folder is made if need be.
+
+    If an exception leaves the `with` block, `path` is as it was. Raises `BadInput` if the disk is full.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _disk_of(path.parent):
+            yield part
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def check_output(folder: Path, *, renamed: bool) -> None:
+    """Raise `BadInput` for a folder that cannot be written into, as far as that shows without writing.
+
+    `renamed`: whether it will be the folder of a video, and not of several.
+    """
+    for path in (folder, *folder.parents):
+        if path.is_symlink() and not path.exists():
+            raise _unusable(folder, f"{path} is a link to nowhere")
+    here = folder.exists() and folder.samefile(os.curdir)
+    if renamed and (here or os.path.ismount(folder)):
+        kind = "the folder you are in" if here else "a disk of its own"
+        raise BadInput(f"{folder} is {kind}, and a video comes as a new folder; name one in it")
+
+
+def check_unfinished(folder: Path) -> Path:
+    """Return the hidden folder of a video in `folder`. Raises `BadInput` if something else has its name."""
+    hidden = hidden_folder(folder)
+    if os.path.lexists(hidden) and not _is_ours(hidden):
+        raise BadInput(f"{hidden} is not ours; move it away")
+    return hidden
+
+
+def unfinished_blocks(folder: Path) -> list[Path]:
+    """Return the blocks that a run for `folder` committed and did not finish. No link is followed to them."""
+    hidden = hidden_folder(folder)
+    blocks = hidden / UNFINISHED / BLOCKS
+    ours = _is_ours(hidden) and _is(stat.S_ISDIR, blocks)
+    return sorted(path for path in blocks.iterdir() if BLOCK.fullmatch(path.name)) if ours else []
+
+
+def unfinished_request(folder: Path) -> dict[str, Any]:
+    """Return the request of an unfinished video as `staged_video` got it; an empty one if it is damaged."""
+    try:
+        content = parse_json(read_small(hidden_folder(folder) / REQUEST, LARGEST_REQUEST))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
@@ -215,76 +242,48 @@ def check_disk_space(folder: Path, needed: int) -> None:
         raise BadInput(f"{fault}; free some space or name another folder")
 
 
-def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
-    """Make `folder`, try to write into it, then `begin`; return the new folders, innermost first."""
-    attempts = ATTEMPTS
-    while True:
-        new: list[Path] = []
-        attempts -= 1
-        try:
-            for path in reversed([path for path in (folder, *folder.parents) if not path.is_dir()]):
-                path.mkdir(exist_ok=True)
-                new.insert(0, path)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(b"\0")
-            return new, begin()
-        except BadInput:
+def _real(folder: Path) -> Path:
+    """Return the folder that links lead to: a link is not renamed, and the hidden folder lies on the same disk."""
+    try:
+        return Path(os.path.realpath(folder))
+    except ValueError as error:
+        raise _unusable(folder, why(error)) from error
+
+
+def hidden_folder(folder: Path) -> Path:
+    """Return the hidden folder of `folder`."""
+    real = _real(folder)
+    return real.parent / f".{real.name}.unfinished"
+
+
+def _is_ours(hidden: Path) -> bool:
+    """True if a run of ours made this hidden folder, and not for a link or anything else by its name."""
+    work = hidden / UNFINISHED
+    if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
+        return False
+    return all(path.name in HIDDEN for path in hidden.iterdir())
+
+
+def _is(kind: Callable[[int], bool], path: Path) -> bool:
+    """True if `path` is of this type and no symlink."""
+    try:
+        return kind(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _disk_of(folder: Path) -> Iterator[None]:
+    """Raise `BadInput` if the disk is found to be full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
             raise
-        except (OSError, ValueError) as error:
-            # Another run may have made or removed the folder just now; what is in the way is there again.
-            if not (attempts and isinstance(error, FileNotFoundError | FileExistsError)):
-                _remove_empty(new)
-                raise _unusable(folder, error) from error
+        raise BadInput(f"the disk of {folder} is full; free some space") from error
 
 
-def lock_of(path: Path) -> FileLock:
-    """Return the lock that is a file `path`: held in a `with` block, and released when its process dies."""
-    return FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
-
-
-def _open_work(folder: Path, request: Mapping[str, str] | None) -> Path:
-    """Return the hidden folder for files of `folder`, with nothing in it but blocks of the same request."""
-    if request is None:
-        return Path(tempfile.mkdtemp(prefix=WRITING, dir=folder))
-    work = check_unfinished(folder)
-    if work.exists():
-        if unfinished_request(folder) != request:
-            shutil.rmtree(work / BLOCKS, ignore_errors=True)
-        _tidy(work)
-    (work / BLOCKS).mkdir(parents=True, exist_ok=True)
-    return work
-
-
-def _tidy(work: Path) -> None:
-    """Delete staging leftovers, except committed blocks and a failed swap, with their request."""
-    folders = (work / BLOCKS, work / EARLIER)
-    kept = [REQUEST] if any(folder.is_dir() and any(folder.iterdir()) for folder in folders) else []
-    for path in sorted(work.iterdir(), key=lambda path: path.name == REQUEST):  # last: it shows that this is ours
-        if path.name not in kept and not path.is_dir():
-            path.unlink()
-    for folder in (*folders, work):
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders up to the first with anything but an unused lock: another run may use it by now."""
-    for folder in folders:
-        try:
-            if any(path.name != SHORT_LOCK for path in folder.iterdir()):
-                return
-            with lock_of(folder / SHORT_LOCK).acquire(blocking=False):
-                (folder / SHORT_LOCK).unlink()
-                folder.rmdir()
-        except (OSError, Timeout):
-            return
-
-
-def _unusable(folder: Path, error: OSError | ValueError) -> BadInput:
-    link = next((path for path in (folder, *folder.parents) if _is(stat.S_ISLNK, path) and not path.exists()), None)
-    reason = "it is a file" if isinstance(error, FileExistsError) else why(error)
-    if link:
-        reason = f"{link} is a link to nowhere"
+def _unusable(folder: Path, reason: str) -> BadInput:
     return BadInput(f"cannot write into the folder {folder} ({reason}); name another folder")
 
 

@@ -57,7 +57,7 @@ class Mp4Writer:
 
     The same frames give the same bytes on x86-64 (`x264_options`); elsewhere that was not tried. Use it in a `with`
     block: its end waits for the last frame. If an exception leaves the block, the file is closed but useless: write
-    to a staged path (`outputs.staged_outputs`), which is then removed. Any suffix will do.
+    to a staged path (`outputs.staged_video`), which is then removed. Any suffix will do.
     """
 
     def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:

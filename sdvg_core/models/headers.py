@@ -16,7 +16,7 @@ from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.lora import Lora, OtherModel
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import FP8
-from ..checkpoints.state_dicts import UNSTATED, Choice, note_on
+from ..checkpoints.state_dicts import note_on
 from ..checkpoints.weights import open_weights
 from ..decoders.open import VaeHeader, open_vae
 from ..devices.device import DTYPES, check_device
@@ -34,8 +34,8 @@ class WanHeader:
     """What is known of a transformer before a weight is read, and how it will be run: the engine's `ModelShape`.
 
     `weights`: identifies the weights. `notes`: what a user should know of its file. `control_blocks`: of its
-    control module, 0 in a run without a control. Of a file: the `checkpoint` with this `choice` of state dict, its
-    LoRAs, its control module. A host, which loads by itself, leaves these out.
+    control module, 0 in a run without a control. Of a file: its `checkpoint`, its LoRAs, its control module. A
+    host, which loads by itself, leaves these out.
     """
 
     config: WanConfig
@@ -44,7 +44,6 @@ class WanHeader:
     notes: tuple[str, ...] = ()
     control_blocks: int = 0
     checkpoint: WanCheckpoint | None = None
-    choice: Choice = UNSTATED
     loras: tuple[Lora, ...] = ()
     control: ControlCheckpoint | None = None
     name: str = ""
@@ -167,7 +166,6 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
         weights=(file.path.resolve(), file.state_dict),
         notes=tuple(filter(None, notes)),
         checkpoint=checkpoint,
-        choice=choice,
     )
 
 
@@ -176,10 +174,11 @@ def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> di
     changed = dict(models)
     unfit = []
     for path in files:
-        _, width, _ = inspect_control(open_weights(path))
+        file = open_weights(path)
+        _, width, _ = inspect_control(file)
         fitting = [role for role, model in models.items() if model.config.dim == width]
         for role in fitting:
-            control = open_control(path, models[role].config, role)
+            control = open_control(file, models[role].config, role)
             changed[role] = replace(changed[role], control=control, control_blocks=control.blocks)
         unfit += [] if fitting else [f"{path.name} is for a width of {width}, which no model has"]
     if unfit and not any(model.control for model in changed.values()):

@@ -19,7 +19,7 @@ from ..causal_wan.generator import Wan, build_engine
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
-from ..decoders.open import load_vae
+from ..decoders.open import VaeHeader, load_vae
 from ..devices.device import DTYPES, check_device, dtype_name
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
@@ -156,7 +156,7 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
     device = check_device(options.device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    codec = load_decoder(files.vae, options)
+    codec = load_decoder(headers.vae, options)
     scorer = _load_scorer(files, options) if files.reward else None
     wans: dict[str, Wan] = {}
     settings: dict[str, ModelSettings] = {}
@@ -192,11 +192,11 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
     )
 
 
-def load_decoder(path: Path, options: LoadOptions) -> VideoCodec:
-    """Load a VAE or a TAEHV onto its device."""
+def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
+    """Load a VAE or a TAEHV, opened or not, onto its device."""
     execution = options.resolved().execution
     return load_vae(
-        path,
+        vae,
         tae_kind=options.tae_kind,
         device=options.side,
         dtype=DTYPES[options.vae_dtype],
@@ -231,11 +231,10 @@ def _load_wan(
         return replace(shared, preset=header.preset, control=_load_control(header, device, shared.ops.dtype))
     layers = checkpoint.config.num_layers
     wan = load_wan(
-        checkpoint.weights.path,
+        checkpoint,
         preset=header.preset,
         device=device,
         dtype=DTYPES[options.dtype] if options.dtype else None,
-        choice=header.choice,
         loras=header.loras,
         fp8=fp8,
         # Evenly spread, so that as much work as possible lies between two copies.

@@ -13,7 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from .. import __version__
 from ..engine.records import BlockRecord
 from ..errors import BadInput, printable, why
-from ..files.outputs import PICTURE, REPORT, VIDEO, staged_outputs
+from ..files.outputs import PICTURE, REPORT, VIDEO, whole_file
 from .run_report import RunReport, is_hidden, read_report, worst_score
 from .summary import COLOURS, INKS, LETTERS, Outcome, block_line, outcome_of, summarise
 
@@ -52,8 +52,8 @@ def write_page(folder: Path) -> tuple[Path, Page]:
             ours = MARK in file.read(4096)
         if not ours:
             raise BadInput(f"this command did not write {path}; move it away first")
-    with staged_outputs(folder) as staging:
-        staging.path(PAGE).write_bytes(page.html.encode("utf-8"))
+    with whole_file(path) as part:
+        part.write_bytes(page.html.encode("utf-8"))
     return path, page
 
 

@@ -11,7 +11,6 @@ from ..devices.device import pick_device, resolved_threads
 from ..devices.execution import AUTO
 from ..engine.router import DEFAULT_PRESET, router_preset
 from ..errors import BadInput
-from ..files.outputs import check_writable
 from ..models.options import LoadOptions
 from ..pocket import POCKET
 from ..pocket.grammar import understand
@@ -50,7 +49,6 @@ def make(
     if preset is not None and (chooser := request.keys() & {"router", "budget"}):
         raise BadInput(f"a preset chooses the route, and so does a {min(chooser)}; give one of them")
     video = VideoRequest(**{**size, "router": router_preset(preset or DEFAULT_PRESET), **request})
-    check_writable(Path(out))  # before a model is looked for
     with resolved_threads(embedded=embedded), naming_source(models):
         batch = Batch(
             files=choose_files(models, video, {}),

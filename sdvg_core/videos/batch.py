@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,19 +16,18 @@ from ..engine.plan import MISSING, ModelSet
 from ..errors import BadInput
 from ..files.outputs import (
     CSV,
-    EARLIER,
-    FILES,
     LATENTS,
     LINES,
     REPORT,
-    UNFINISHED,
     VIDEO,
     check_disk_space,
+    check_output,
     check_unfinished,
-    check_writable,
+    hidden_folder,
     lock_folder,
     unfinished_blocks,
     unfinished_request,
+    video_file,
 )
 from ..memory.budget import mean_route_for_budget
 from ..models.fingerprints import part_fingerprints
@@ -51,6 +50,8 @@ OF_PARTS = {
 SPELLED = {"reward_dtype": "--dtype reward=DTYPE"}
 """How options are spelled that share a flag."""
 MOST_FOLDERS = 999
+TABLE_BEGINS = {CSV: b"number,folder,", LINES: b'{"number": '}
+"""How the files of a table of ours begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,9 @@ class Video:
 class Batch:
     """The videos of one call: a prompt each, and what they share. It holds values only, so processes can send it.
 
-    `output`: the folder to write into, if nothing there would be replaced, or if it has videos of this very
+    `output`: the folder of the video, or of the numbered ones, if it is new or empty, or has videos of this very
     request; otherwise the next free one of `output-2`, `output-3` ... Finished videos are kept. With `resume`, only
-    `output`; with `overwrite`, only `output`, and its files are replaced. `last`: a file that
+    `output`; with `overwrite`, only `output`, and videos in it are replaced. `last`: a file that
     the caller adds, by its path from the folder; without it nothing counts as finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
@@ -151,7 +152,8 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     prompts = batch.prompts
     if batch.gate_prompt is not None:
         check_prompt(batch.gate_prompt)
-    check_writable(batch.output)
+    numbered = batch.numbered or len(prompts) * max(len(batch.seeds), 1) > 1
+    check_output(batch.output, renamed=not numbered)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
     routed = route_prompts([prompt.first for prompt in prompts], headers, resolved)
@@ -173,7 +175,6 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
             fingerprint = request_fingerprint(files, batch.load, wanted, prompt, batch.gate_prompt)
             number = len(videos) + 1
             videos.append(Video(number, wanted, batch.output, prompt, fingerprint, (note, *late_prompts)))
-    numbered = batch.numbered or len(videos) > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, placed, folder_notes):
         notes += [*folder_notes, *_unused(batch.stated, needed)]
@@ -241,7 +242,7 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
     others = range(2, 0 if only else MOST_FOLDERS + 1)
     folders = [output, *(output.with_name(f"{output.name}-{number}") for number in others)]
     refused: list[BadInput] = []
-    existing = [folder for folder in folders if os.path.lexists(folder)]
+    existing = [folder for folder in folders if os.path.lexists(folder) or hidden_folder(folder).exists()]
     for begun, folder in [*((True, folder) for folder in existing), *((False, folder) for folder in folders)]:
         with ExitStack() as lock:
             try:
@@ -270,20 +271,15 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
 def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Video, ...]:
     """Find what exists of videos in `folder`. Raises `BadInput` if something else is in their place."""
     placed = [replace(v, folder=folder / f"{v.number:04d}" if batch.numbered else folder) for v in videos]
-    if batch.overwrite:
-        return tuple(replace(video, unfinished=_has_blocks(video)) for video in placed)
-    looked_up = tuple(look_up(video, batch.last) for video in placed)
-    if batch.numbered and not any(video.begun for video in looked_up):
-        other = any(_taken(path) or unfinished_blocks(path) for path in folder.glob("[0-9]" * 4))
-        table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
-        if other or table[0] != table[1]:  # a table of ours is two files
-            raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
+    looked_up = tuple(look_up(video, batch) for video in placed)
+    if batch.numbered and not (batch.overwrite or any(video.begun for video in looked_up)):
+        names = {path.name.removeprefix(".").removesuffix(".unfinished") for path in folder.glob("*")}
+        numbered = [folder / name for name in names if name.isdecimal()]
+        if any(video_file(path) or unfinished_blocks(path) for path in numbered):
+            raise BadInput(f"{folder} has other videos; name another folder, or add --overwrite")
+    if batch.numbered and any(_is_foreign_table(folder / name) for name in TABLE_BEGINS):
+        raise BadInput(f"{folder} has a table that is not ours; name another folder")
     return looked_up
-
-
-def _taken(folder: Path, *more: str) -> str | None:
-    """Return the name of a file that a video would replace."""
-    return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
 
 
 def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
@@ -310,30 +306,45 @@ def folder_in(reuse: Path, video: Video, *, numbered: bool) -> Path:
     return reuse / video.folder.name if numbered else reuse
 
 
-def look_up(video: Video, last: str | None) -> Video:
-    """Find what exists of a video. Raises `BadInput` if something else is in its place.
-
-    `last`: a file without which nothing counts as finished.
-    """
+def look_up(video: Video, batch: Batch) -> Video:
+    """Find what exists of a video. Raises `BadInput` if something else is in its place."""
     folder = video.folder
     unfinished = _has_blocks(video)
-    if unfinished_blocks(folder) and not unfinished:
+    if unfinished_blocks(folder) and not (unfinished or batch.overwrite):
         then = {name: str(value) for name, value in unfinished_request(folder).items()}
         raise BadInput(
             f"{folder} has an unfinished video that differs in {differences(then, video.fingerprint)}; "
             "repeat its command or name another folder"
         )
-    taken = _taken(folder, *([last] if last else []))
+    taken = video_file(folder, *([batch.last] if batch.last else []))
     if taken is None:
+        if _is_full(folder):
+            raise BadInput(f"{folder} is no empty folder and has no video; name another folder")
         return replace(video, unfinished=unfinished)
-    ours = _request_of(folder / LATENTS) == digest_of(video.fingerprint)
-    # A run that was killed while moving its files had put an earlier run's aside.
-    if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
+    request = _request_of(folder / LATENTS)
+    if not isinstance(request, str):
+        raise BadInput(f"{folder} has a {taken} that is not ours; name another folder")
+    if batch.overwrite:
+        return replace(video, unfinished=unfinished)
+    if request != digest_of(video.fingerprint):
         raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
-    finished = ours and not unfinished
-    reported = finished and (folder / REPORT).exists() and (folder / VIDEO).exists()
+    reported = (folder / REPORT).exists() and (folder / VIDEO).exists()
     exists = reported and len(read_report(folder / REPORT).blocks) == video.request.blocks
-    return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
+    return replace(video, unfinished=unfinished, exists=exists, short=not exists)
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether there is anything but an empty folder; hidden files do not count, as they move along."""
+    if not folder.is_dir():
+        return os.path.lexists(folder)
+    return any(not path.name.startswith(".") for path in folder.iterdir())
+
+
+def _is_foreign_table(path: Path) -> bool:
+    """Whether a file that the table would replace is not ours."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return not file.read(40).startswith(TABLE_BEGINS[path.name])
+    return False
 
 
 def _has_blocks(video: Video) -> bool:

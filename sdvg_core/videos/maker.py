@@ -24,7 +24,7 @@ from tqdm import tqdm
 from ..devices.workers import Stop, spread
 from ..engine.plan import ModelSet
 from ..errors import BadInput
-from ..files.outputs import BLOCKS, REPORT, lock_folder, staged_outputs, unfinished_blocks
+from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
 from ..models.headers import Headers, check_models
 from ..models.loading import load_models
 from ..report.progress import RouteBar
@@ -169,28 +169,26 @@ class VideoMaker:
         `stop`: asked after every block whether to end there.
         """
         batch = self._batch
-        # A run that was killed while moving its files has its blocks in place, but no report.
-        half = (video.folder / BLOCKS).is_dir() and not (video.folder / REPORT).exists()
-        reuse = [video.folder] if video.short or half else []
+        reuse = [video.folder] if video.short else []
         if batch.reuse:
             reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
         with (
             lock_folder(video.folder) if batch.numbered else nullcontext(),
-            staged_outputs(video.folder, video.fingerprint) as staging,
+            staged_video(video.folder, video.fingerprint, replace=batch.overwrite or video.short) as work,
             shown_bar as bar,
         ):
             report = render(
                 self._loaded,
                 self._resolve(video),
                 video.prompt.conditions(embeddings, batch.gate_prompt),
-                staging,
+                work,
                 digest_of(video.fingerprint),
                 bar,
                 reuse=reuse,
                 stop=stop,
             )
             report = report.without_prompts() if batch.private else report
-            write_report(report, staging)
+            write_report(report, work)
             return report
 
 

@@ -11,7 +11,7 @@ from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.store import Store
-from ..files.outputs import BLOCKS, FILES, LATENTS, PICTURE, REPORT, VIDEO, Staging
+from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..models.loading import Models
@@ -35,21 +35,20 @@ def render(
     loaded: Models,
     resolved: ResolvedRequest,
     conditions: Conditions,
-    staging: Staging,
+    work: Path,
     digest: str,
     bar: RouteBar,
     *,
     reuse: Sequence[Path] = (),
     stop: Callable[[], bool] = bool,
 ) -> RunReport:
-    """Make one video; write video, latents and blocks into `staging`; return the report.
+    """Make one video; write video, latents and blocks into the folder `work`; return the report.
 
     Each block is on the disk once it is committed. Blocks that exist there, or in the folders `reuse`, are not made
     again. `digest`: of the request, which marks the latents. `stop`: asked after every block whether to end there.
     """
-    files = {name: staging.path(name) for name in FILES}
     store = Store()
-    blocks = BlockFiles(files[BLOCKS], loaded.by_files)
+    blocks = BlockFiles(work / BLOCKS, loaded.by_files)
     blocks.recall(store, *reuse)
     store.begin_run()
     engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
@@ -60,7 +59,7 @@ def render(
     records: list[BlockRecord] = []
     resumed = 0
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
-    with Mp4Writer(files[VIDEO], request.fps, comment) as video:
+    with Mp4Writer(work / VIDEO, request.fps, comment) as video:
         frames = 0
         for shown in run.play(stop):
             if shown.record and run.session:
@@ -79,9 +78,9 @@ def render(
     history = shown.timeline.history
     latents = history.latents(0, history.frames)
     noted |= lead_metadata(resolved.plan.lead, latents)
-    save_latents(files[LATENTS], latents, noted)
+    save_latents(work / LATENTS, latents, noted)
     more = []
-    if resolved.sound and (problem := add_sound(files[VIDEO], resolved.sound)):
+    if resolved.sound and (problem := add_sound(work / VIDEO, resolved.sound)):
         more.append(problem)
     if reuse and not run.reused:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
@@ -92,10 +91,10 @@ def render(
     return _report(loaded, run, resolved, conditions, records, more)
 
 
-def write_report(report: RunReport, staging: Staging) -> None:
+def write_report(report: RunReport, work: Path) -> None:
     """Write a report, and its picture, which has no prompt."""
-    staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
-    route_picture(report.without_prompts()).save(staging.path(PICTURE), format="PNG")
+    (work / REPORT).write_text(report.to_json(), encoding="utf-8")
+    route_picture(report.without_prompts()).save(work / PICTURE, format="PNG")
 
 
 def _report(

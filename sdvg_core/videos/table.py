@@ -1,7 +1,7 @@
 """The table of many videos: what became of each, as `videos.csv` for people and `videos.jsonl` for programs.
 
-All but failures comes from the videos' own reports, so a new call writes it anew. Both files are replaced at once
-after every video: if a call is stopped, both are old or both are new.
+All but failures comes from the videos' own reports, so a new call writes it anew. After every video one file is
+replaced, then the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from ..errors import BadInput
-from ..files.outputs import CSV, LINES, REPORT, staged_outputs
+from ..files.outputs import CSV, LINES, REPORT, whole_file
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
 from .batch import BatchPlan
@@ -98,7 +98,7 @@ class VideoTable:
         writer = csv.DictWriter(text, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        with staged_outputs(self._folder) as staging:
-            staging.path(CSV).write_text(text.getvalue(), encoding="utf-8")
-            lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-            staging.path(LINES).write_text(lines, encoding="utf-8")
+        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        for name, content in ((CSV, text.getvalue()), (LINES, lines)):
+            with whole_file(self._folder / name) as path:
+                path.write_text(content, encoding="utf-8")

@@ -8,6 +8,7 @@ from wan_files import TINY, assert_same_tensors, prefixed, random_state, save
 
 from sdvg_core.causal_wan.config import control_shapes
 from sdvg_core.causal_wan.control_files import load_control, open_control
+from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.errors import BadInput
 from sdvg_core.models.inspection import inspect_file
 
@@ -20,7 +21,7 @@ def module_state(blocks=2, config=TINY):
 
 
 def loaded(path):
-    tree = load_control(open_control(path, TINY, "target"), device=CPU, dtype=torch.float32)
+    tree = load_control(open_control(open_weights(path), TINY, "target"), device=CPU, dtype=torch.float32)
     return dict(tree.state_dict())
 
 
@@ -40,7 +41,7 @@ def test_a_rounded_module_is_cast_up_with_its_scale(tmp_path):
     rounded = state[f"{name}.weight"].to(torch.float8_e4m3fn)
     scaled = {**state, f"{name}.weight": rounded, f"{name}.scale_weight": torch.tensor(0.5)}
     scaled["scaled_fp8"] = torch.zeros(0, dtype=torch.float8_e4m3fn)
-    found = open_control(save(tmp_path / "vace.safetensors", scaled), TINY, "target")
+    found = open_control(open_weights(save(tmp_path / "vace.safetensors", scaled)), TINY, "target")
     layer = load_control(found, device=CPU, dtype=torch.float32).vace_blocks[1].after_proj
     x = torch.randn(2, TINY.dim)
     wanted = torch.nn.functional.linear(x, rounded.float() * 0.5, state[f"{name}.bias"])
@@ -69,7 +70,7 @@ WRONG = {
 @pytest.mark.parametrize(("state", "why"), WRONG.values(), ids=WRONG)
 def test_what_does_not_fit_is_refused_in_a_sentence(state, why, tmp_path):
     with pytest.raises(BadInput, match=why):
-        open_control(save(tmp_path / "vace.safetensors", state), TINY, "target")
+        open_control(open_weights(save(tmp_path / "vace.safetensors", state)), TINY, "target")
 
 
 def test_a_module_of_zeros_is_refused_when_it_is_loaded(tmp_path):

@@ -71,14 +71,17 @@ def test_doctor_says_what_is_missing_or_unusable(tmp_path, files, capsys):
 
 def test_the_demo_takes_any_text_for_the_nearest_prompt_and_compares_target_only_with_nothing(tmp_path, capsys):
     """Catches the comparison of an earlier video beside a new one."""
-    (tmp_path / "comparison.mp4").write_text("of an earlier video")
-    asked = ["demo", "--prompt", "a whale sings", "--output", str(tmp_path), "--overwrite"]
-    assert main([*asked, "--blocks", "1", "--directions", "t"]) == 0
+    out = tmp_path / "out"
+    asked = ["demo", "--prompt", "a whale sings", "--output", str(out), "--blocks", "1", "--directions", "t"]
+    assert main(asked) == 0
+    (out / "comparison.mp4").write_text("of an earlier video")
+    capsys.readouterr()
+    assert main([*asked, "--overwrite"]) == 0
     told = capsys.readouterr()
     assert "the nearest prompt is shown: a big" in told.err
     assert "1 block of 'a big" in told.out
     assert "Measured" not in told.out
-    assert names(tmp_path) == OUTPUTS
+    assert names(out) == OUTPUTS
 
 
 def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_path, monkeypatch, capsys):

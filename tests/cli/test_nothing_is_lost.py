@@ -65,22 +65,29 @@ def test_a_finished_video_without_its_mp4_is_not_said_to_be_there(base, tmp_path
     assert all(block["reused"] for block in report(out)["blocks"])
 
 
-@pytest.mark.parametrize("name", ["video.mp4", "report.json"])
-def test_a_foreign_file_stays(base, tmp_path, name):
+def test_overwrite_replaces_the_video_and_nothing_next_to_it(base, tmp_path):
+    out = tmp_path / "out"
+    assert generate(base, out, *BALL) == 0
+    (out / "mine.txt").write_text("mine")
+    assert generate(base, out, *BALL, "--seed", "7", "--overwrite") == 0
+    assert seeds(tmp_path) == {"out": 7}
+    assert names(out) == sorted([*OUTPUTS, "mine.txt"])
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("word", ["--resume", "--overwrite", ""])
+@pytest.mark.parametrize("name", ["video.mp4", "notes.txt"])
+def test_what_is_no_video_of_ours_is_not_overwritten(base, tmp_path, capsys, name, word):
+    """Catches `--overwrite` taken for the leave to replace anything."""
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("mine")
-    assert generate(base, out, *BALL) == 0
+    assert generate(base, out, *BALL, *filter(None, [word])) == (2 if word else 0)
+    fault = "has a video.mp4 that is not ours" if name == "video.mp4" else "is no empty folder and has no video"
+    rest = "; name another folder" if word else ", so this goes into"
+    assert f"sdvg: {out} {fault}{rest}" in capsys.readouterr().err
     assert contents(out) == {name: b"mine"}
-    assert names(tmp_path / "out-2") == OUTPUTS
-
-
-def test_overwrite_replaces(base, tmp_path):
-    out = tmp_path / "out"
-    assert generate(base, out, *BALL) == 0
-    assert generate(base, out, *BALL, "--seed", "7", "--overwrite") == 0
-    assert seeds(tmp_path) == {"out": 7}
-    assert names(out) == OUTPUTS
+    assert names(tmp_path) == (["out"] if word else ["out", "out-2"])
 
 
 @pytest.mark.parametrize("output", [".", ".."])
@@ -91,7 +98,8 @@ def test_a_folder_that_has_no_name_is_refused_rather_than_its_neighbour_taken(
     (tmp_path / "here" / "video.mp4").write_text("mine")
     monkeypatch.chdir(tmp_path / "here" / ("below" if output == ".." else ""))
     assert main([*base, *SMALL, *BALL, "--output", output]) == 2
-    assert "has a video.mp4 of another request; name another folder" in capsys.readouterr().err
+    faults = {".": ". is the folder you are in", "..": ".. has a video.mp4 that is not ours; name another folder"}
+    assert faults[output] in capsys.readouterr().err
     assert names(tmp_path) == ["here"]
 
 
@@ -138,7 +146,7 @@ def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
 ):
     """Catches the refusal that comes only when all models are loaded."""
     out, what = tmp_path / "out", listed(tmp_path, "a red ball") if inside else BALL
-    hidden = out / inside / ".unfinished"
+    hidden = out / f".{inside}.unfinished" if inside else tmp_path / ".out.unfinished"
     hidden.mkdir(parents=True)
     (hidden / "mine.txt").write_text("mine")
     with monkeypatch.context() as planted:
@@ -151,7 +159,8 @@ def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
         assert not read.called
     assert generate(base, out, *what) == 0
     assert f"sdvg: {hidden} is not ours, so this goes into {out}-2\n" in capsys.readouterr().err
-    assert contents(out) == {str(hidden.relative_to(out) / "mine.txt"): b"mine"}
+    assert contents(hidden) == {"mine.txt": b"mine"}
+    assert names(out) == ([hidden.name] if inside else [])
 
 
 # --- two at a time
@@ -228,10 +237,25 @@ def test_a_short_list_does_not_take_the_place_of_a_long_one_whose_first_video_is
 
 
 def test_a_foreign_table_stays(base, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "videos.csv").write_text("mine")
-    assert generate(base, tmp_path / "out", *listed(tmp_path, "a ball")) == 0
-    assert contents(tmp_path / "out") == {"videos.csv": b"mine"}
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("videos.csv", "videos.jsonl"):
+        (out / name).write_text("mine")
+    for words, code in (((), 0), (("--overwrite",), 2), (("--resume",), 2)):
+        assert generate(base, out, *listed(tmp_path, "a ball"), *words) == code
+    assert contents(out) == {"videos.csv": b"mine", "videos.jsonl": b"mine"}
+
+
+@pytest.mark.parametrize("name", ["videos.csv", "videos.jsonl"])
+def test_a_table_of_which_a_kill_left_one_file_is_gone_on_with(base, tmp_path, name):
+    """The two are replaced one by one."""
+    out, listing = tmp_path / "out", listed(tmp_path, "a ball")
+    assert generate(base, out, *listing) == 0
+    shutil.rmtree(out / "0001")
+    (out / name).unlink()
+    assert generate(base, out, *listing) == 0
+    assert names(out) == ["0001", "videos.csv", "videos.jsonl"]
+    assert names(tmp_path) == ["out", "prompts.txt"]
 
 
 # --- the demo

@@ -29,7 +29,7 @@ from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.files.outputs import LATENTS, staged_outputs
+from sdvg_core.files.outputs import LATENTS, lock_folder, staged_video
 from sdvg_core.models.loading import Models
 from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
@@ -98,9 +98,9 @@ def make_video(
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
     bar: Any = SimpleNamespace(block=on_block, step=None)
-    with staged_outputs(folder, IDENTITY) as staging:
-        report = render(loaded, resolve(request), conditions, staging, "", bar)
-        write_report(report, staging)
+    with lock_folder(folder), staged_video(folder, IDENTITY, replace=True) as work:
+        report = render(loaded, resolve(request), conditions, work, "", bar)
+        write_report(report, work)
         return report
 
 
@@ -155,6 +155,7 @@ class Trap:
             (rendering, "save_latents", "write latents", "wrote latents"),
             (Path, "write_text", "write report", "wrote report"),
             (Path, "replace", "move", "moved"),
+            (Path, "rename", "rename", "renamed"),
         )
         patches = [patch.object(owner, name, self._around(owner, name, *stages)) for owner, name, *stages in places]
         for one in patches:

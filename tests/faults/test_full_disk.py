@@ -20,7 +20,7 @@ from sdvg_core.videos import batch, maker
 
 pytestmark = pytest.mark.heavy
 
-WRITES = ("write video", "write block", "write latents", "write report", "move")
+WRITES = ("write video", "write block", "write latents", "write report", "move", "rename")
 
 
 def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, monkeypatch, capsys):

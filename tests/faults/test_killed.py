@@ -55,16 +55,15 @@ def kill(arguments: list[str], place: str, name: str, number: int) -> None:
 
 
 # Where it is killed, and how many blocks are then kept.
-PASS, MOVE = ("sdvg_core.causal_wan.generator", "denoise_pass"), ("pathlib:Path", "replace")
+PASS, RENAME = ("sdvg_core.causal_wan.generator", "denoise_pass"), ("pathlib:Path", "rename")
 POINTS = {
     "in a pass of block 4": (*PASS, 5, 3),
-    "all moved but the report": (*MOVE, 10, 0),
     "before any block": (*PASS, 1, 0),
     "half a block written": ("sdvg_core.videos.blocks", "write_block", 3, 2),
     "half the latents written": ("sdvg_core.videos.rendering", "save_latents", 1, 5),
-    "the first file moved": (*MOVE, 7, 5),
+    "all written, before it is renamed": (*RENAME, 1, 5),
 }
-MARKS = [pytest.mark.heavy] + [pytest.mark.exhaustive] * 5
+MARKS = [pytest.mark.heavy] + [pytest.mark.exhaustive] * 4
 
 
 @pytest.mark.parametrize(
@@ -74,35 +73,42 @@ MARKS = [pytest.mark.heavy] + [pytest.mark.exhaustive] * 5
 def test_a_run_that_was_killed_goes_on_to_the_same_video(files, whole, tmp_path, place, name, number, kept):
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     kill([*arguments, "--output", str(folder)], place, name, number)
-    there = [name for name in names(folder) if name in OUTPUTS]
-    moved = ["latents.safetensors", "video.mp4", "route.png", "blocks", "report.json"][: number - 6]
-    assert there == (sorted(moved) if name == "replace" else [])
+    assert not folder.exists()
     assert len(unfinished_blocks(folder)) == kept
     rest = made(folder, [*arguments, "--resume"])
     assert rest[:2] == whole[1][:2]
     assert decisions(rest[2]) == decisions(whole[1][2])
-    before = len(rest[2]["blocks"]) if "blocks" in there else kept
-    assert [f"Blocks 1 to {before}" in note for note in rest[2]["notes"]] == ([True] if before else [])
+    assert [f"Blocks 1 to {kept}" in note for note in rest[2]["notes"]] == ([True] if kept else [])
     assert names(folder) == OUTPUTS
+    assert names(tmp_path) == ["out"]
+
+
+# Of the calls to a function, the one that is not made; whether the old video or the new one is seen then.
+REPLACING = {
+    "before the old folder goes": (*RENAME, 1, "old"),
+    "before the new one comes": (*RENAME, 2, ""),
+    "before the old video is deleted": ("shutil", "rmtree", 4, "new"),
+}
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "number, left, word",
-    [
-        pytest.param(7, 4, "--resume", id="as the old files go"),
-        pytest.param(15, 4, "--overwrite", id="before the report"),
-    ],
-)
-def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(files, whole, tmp_path, number, left, word):
-    """Five moves of blocks, five of old files out of the way, five of new ones into their places."""
+@pytest.mark.parametrize("place, name, number, seen", REPLACING.values(), ids=REPLACING)
+def test_a_run_killed_while_it_replaces_another_leaves_one_of_them_whole(
+    files, whole, tmp_path, place, name, number, seen
+):
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     made(folder, [*arguments, "--seed", "7"])
-    old = {name: contents(folder / name) for name in OUTPUTS}
-    kill([*arguments, "--output", str(folder), "--overwrite"], *MOVE, number)
-    there = [name for name in names(folder) if name in OUTPUTS]
-    assert len(there) == left
-    assert {contents(folder / name) == old[name] for name in there} == {number == 7}
+    (folder / ".mine").mkdir()
+    (folder / ".mine" / "note.txt").write_text("mine")
+    old = contents(folder)
+    kill([*arguments, "--output", str(folder), "--overwrite"], place, name, number)
+    left = contents(folder)
+    latents = left.get("latents.safetensors")
+    assert latents == {"old": old["latents.safetensors"], "new": whole[1][0], "": None}[seen]
+    assert set(left) == (set(old) if seen else set())
     with counted_passes() as passes:
-        assert made(folder, [*arguments, word])[:2] == whole[1][:2]
-    assert (passes, names(folder)) == ([], OUTPUTS)
+        assert made(folder, [*arguments, *([] if seen == "new" else ["--overwrite"])])[0] == whole[1][0]
+    assert passes == []
+    assert names(folder) == sorted([*OUTPUTS, ".mine"])
+    assert (folder / ".mine" / "note.txt").read_text() == "mine"
+    assert names(tmp_path) == ["out"]

@@ -15,11 +15,12 @@ import pytest
 import torch
 from cli_runs import OUTPUTS
 from faulty import REQUEST, make_loaded, make_video, names
+from reuse_folders import contents
 
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import LATENTS, check_writable, lock_folder, staged_outputs
+from sdvg_core.files.outputs import BLOCKS, LATENTS, lock_folder, staged_video
 from sdvg_core.request.request import VideoRequest
 
 pytestmark = pytest.mark.heavy
@@ -60,19 +61,28 @@ def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path, policy):
 # --- what holds them apart
 
 
-def write_set(folder: Path, text: str) -> None:
-    with staged_outputs(folder) as staging:
+def write_set(folder: Path, text: str) -> bool:
+    """Write a video, if nobody holds its folder."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_folder(folder))
+        except BadInput:
+            return False
+        work = stack.enter_context(staged_video(folder, {"seed": text}, replace=True))
         for name in OUTPUTS:
-            staging.path(name).write_text(text)
+            (work / name / "000001.safetensors" if name == BLOCKS else work / name).write_text(text)
+    return True
 
 
-def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path):
-    """Catches files moved one by one with nobody kept out: a video with the report of another."""
+def test_runs_that_come_to_one_folder_at_once_never_mix_and_never_disturb_one_another(tmp_path):
+    """Catches a lock that is removed while another waits for it, and folders of one that another removes."""
+    folder = tmp_path / "new" / "out"
     for _ in range(20):
-        together(*(partial(write_set, tmp_path / "new" / "out", str(n)) for n in range(4)))
-        texts = {(tmp_path / "new" / "out" / name).read_text() for name in OUTPUTS}
+        assert any(together(*(partial(write_set, folder, str(n)) for n in range(4))))
+        texts = set(contents(folder).values())
         assert len(texts) == 1
-        assert names(tmp_path / "new" / "out") == OUTPUTS
+        assert names(folder) == OUTPUTS
+        assert names(folder.parent) == ["out"]
 
 
 HOLDER = """
@@ -108,10 +118,35 @@ def test_of_runs_that_take_one_folder_at_once_one_has_it(tmp_path):
             assert sorted(together(*(partial(has_it, stack) for _ in range(4)))) == [False, False, False, True]
 
 
-def test_a_new_folder_can_be_looked_at_and_made_by_many_at_once(tmp_path):
+def test_a_lock_whose_owner_removed_it_just_now_is_not_taken_for_the_one_of_the_next(tmp_path, monkeypatch):
+    """Catches a lock on a file that is open and has no name any more: the next run locks a new file."""
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(lock_folder(tmp_path / "out"))
+    fcntl = pytest.importorskip("fcntl")
+    honest = fcntl.flock
+
+    def flock(*arguments: Any) -> None:
+        monkeypatch.undo()
+        first.close()
+        second.enter_context(lock_folder(tmp_path / "out"))
+        honest(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with second, pytest.raises(BadInput, match="another run is writing into"), lock_folder(tmp_path / "out"):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_folders_in_one_new_folder_can_be_tried_and_made_by_many_at_once(tmp_path):
     """Catches the folder that one run made, and removes as its own, while another is about to write into it."""
+
+    def look(folder: Path) -> bool:
+        with lock_folder(folder):
+            return True
+
     for number in range(20):
-        folder = tmp_path / str(number) / "out"
-        look, write = partial(check_writable, folder), partial(write_set, folder, "whole")
-        together(look, look, look, write, write)
-        assert names(folder) == OUTPUTS
+        folders = [tmp_path / str(number) / name for name in "abcde"]
+        assert all(
+            together(*(partial(look, f) for f in folders[:3]), *(partial(write_set, f, "x") for f in folders[3:]))
+        )
+        assert names(tmp_path / str(number)) == ["d", "e"]

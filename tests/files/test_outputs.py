@@ -1,6 +1,10 @@
-"""Files appear together and whole, or not at all; and latents come back as they were saved."""
+"""A video is its folder all at once, or not at all; and latents come back as they were saved."""
 
-from contextlib import suppress
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,55 +16,71 @@ from safetensors.torch import save_file
 
 from sdvg_core.checkpoints.latents import load_latents, save_latents
 from sdvg_core.errors import BadInput
-from sdvg_core.files import outputs
 from sdvg_core.files.outputs import (
     BLOCKS,
     FILES,
     LATENTS,
     REPORT,
-    UNFINISHED,
     VIDEO,
-    Staging,
-    check_writable,
-    staged_outputs,
+    check_output,
+    lock_folder,
+    staged_video,
     unfinished_blocks,
+    whole_file,
 )
 
 BLOCK = "000001.safetensors"
 ASKED = {"seed": "42"}
+THINGS_OF_THE_USER = (
+    "notes.txt",
+    ".hidden/inside.txt",
+    ".out.unfinished/deep/file.txt",
+    ".writing-1/file.txt",
+    "replaced/file.txt",
+    "blocks/mine.txt",
+    "target-only/video.mp4",
+)
 
 
-def write_all(staging: Staging, text: str) -> None:
+@contextmanager
+def staged(folder: Path, request: dict[str, str] = ASKED, *, replace: bool = False) -> Iterator[Path]:
+    with lock_folder(folder), staged_video(folder, request, replace=replace) as work:
+        yield work
+
+
+def write_all(work: Path, text: str) -> None:
     for name in FILES:
-        path = staging.path(name)
-        if name == BLOCKS:
-            path.mkdir(exist_ok=True)
-            path /= BLOCK
-        path.write_text(text)
+        (work / name / BLOCK if name == BLOCKS else work / name).write_text(text)
+
+
+def finish(
+    folder: Path, text: str, *, replace: bool = False, write: Callable[[Path, str], None] = write_all
+) -> None:
+    with staged(folder, replace=replace) as work:
+        write(work, text)
 
 
 def stopped_run(folder: Path, kind: type[BaseException], *, blocks: bool = False) -> None:
     """Stop a video, after a block or before."""
-    with staged_outputs(folder, ASKED) as staging:
+    with staged(folder) as work:
         for name in (LATENTS, VIDEO):
-            staging.path(name).write_text("half")
+            (work / name).write_text("half")
         if blocks:
-            (staging.path(BLOCKS) / BLOCK).write_text("a block")
+            (work / BLOCKS / BLOCK).write_text("a block")
         raise kind
 
 
-def files(folder: Path) -> dict[str, str]:
-    """The files in a folder that are not hidden, and those of blocks."""
-    found = {path.relative_to(folder).parts[0]: path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_text() for name, path in found.items() if not name.startswith(".")}
+def whole(text: str) -> dict[str, bytes]:
+    return {f"{BLOCKS}/{BLOCK}" if name == BLOCKS else name: text.encode() for name in FILES}
 
 
-def test_files_appear_at_the_end_and_all_together(tmp_path):
-    folder = tmp_path / "new" / "run"
-    with staged_outputs(folder) as staging:
-        write_all(staging, "whole")
-        assert all(path.name.startswith(".") for path in folder.iterdir())
-    assert files(folder) == dict.fromkeys(FILES, "whole")
+def test_the_files_of_a_video_appear_at_the_end_and_all_together(tmp_path):
+    folder = tmp_path / "new" / "out"
+    with staged(folder) as work:
+        write_all(work, "whole")
+        assert names(tmp_path / "new") == [".out.unfinished"]
+    assert contents(tmp_path / "new") == {f"out/{name}": text for name, text in whole("whole").items()}
+    assert names(tmp_path / "new") == ["out"]
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -71,150 +91,260 @@ def test_whatever_stops_a_run_leaves_no_trace(tmp_path, kind):
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_moved_if_one_file_was_never_written(tmp_path):
-    """Catches moving file by file: the video would lie there without its report."""
-
-    def half_a_run() -> None:
-        with staged_outputs(tmp_path) as staging:
-            staging.path(VIDEO).write_text("whole")
-            staging.path(REPORT)
-
-    with pytest.raises(FileNotFoundError):
-        half_a_run()
-    assert files(tmp_path) == {}
+# --- an earlier video is replaced
 
 
 class Killed(BaseException):
     """Nothing that comes after it is done, as with SIGKILL."""
 
 
-class Stuck(OSError):
-    """Nothing can be moved from then on, not even back."""
+CHANGES = ("mkdir", "rename", "replace", "rmdir", "unlink")
 
 
-@pytest.mark.parametrize("stops", [OSError, KeyboardInterrupt, Killed, Stuck])
-@pytest.mark.parametrize("call", range(1, 2 * len(FILES) + 1))
-def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, monkeypatch, stops, call):
-    """Catches replacing file by file, or the report first: the new video with the old report."""
-    with staged_outputs(tmp_path, ASKED) as staging:
-        write_all(staging, "old")
-    honest, calls = Path.replace, 0
+def stop_at(monkeypatch: pytest.MonkeyPatch, number: int, stops: type[BaseException], *, after: bool) -> list[int]:
+    """Stop before or after a change to the disk; a kill stops all that come later too. Returns their counter."""
+    calls = [0]
 
-    def replace(path: Path, to: Path) -> Path:
-        nonlocal calls
-        calls += 1
-        if calls == call or (stops in (Killed, Stuck) and calls > call):
+    def around(name: str) -> Callable[..., object]:
+        honest = getattr(os, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            calls[0] += 1
+            if stops is Killed and calls[0] > number:
+                raise Killed
+            if calls[0] != number:
+                return honest(*arguments, **options)
+            if after:
+                honest(*arguments, **options)
             raise stops
-        return honest(path, to)
 
-    monkeypatch.setattr(Path, "replace", replace)
-    if stops is Killed:
-        monkeypatch.setattr(outputs, "_tidy", lambda work: None)
-    with pytest.raises(stops), staged_outputs(tmp_path, ASKED) as staging:
-        write_all(staging, "new")
-    left = {name: text for name, text in files(tmp_path).items() if name in FILES}
-    assert len(set(left.values())) <= 1
-    assert len(left) == len(FILES) if REPORT in left else len(left) < len(FILES)
-    if stops not in (Killed, Stuck):
-        assert files(tmp_path) == dict.fromkeys(FILES, "old")
-        assert len(unfinished_blocks(tmp_path)) == 1
-    monkeypatch.undo()
-    with staged_outputs(tmp_path, ASKED) as staging:
-        write_all(staging, "newer")
-    assert files(tmp_path) == dict.fromkeys(FILES, "newer")
+        return call
+
+    for name in CHANGES:
+        monkeypatch.setattr(os, name, around(name))
+    return calls
 
 
-@pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_run_that_is_killed_as_it_tidies_up_is_not_taken_for_somebody_elses(tmp_path, monkeypatch, call):
-    left = iter([Path.unlink] * (call - 1))
+def put_things_of_the_user(folder: Path) -> dict[str, bytes]:
+    for name in THINGS_OF_THE_USER:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return {name: name.encode() for name in THINGS_OF_THE_USER}
+
+
+def replacing(folder: Path) -> None:
+    """Replace a video in which the user has put things."""
+    finish(folder, "new", replace=True)
+
+
+def test_what_lies_next_to_a_replaced_video_stays_hidden_files_and_folders_included(tmp_path):
+    """Catches a hidden folder of the user's that is taken for one of ours."""
+    folder = tmp_path / "out"
+    finish(folder, "old")
+    mine = put_things_of_the_user(folder)
+    replacing(folder)
+    assert contents(folder) == {**whole("new"), **mine}
+    assert names(tmp_path) == ["out"]
+
+
+def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many changes to the disk a replacement makes."""
+    folder = tmp_path / "counted" / "out"
+    finish(folder, "old")
+    put_things_of_the_user(folder)
     with monkeypatch.context() as planted:
-        planted.setattr(Path, "unlink", lambda path, **how: next(left, Mock(side_effect=Killed))(path, **how))
-        with pytest.raises(Killed):
-            stopped_run(tmp_path, ZeroDivisionError)
-    with staged_outputs(tmp_path, ASKED) as staging:
-        write_all(staging, "whole")
-    assert files(tmp_path) == dict.fromkeys(FILES, "whole")
+        calls = stop_at(planted, -1, ValueError, after=False)
+        replacing(folder)
+    return calls[0]
 
 
+@pytest.mark.parametrize("stops", [OSError, KeyboardInterrupt, Killed])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_single_file_is_the_old_or_the_new_one_at_every_moment(tmp_path, monkeypatch, after):
-    """Catches moving the old file away first: a study that is killed then would lose its settings."""
-    (tmp_path / REPORT).write_text("old")
-    honest = Path.replace
+def test_wherever_a_replacement_stops_one_video_is_whole_and_nothing_of_the_user_is_lost(
+    tmp_path, monkeypatch, stops, after
+):
+    """Before and after each change to the disk. Catches files of two runs in one folder, and things left behind."""
+    total = changes(tmp_path, monkeypatch)
+    assert total > 15
+    for number in range(1, total + 1):
+        parent = tmp_path / f"{number}"
+        folder = parent / "out"
+        finish(folder, "old")
+        mine = put_things_of_the_user(folder)
+        with monkeypatch.context() as planted, suppress(stops, BadInput):
+            stop_at(planted, number, stops, after=after)
+            replacing(folder)
+        seen = {name: text for name, text in contents(folder).items() if name not in mine}
+        assert seen in ({}, whole("old"), whole("new")), number
+        with lock_folder(folder):
+            left = contents(folder)
+        assert left in ({**whole("old"), **mine}, {**whole("new"), **mine}), number
+        replacing(folder)
+        assert contents(folder) == {**whole("new"), **mine}, number
+        assert names(parent) == ["out"], number
 
-    def replace(path: Path, to: Path) -> Path:
-        if after:
-            honest(path, to)
-        raise Killed
 
-    monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(Killed), staged_outputs(tmp_path) as staging:
-        staging.path(REPORT).write_text("new")
-    assert (tmp_path / REPORT).read_text() == ("new" if after else "old")
+def test_no_folder_is_renamed_onto_another_as_windows_would_refuse_that(tmp_path, monkeypatch):
+    honest = os.rename
+
+    def rename(source: Path, target: Path, **options: object) -> None:
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "File exists")
+        honest(source, target, **options)
+
+    monkeypatch.setattr(os, "rename", rename)
+    (tmp_path / "out").mkdir()
+    finish(tmp_path / "out", "old")
+    mine = put_things_of_the_user(tmp_path / "out")
+    replacing(tmp_path / "out")
+    assert contents(tmp_path / "out") == {**whole("new"), **mine}
 
 
-def test_other_files_in_the_folder_are_left_alone(tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ZeroDivisionError):
-        stopped_run(tmp_path, ZeroDivisionError)
-    assert files(tmp_path) == {"mine.txt": "mine"}
+def test_a_folder_that_cannot_be_renamed_keeps_its_video_and_the_new_one_its_blocks(tmp_path, monkeypatch):
+    """On Windows a folder with an open file, elsewhere one that is a mount."""
+    folder = tmp_path / "out"
+    finish(folder, "old")
+
+    def rename(source: Path, target: Path, **options: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(
+        BadInput, match=r"cannot be replaced \(Device or .* name another one, and add --reuse .*out for"
+    ):
+        replacing(folder)
+    assert contents(folder) == whole("old")
+    assert [path.read_text() for path in unfinished_blocks(folder)] == ["new"]
+
+
+def test_a_video_that_came_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+
+    def write(work: Path, text: str) -> None:
+        write_all(work, text)
+        folder.mkdir()
+        (folder / VIDEO).write_text("mine")
+
+    with pytest.raises(BadInput, match=r"cannot be replaced \(it has got a video.mp4 meanwhile\)"):
+        finish(folder, "new", write=write)
+    assert contents(folder) == {VIDEO: b"mine"}
+    assert unfinished_blocks(folder)
+
+
+def test_a_folder_of_the_users_under_the_name_of_a_file_is_kept_and_named(tmp_path):
+    folder = tmp_path / "out"
+    finish(folder, "old")
+    (folder / VIDEO).unlink()
+    (folder / VIDEO).mkdir()
+    (folder / VIDEO / "mine.txt").write_text("mine")
+    with pytest.raises(BadInput, match=r"replaced/video.mp4 was in .*out, which has another now; move it away"):
+        replacing(folder)
+    assert contents(folder) == whole("new")
+    assert (tmp_path / ".out.unfinished" / "replaced" / VIDEO / "mine.txt").read_text() == "mine"
+
+
+def test_a_link_stays_and_the_video_goes_where_it_leads(tmp_path):
+    (tmp_path / "far" / "real").mkdir(parents=True)
+    (tmp_path / "out").symlink_to(tmp_path / "far" / "real", target_is_directory=True)
+    for text in ("old", "new"):
+        finish(tmp_path / "out", text, replace=True)
+    assert (tmp_path / "out").is_symlink()
+    assert contents(tmp_path / "far" / "real") == whole("new")
+    assert names(tmp_path / "far") == ["real"]
+
+
+# --- what a stopped run left
 
 
 def test_committed_blocks_survive_for_the_same_request_alone(tmp_path):
+    folder = tmp_path / "out"
     with pytest.raises(ZeroDivisionError):
-        stopped_run(tmp_path, ZeroDivisionError, blocks=True)
-    assert [path.read_text() for path in unfinished_blocks(tmp_path)] == ["a block"]
-    assert names(tmp_path / UNFINISHED) == [BLOCKS, "request.json"]
+        stopped_run(folder, ZeroDivisionError, blocks=True)
+    hidden = tmp_path / ".out.unfinished"
+    assert [path.read_text() for path in unfinished_blocks(folder)] == ["a block"]
+    assert sorted(contents(hidden)) == ["request.json", f"video/{BLOCKS}/{BLOCK}"]
     for request, kept in ((ASKED, 1), ({"seed": "7"}, 0)):
-        with suppress(ZeroDivisionError), staged_outputs(tmp_path, request) as staging:
-            assert len(names(staging.path(BLOCKS))) == kept
+        with suppress(ZeroDivisionError), staged(folder, request) as work:
+            assert len(names(work / BLOCKS)) == kept
             raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_kill_at_any_change_to_the_disk_loses_no_block_of_a_run_that_goes_on(tmp_path, monkeypatch, after):
+    """Catches a request that is written anew, and half there, while there are blocks."""
+    for number in range(1, 20):
+        folder = tmp_path / f"{number}" / "out"
+        with pytest.raises(ZeroDivisionError):
+            stopped_run(folder, ZeroDivisionError, blocks=True)
+        request = folder.with_name(".out.unfinished") / "request.json"
+        before = request.stat().st_mtime_ns
+        with monkeypatch.context() as planted, suppress(Killed, ZeroDivisionError):
+            stop_at(planted, number, Killed, after=after)
+            stopped_run(folder, ZeroDivisionError)
+        assert json.loads(request.read_text()) == ASKED
+        assert request.stat().st_mtime_ns == before
+        assert [path.read_text() for path in unfinished_blocks(folder)] == ["a block"]
+
+
 def test_what_a_video_left_that_was_killed_before_its_first_block_is_removed(tmp_path):
-    (tmp_path / UNFINISHED / BLOCKS).mkdir(parents=True)
-    for name in ("request.json", VIDEO):
-        (tmp_path / UNFINISHED / name).write_text("{")
-    assert unfinished_blocks(tmp_path) == []
-    with staged_outputs(tmp_path, ASKED) as staging:
-        write_all(staging, "whole")
-    assert files(tmp_path) == dict.fromkeys(FILES, "whole")
+    hidden = tmp_path / ".out.unfinished"
+    (hidden / "video" / BLOCKS).mkdir(parents=True)
+    for path in (hidden / "request.json", hidden / "video" / VIDEO, hidden / "lock"):
+        path.write_text("{")
+    assert unfinished_blocks(tmp_path / "out") == []
+    finish(tmp_path / "out", "whole")
+    assert contents(tmp_path / "out") == whole("whole")
+    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("there", ["file", "folder", "link", "blocks that are a link"])
 def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, there):
     with pytest.raises(ZeroDivisionError):
         stopped_run(tmp_path / "elsewhere", ZeroDivisionError, blocks=True)
-    (tmp_path / "out").mkdir()
-    work = tmp_path / "out" / UNFINISHED
+    hidden, other = tmp_path / ".out.unfinished", tmp_path / ".elsewhere.unfinished"
     if there == "file":
-        work.write_text("mine")
+        hidden.write_text("mine")
     elif there == "folder":
-        work.mkdir()
-        (work / VIDEO).write_text("mine")
-    elif there != "link":
-        work.mkdir()
-        (work / "request.json").write_text("{}")
-        (work / BLOCKS).symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+        hidden.mkdir()
+        (hidden / VIDEO).write_text("mine")
+    elif there == "link":
+        hidden.symlink_to(other, target_is_directory=True)
     else:
-        work.symlink_to(tmp_path / "elsewhere" / UNFINISHED, target_is_directory=True)
+        (hidden / "video").mkdir(parents=True)
+        (hidden / "request.json").write_text("{}")
+        (hidden / "video" / BLOCKS).symlink_to(other / "video" / BLOCKS, target_is_directory=True)
     before = contents(tmp_path)
     assert unfinished_blocks(tmp_path / "out") == []
-    with pytest.raises(BadInput, match="is not ours; move it away"), staged_outputs(tmp_path / "out", ASKED):
+    with pytest.raises(BadInput, match=r"\.out\.unfinished is not ours; move it away"), staged(tmp_path / "out"):
         pass
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", [VIDEO, BLOCKS])
-def test_a_folder_of_somebody_else_under_our_name_is_refused(tmp_path, name):
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "mine.txt").write_text("mine")
-    with (
-        pytest.raises(BadInput, match="is a folder that is not ours; move it away"),
-        staged_outputs(tmp_path) as s,
-    ):
-        s.path(name)
+# --- other files
+
+
+def write_file(path: Path, text: str, then: Callable[[], object] = lambda: None) -> None:
+    with whole_file(path) as part:
+        part.write_text(text)
+        then()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_single_file_is_the_old_or_the_new_one_at_every_moment(tmp_path, monkeypatch, after):
+    """Catches moving the old file away first: a study that is killed then would lose its settings."""
+    path = tmp_path / "new" / REPORT
+    write_file(path, "old")
+    with monkeypatch.context() as planted, pytest.raises(Killed):
+        write_file(path, "new", lambda: stop_at(planted, 1, Killed, after=after))
+    assert path.read_text() == ("new" if after else "old")
+    with pytest.raises(KeyboardInterrupt):
+        write_file(path, "half", Mock(side_effect=KeyboardInterrupt))
+    assert path.read_text() == ("new" if after else "old")
+    assert len(names(path.parent)) <= 2  # of the kill
+
+
+# --- folders that are refused
 
 
 @pytest.mark.parametrize("target", ["out", "nowhere"], ids=["a circle", "nowhere"])
@@ -222,36 +352,50 @@ def test_a_folder_of_somebody_else_under_our_name_is_refused(tmp_path, name):
 def test_a_link_that_leads_nowhere_is_named(tmp_path, target, inside):
     (tmp_path / "out").symlink_to(tmp_path / target)
     with pytest.raises(BadInput, match=r"out is a link to nowhere\); name another folder"):
-        check_writable(tmp_path / "out" / inside)
+        check_output(tmp_path / "out" / inside, renamed=True)
 
 
-@pytest.mark.parametrize("inside", ["", "new/run"])
-def test_checking_a_folder_leaves_no_trace(tmp_path, inside):
-    check_writable(tmp_path / inside)
-    assert not list(tmp_path.iterdir())
+def test_a_folder_that_cannot_take_another_name_is_refused_for_a_video_and_not_for_many(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, kind in (
+        (Path(), "the folder you are in"),
+        (tmp_path, "the folder you are in"),
+        (Path("/"), "a disk"),
+    ):
+        check_output(folder, renamed=False)
+        with pytest.raises(BadInput, match=f"is {kind}.*, and a video comes as a new folder; name one in it"):
+            check_output(folder, renamed=True)
 
 
-@pytest.mark.parametrize("inside", ["file", "file/new/run", "new/" + "n" * 300, "new/\0"])
+@pytest.mark.parametrize("inside", ["file/new", "file/new/run", "new/" + "n" * 300, "new/\0"])
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path, inside):
     (tmp_path / "file").write_text("")
-    for use in (check_writable, lambda folder: staged_outputs(folder).__enter__()):
-        with pytest.raises(BadInput, match=r"cannot write into the folder .* name another folder"):
-            use(tmp_path / inside)
-    assert files(tmp_path) == {"file": ""}
+    check_output(tmp_path / inside, renamed=True)
+    with (
+        pytest.raises(BadInput, match=r"cannot write into the folder .* name another folder"),
+        lock_folder(tmp_path / inside),
+    ):
+        pass
+    assert contents(tmp_path) == {"file": b""}
+    assert names(tmp_path) == ["file"]
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
-    """A disk that is full or read-only lets the folder be there and takes no file."""
+    """A disk that is full or read-only."""
+    honest = Path.open
 
-    def full(**_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def full(path: Path, *arguments: object, **options: object) -> object:
+        if path.name == "lock":
+            raise OSError(28, "No space left on device")
+        return honest(path, *arguments, **options)
 
-    monkeypatch.setattr("sdvg_core.files.outputs.tempfile.TemporaryFile", full)
-    with pytest.raises(BadInput, match="No space left on device"):
-        check_writable(tmp_path / "new")
-    with pytest.raises(BadInput, match="No space left on device"), staged_outputs(tmp_path / "new"):
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(BadInput, match="No space left on device"), lock_folder(tmp_path / "new" / "out"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+# --- latents
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -38,7 +38,7 @@ from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import BLOCKS, unfinished_blocks
+from sdvg_core.files.outputs import BLOCKS, hidden_folder, unfinished_blocks
 from sdvg_core.models import fingerprints, loading
 from sdvg_core.models.options import LoadOptions
 from sdvg_core.request.request import VideoRequest
@@ -91,8 +91,8 @@ def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_pat
     assert kept in capsys.readouterr().err
     first = tmp_path / "cut" / "0001" / "latents.safetensors"
     before = first.stat().st_mtime_ns
-    folders = sorted(path for path in (tmp_path / "cut").iterdir() if path.is_dir())
-    assert [names(folder) == OUTPUTS for folder in folders] == [True, False]
+    folders = sorted(path.name for path in (tmp_path / "cut").iterdir() if path.is_dir())
+    assert folders == [".0002.unfinished", "0001"]
     assert main([*arguments, "--output", str(tmp_path / "cut"), "--resume"]) == 0
     assert first.stat().st_mtime_ns == before
     for number in ("0001", "0002", "0003"):
@@ -192,7 +192,7 @@ def damage(path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_block_that_is_not_as_it_was_written_is_not_read(stopped_run, tmp_path, name):
-    shutil.copytree(stopped_run[0], tmp_path / "out")
+    shutil.copytree(hidden_folder(stopped_run[0]), hidden_folder(tmp_path / "out"))
     for path in unfinished_blocks(tmp_path / "out"):
         damage(path, name)
         with pytest.raises(BadInput):
@@ -201,7 +201,7 @@ def test_a_block_that_is_not_as_it_was_written_is_not_read(stopped_run, tmp_path
 
 def test_a_damaged_block_is_made_again_and_the_report_says_so(files, stopped_run, tmp_path):
     folder, whole = stopped_run
-    shutil.copytree(folder, tmp_path / "out")
+    shutil.copytree(hidden_folder(folder), hidden_folder(tmp_path / "out"))
     path = unfinished_blocks(tmp_path / "out")[0]
     damage(path, "a flipped decision")
     with counted_passes() as passes:
