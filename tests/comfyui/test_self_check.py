@@ -83,6 +83,22 @@ def test_a_model_that_computes_in_sixteen_bits_is_also_tried_in_float32(dtype: t
     assert tried["float32"] < 1e-5
 
 
+def test_layers_that_take_no_float32_are_compared_in_their_own_dtype(tmp_path: Path) -> None:
+    """As those of 4 bits on a GPU."""
+    patcher = load_model(tmp_path)
+
+    def refuse(module: Any, inputs: tuple[Tensor]) -> None:
+        if inputs[0].dtype == torch.float32:
+            raise NotImplementedError("no kernel")
+
+    patcher.model.diffusion_model.blocks[0].self_attn.q.register_forward_pre_hook(refuse)
+    with torch.inference_mode():
+        tried = self_check._compared(
+            patcher, "it", (torch.bfloat16, torch.float32), lambda dtype: self_check._layer(patcher, dtype)
+        )
+    assert list(tried) == ["bfloat16"]
+
+
 def test_tokens_of_one_latent_pixel_are_checked_too(parts: Parts, tmp_path: Path) -> None:
     fine = random_weights(4, replace(CONFIG, patch_size=(1, 1, 1)))
     job = job_over(parts, load_model(tmp_path, fine, patch_size=[1, 1, 1], out_dim=16))
