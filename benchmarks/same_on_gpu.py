@@ -30,14 +30,14 @@ from .measure import Video, compare, compared_text
 VARIANTS = {
     "plain": "",
     "attention of torch's choice": "--attention sdpa",
-    "VAE in float16": "--dtype vae=float16",
-    "scorer in float16": "--dtype reward=float16",
+    "VAE in float16": "--vae-dtype float16",
+    "scorer in float16": "--reward-dtype float16",
     "transformers in bfloat16": "--dtype bfloat16",
     "keys and values in fp8": "--kv-dtype float8_e4m3fn",
     "compiled": "--compile default",
 }
 PRESETS = "--drafter-settings preset=self-forcing-1.3b --target-settings preset=krea-14b"
-DTYPES = "--dtype float32 text=float32"
+DTYPES = "--dtype float32 --text-dtype float32"
 
 
 def film(options: str, blocks: int, folder: Path) -> Video:

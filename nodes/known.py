@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import signature
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from comfy.model_patcher import ModelPatcher
@@ -23,6 +24,7 @@ from ..sdvg_core import __version__
 from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.run_report import RunReport
+from ..sdvg_core.settings import choices_in, kinds_of, settings_of
 from .sockets import Prompts, Report, RewardModel, Router, RouterValue
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,21 @@ def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any
     fields |= {name: words[name] for name in ("display_name", "description")}
     hidden = [*hidden, io.Hidden.extra_pnginfo]
     return io.Schema(node_id, category="SDVG", accept_all_inputs=True, hidden=hidden, **fields)
+
+
+def widget(config: type, name: str, **more: Any) -> Any:
+    """Return the widget of a field of the settings: its default, its range or its choices, and what is to be other."""
+    default = config.__dataclass_fields__[name].default
+    known = settings_of(config)[name]
+    kinds = [kind for kind in kinds_of(config)[name] if kind is not NoneType]
+    details = {"default": default, **(known.widget or {}), **more}
+    if choices := choices_in(kinds):
+        return io.Combo.Input(name, options=list(choices), **details)
+    if kinds[0] in (int, float):
+        details = {"min": known.least, "max": known.most, **details}
+        if kinds[0] is float:
+            details |= {bound: float(details[bound]) for bound in ("min", "max")}
+    return WIDGETS[kinds[0]](name, **details)
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
@@ -140,6 +157,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in parts)
 
 
+WIDGETS = {int: io.Int.Input, float: io.Float.Input, bool: io.Boolean.Input, str: io.String.Input}
 # A socket's type -> what travels over it.
 KINDS = {
     "MODEL": ModelPatcher,

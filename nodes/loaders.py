@@ -8,7 +8,7 @@ from typing import Any, get_args
 import folder_paths
 from comfy_api.latest import io
 
-from ..sdvg_core.causal_wan.presets import MEMORIES, PRESETS, Preset, get_preset
+from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
@@ -16,11 +16,13 @@ from ..sdvg_core.errors import BadInput
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
 from .host.model import CONTROL, check_control, origin_of
 from .host.progress import notify
-from .known import check_option, known_inputs_only, node_schema
+from .known import check_option, known_inputs_only, node_schema, widget
 
 SAME_SCHEDULE = "as the other blocks"
 NO_FILE = "none"
 FLUSH = "flush"
+MOST_FRAMES = 256
+"""Latent frames that a widget offers."""
 
 
 def _schema(role: str) -> io.Schema:
@@ -53,24 +55,14 @@ def _schema(role: str) -> io.Schema:
 
 
 def _custom_inputs() -> list[Any]:
-    def count(name: str, default: int, least: int = 1, *, optional: bool = True) -> Any:
-        return io.Int.Input(name, default=default, min=least, max=256, optional=optional)
-
-    def yes_or_no(name: str, default: bool = False) -> Any:
-        return io.Boolean.Input(name, default=default, optional=True)
-
     return [
-        count("block_frames", 3, optional=False),
-        io.Combo.Input("policy", options=["recompute", "incremental"]),
-        count("context_frames", 3),
-        count("window", 21),
-        count("sink", 0, least=0),
-        yes_or_no("recache"),
+        widget(Preset, "block_frames", max=MOST_FRAMES),
+        widget(Preset, "policy", default=None),
+        *(widget(Preset, name, max=MOST_FRAMES, optional=True) for name in ("context_frames", "window", "sink")),
+        widget(Preset, "recache", optional=True),
         io.Combo.Input("first_schedule", options=[SAME_SCHEDULE, *SCHEDULES], default=SAME_SCHEDULE, optional=True),
-        yes_or_no("relative", True),
-        yes_or_no("flush"),
-        yes_or_no("keep_first_frame"),
-        io.Combo.Input("context_memory", options=list(MEMORIES), default=MEMORIES[0], optional=True),
+        widget(Preset, "relative", default=True, optional=True),
+        *(widget(Preset, name, optional=True) for name in ("flush", "keep_first_frame", "context_memory")),
     ]
 
 

@@ -16,8 +16,10 @@ from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.engine.router import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
 from ..sdvg_core.errors import BadInput
+from ..sdvg_core.models.options import LoadOptions
+from ..sdvg_core.request.request import VideoRequest
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
-from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
+from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
 from .sockets import RewardModel, Router, RouterValue, load_host_scorer, scorer_of
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 NONE = "none"
 BUDGET = "budget"
 HYBRID = "hybrid"
+STANDING = ("forced_blocks", "bail_out", "handover")
+"""Settings that are widgets under every policy."""
 REWARD_FOLDER = "image_reward"
 OTHER_PACKS = ("ImageReward",)
 SUFFIXES = {".pt", ".pth", ".safetensors"}
@@ -47,10 +51,8 @@ class QualityRouter(io.ComfyNode):
             inputs=[
                 io.Combo.Input("reward_file", options=[*reward_files(), NONE]),
                 _policy_input(),
-                io.Int.Input("forced_blocks", default=1, min=0, max=4096, advanced=True),
-                io.Int.Input("bail_out", default=0, min=0, max=64, advanced=True),
-                io.Int.Input("handover", default=0, min=0, max=16, advanced=True),
-                io.Combo.Input("crop", options=["center", "squash", "tiles"], default="center", advanced=True),
+                *(widget(RouterConfig, name) for name in STANDING),
+                widget(LoadOptions, "crop", advanced=True),
                 io.Combo.Input("device", options=mm.get_gpu_device_options(), default="default", advanced=True),
                 io.Combo.Input("dtype", options=[AUTO, "float32", "float16"], default=AUTO, advanced=True),
                 RewardModel.Input("scorer", optional=True),
@@ -86,15 +88,10 @@ class QualityRouter(io.ComfyNode):
 
 
 def _policy_input() -> Any:
-    tau = io.Float.Input("tau", default=-0.7, min=-3.0, max=3.0, step=0.05, display_mode=io.NumberDisplay.slider)
-    aggregation = io.Combo.Input("aggregation", options=["min", "mean", "quantile"], default="min", advanced=True)
-    quantile = io.Float.Input("quantile", default=0.1, min=0.0, max=1.0, step=0.05, advanced=True, optional=True)
-    budget = io.Float.Input(
-        "budget", default=0.5, min=0.01, max=1.0, step=0.01, display_mode=io.NumberDisplay.slider
-    )
-    stride = io.Int.Input("stride", default=RouterConfig().stride, min=1, max=4096)
+    tau = widget(RouterConfig, "tau", display_mode=io.NumberDisplay.slider)
     cascade = io.Boolean.Input("cascade", default=False, advanced=True, optional=True)
-    widgets = {widget.id: widget for widget in (tau, aggregation, quantile, cascade, stride)}
+    special = {"tau": tau, "cascade": cascade}
+    budget = widget(VideoRequest, BUDGET, default=0.5, step=0.01, display_mode=io.NumberDisplay.slider)
     return io.DynamicCombo.Input(
         "policy",
         options=[
@@ -102,8 +99,15 @@ def _policy_input() -> Any:
             io.DynamicCombo.Option(BUDGET, [budget]),
             io.DynamicCombo.Option(HYBRID, [tau]),
             *(
-                io.DynamicCombo.Option(name, [widgets[setting] for setting in settings])
-                for name, settings in POLICIES.items()
+                io.DynamicCombo.Option(
+                    name,
+                    [
+                        special.get(field) or widget(RouterConfig, field)
+                        for field in fields
+                        if field not in STANDING
+                    ],
+                )
+                for name, fields in POLICIES.items()
                 if name not in FIRST
             ),
         ],

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import get_args
 
 from comfy_api.latest import io
 from comfy_execution.utils import get_executing_context
 
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
-from ..sdvg_core.decoders import StatedKind
-from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
+from ..sdvg_core.devices.execution import AUTO, Execution
 from ..sdvg_core.engine.outside import note_on
 from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
 from ..sdvg_core.engine.store import GIGABYTE
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.request.request import NO_MODEL, TWO_STARTS, VideoRequest
+from ..sdvg_core.models.options import LoadOptions
+from ..sdvg_core.request.request import NO_MODEL, STEP, TWO_STARTS, VideoRequest
+from ..sdvg_core.settings import settings_of
 from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of
 from .host.reuse import signature
 from .host.run import run_job
-from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, workflow_id
+from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, widget, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
 
 PRESET_SCHEDULE = "preset"
 BOTH = "as for both"
 REUSE_GB = 4.0
-STEP = 16  # of width and height in pixels
-OF_REQUEST = ("width", "height", "blocks", "seed", "directions", "takes", "drafter_context", "colour_hold")
+PLACED = ("width", "height", "blocks", "seed", "drafter_context", "directions", "takes", "colour_hold")
+"""Widgets that stand among the others. All others come last, as a saved workflow has its values in this order."""
+OF_REQUEST = [name for name, known in settings_of(VideoRequest).items() if known.widget is not None]
+"""The fields of a request that are widgets here."""
 
 
 class SpeculativeSampler(io.ComfyNode):
@@ -51,23 +53,19 @@ class SpeculativeSampler(io.ComfyNode):
                 Router.Input("router"),
                 # Not optional, which would move it behind the others.
                 io.String.Input("prompt", default="", multiline=True, advanced=True),
-                io.Int.Input("width", default=832, min=16, max=4096, step=STEP),
-                io.Int.Input("height", default=480, min=16, max=4096, step=STEP),
-                io.Int.Input("blocks", default=9, min=1, max=4096),
-                io.Int.Input(
-                    "seed", default=42, min=0, max=2**64 - 1, control_after_generate=io.ControlAfterGenerate.fixed
-                ),
+                widget(VideoRequest, "width"),
+                widget(VideoRequest, "height"),
+                widget(VideoRequest, "blocks"),
+                widget(VideoRequest, "seed", control_after_generate=io.ControlAfterGenerate.fixed),
                 io.Combo.Input("schedule", options=schedules, default=PRESET_SCHEDULE, advanced=True),
-                io.Combo.Input("drafter_context", options=["committed", "own"], default="committed", advanced=True),
-                io.Combo.Input(
-                    "kv_dtype", options=list(get_args(KvDtype)), default=AUTO, advanced=True, optional=True
-                ),
+                widget(VideoRequest, "drafter_context"),
+                widget(Execution, "kv_dtype"),
                 io.Latent.Input("continue_from", optional=True),
                 io.Image.Input("start_image", optional=True),
                 Start.Input("start", optional=True),
                 Prompts.Input("prompt_schedule", optional=True),
-                io.String.Input("directions", default="", optional=True),
-                io.String.Input("takes", default="", optional=True),
+                widget(VideoRequest, "directions"),
+                widget(VideoRequest, "takes"),
                 *(
                     io.Combo.Input(name, options=[BOTH, *schedules], default=BOTH, advanced=True, optional=True)
                     for name in ("drafter_schedule", "target_schedule")
@@ -75,15 +73,12 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Float.Input(
                     "reuse_gb", default=REUSE_GB, min=0.0, max=256.0, step=0.5, advanced=True, optional=True
                 ),
-                io.Combo.Input(
-                    "tae_kind", options=list(get_args(StatedKind)), default=AUTO, advanced=True, optional=True
-                ),
+                widget(LoadOptions, "tae_kind", advanced=True, optional=True),
                 io.String.Input("kept_blocks", default="", advanced=True, optional=True),
                 io.Int.Input("until_block", default=0, min=0, max=4096, advanced=True, optional=True),
-                io.Float.Input(
-                    "colour_hold", default=0.0, min=0.0, max=1.0, step=0.05, advanced=True, optional=True
-                ),
+                widget(VideoRequest, "colour_hold"),
                 io.Int.Input("draft_steps", default=0, min=0, max=64, advanced=True, optional=True),
+                *(widget(VideoRequest, name) for name in OF_REQUEST if name not in PLACED),
             ],
             outputs=[
                 io.Image.Output(display_name="frames"),

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_core.cli import Parser
 from sdvg_core.cli.generate import INTERRUPTED
 from sdvg_core.cli.options import load_options, model_files
-from sdvg_core.cli.shared import add_device_options, add_model_options, file_path
+from sdvg_core.cli.shared import add_model_options, file_path
 from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
 from sdvg_core.errors import BadInput
@@ -36,6 +36,7 @@ from sdvg_core.memory.counts import pass_weights
 from sdvg_core.models.fingerprints import named
 from sdvg_core.models.headers import check_encoder, check_models
 from sdvg_core.models.loading import encode_prompts
+from sdvg_core.models.options import LoadOptions
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
@@ -144,8 +145,6 @@ def make_parser() -> Parser:
     )
     group.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
     add_model_options(parser)
-    parser.set_defaults(models=None)
-    add_device_options(parser)
     return parser
 
 
@@ -186,16 +185,8 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan, show: Show
 def _job(options: argparse.Namespace) -> StudyOptions:
     """Return the models and what to make with them. Raises `BadInput` if they cannot be loaded or do not fit."""
     given = options.models not in (None, POCKET) or any(getattr(options, known.role) for known in KNOWN_FILES)
-    load = load_options(options, embedded=not given)
-    if given:
-        options.models = options.models or Path("models")
-        files = model_files(options)
-    else:
-        meant = pocket_options()
-        files = trained_set()
-        load = replace(
-            load, **{name: getattr(meant, name) for name in ("drafter", "target", "dtype", "text_dtype")}
-        )
+    load = load_options(options, LoadOptions() if given else pocket_options(), embedded=not given)
+    files = model_files(options, options.models or Path("models")) if given else trained_set()
     width, height = REAL_SIZE if given else POCKET_SIZE
     return StudyOptions(
         files=files,

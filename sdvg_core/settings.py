@@ -1,11 +1,15 @@
-"""Settings check themselves: each field of such a dataclass against its declared type, in `__post_init__`.
+"""Settings are data: a field's name, type, default, range and words stand once, where the field is declared.
 
-The declaration is the table of what is allowed. argparse and widgets check too, but a Python user has neither.
+Each such dataclass checks itself by `check_fields`. The command line, reports, `--from` and widgets in ComfyUI are
+derived from the same fields. The road not taken, a table of options beside the values, let the two disagree.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -18,22 +22,104 @@ LARGEST = 2**64
 """A whole number above it may be too large for a float."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a field is, besides its type and its default.
+
+    `help`: the words of its option on the command line; without them it has no option. `flags`: how the option is
+    spelled, if not like the field. `metavar`: what stands for its value there. `least`, `most`: of a number; both
+    are allowed. `check`: raises `BadInput` for a value that cannot be used. `needs`: the field without which it has
+    no effect; `part`: the model that reads it. `chooses`: the router's policy that it stands for, unless another
+    one is given that reads it. `widget`: what its widget in ComfyUI has besides; None without one. `reported`:
+    whether the report has it.
+    """
+
+    help: str = ""
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    least: float | None = None
+    most: float | None = None
+    check: Callable[[Any], object] | None = None
+    needs: str | None = None
+    part: str | None = None
+    chooses: str | None = None
+    widget: Mapping[str, Any] | None = None
+    reported: bool = True
+
+    def check_value(self, name: str, value: Any) -> None:
+        """Raise `BadInput` for a number out of range, or whatever `check` refuses."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            least = -math.inf if self.least is None else self.least
+            most = math.inf if self.most is None else self.most
+            if not least <= value <= most:
+                raise BadInput(f"{name} is {value!r:.60}; give {self._range()}")
+        if self.check and value is not None:
+            self.check(value)
+
+    def _range(self) -> str:
+        if self.least is not None and self.most is not None:
+            return f"{self.least} to {self.most}"
+        return f"{self.least} or more" if self.least is not None else "a number"
+
+
+PLAIN = Setting()
+
+
+def setting(default: Any = MISSING, *, factory: Any = MISSING, **details: Any) -> Any:
+    """Return a dataclass field with these details of a `Setting`; `factory` makes its default."""
+    return field(default=default, default_factory=factory, metadata={"setting": Setting(**details)})
+
+
+@cache
+def settings_of(config: type) -> Mapping[str, Setting]:
+    """Return what each field of a dataclass is, by its name."""
+    return {item.name: item.metadata.get("setting", PLAIN) for item in fields(config)}
+
+
+@cache
+def kinds_of(config: type) -> Mapping[str, tuple[Any, ...]]:
+    """Return the types that a value of each field may have, by its name."""
+    hints = get_type_hints(config)
+    return {
+        item.name: get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        for item, hint in ((item, hints[item.name]) for item in fields(config))
+    }
+
+
+def choices_in(kinds: Iterable[Any]) -> tuple[str, ...]:
+    """Return the words among the types of a field."""
+    return tuple(word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind))
+
+
+def flag_of(config: type, name: str) -> str:
+    """Return how the option of a field is spelled."""
+    return (*settings_of(config)[name].flags, f"--{name.replace('_', '-')}")[0]
+
+
 def check_fields(settings: Any) -> None:
-    """Raise `BadInput` for a field that is not of its declared type; text becomes a path, and a list a tuple."""
-    for name, hint in _hints(settings.__class__).items():
+    """Raise `BadInput` for a field that is not as it is declared; text becomes a path, and a list a tuple."""
+    config = settings.__class__
+    for name, kinds in kinds_of(config).items():
         value = getattr(settings, name)
-        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         for kind in kinds:
             with suppress(TypeError):
                 object.__setattr__(settings, name, _fitted(kind, value))
                 break
         else:
             raise BadInput(_refusal(name, value, kinds))
+        settings_of(config)[name].check_value(name, value)
+    values = {item.name: getattr(settings, item.name) for item in fields(config)}
+    check_needs(config, values, [item.name for item in fields(config) if values[item.name] != item.default])
 
 
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def check_needs(config: type, values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `BadInput` for a field among `names` that has no effect, because `values` lack another one."""
+    for name in names:
+        needed = settings_of(config)[name].needs
+        if needed and not values.get(needed):
+            words = name.replace("_", " ")
+            fault = f"{words} has no effect without {needed.replace('_', ' ')}"
+            raise BadInput(f"{fault}; add it, or leave {words} out")
 
 
 def _fitted(kind: Any, value: Any) -> Any:
@@ -55,7 +141,7 @@ def _fitted(kind: Any, value: Any) -> Any:
 
 
 def _refusal(name: str, value: Any, kinds: tuple[Any, ...]) -> str:
-    choices = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    choices = choices_in(kinds)
     ways = [_called(kind) for kind in kinds if get_origin(kind) is not Literal and kind is not NoneType]
     if choices and not ways and isinstance(value, str):
         return f"there is no {name} {value!r:.60}; choose one of {', '.join(choices)}"

@@ -23,7 +23,7 @@ def options(files: ModelFiles) -> list[str]:
     """Return what every `generate` needs."""
     named = [part for role in ROLES for part in (f"--{role.replace('_', '-')}", str(getattr(files, role)))]
     presets = ["--drafter-settings", "preset=self-forcing-1.3b", "--target-settings", "preset=krea-14b"]
-    return ["generate", *named, *presets, "--dtype", "text=float32"]
+    return ["generate", *named, *presets, "--text-dtype", "float32"]
 
 
 def without(base: list[str], *roles: str) -> list[str]:

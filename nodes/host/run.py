@@ -20,7 +20,6 @@ from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run
 from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.memory.text import image_note
@@ -192,9 +191,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
 def resolve(job: Job) -> ResolvedRequest:
     """Resolve a job's request. Raises `BadInput` for a video that its models cannot make."""
     headers = job.headers
-    usual = job.start.strength if job.start and job.restyles else USUAL
-    strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
-    request = replace(job.request, router=job.router.config, budget=job.router.budget, strength=strength)
+    request = replace(job.request, router=job.router.config, budget=job.router.budget)
     controls: tuple[ControlClip, ...] = ()
     if job.models and job.controlled:
         size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)
@@ -204,6 +201,8 @@ def resolve(job: Job) -> ResolvedRequest:
 
 def _start(job: Job) -> Start | ReadStart:
     """Return the start that a job's inputs give."""
+    usual = job.start.strength if job.start else ""
+    strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
     if job.kept:
         return Latents(job.kept.latents.float(), job.kept.lead)
     if job.models and job.continue_from is not None:
@@ -212,9 +211,10 @@ def _start(job: Job) -> Start | ReadStart:
         return Latents(clip, read_lead(job.continue_from, given))
     if job.start_image is not None:
         return lambda width, height: Picture(*start_picture(job.start_image, width, height))
+    if job.restyles:
+        return lambda width, height: Restyle(footage_of(job.start, width, height), strength)
     if job.start:
-        kind = Restyle if job.restyles else Extend
-        return lambda width, height: kind(footage_of(job.start, width, height))
+        return lambda width, height: Extend(footage_of(job.start, width, height))
     return NOTHING
 
 
@@ -266,6 +266,9 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], checked: str)
     request = ready.resolved.request
     models = {role: _model_settings(patcher, job.presets[role]) for role, patcher in job.models.items()}
     device = str(job.main.load_device)
+    start = ready.resolved.start
+    restyled = {"restyle": "IMAGE", "strength": start.strength} if isinstance(start, Restyle) else {}
+    controls = [control.strength for control in run.inputs.controls]
     latent = "LATENT" if job.continue_from is not None or job.kept else None
     return assemble_report(
         run,
@@ -287,14 +290,12 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], checked: str)
         fps=request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*ready.notes, checked, *ready.memory.measured(), *store_notes()),
-        began={
+        asked={
+            **request.settings,
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,
             "start_image": None if job.start_image is None else "IMAGE",
-            "restyle": "IMAGE" if job.restyles else None,
-            "strength": request.strength,
-            "colour_hold": request.colour_hold,
-            "control": "CONDITIONING" if run.inputs.controls else None,
-            "control_strengths": [control.strength for control in run.inputs.controls],
+            **restyled,
+            **({"control": "CONDITIONING", "control_strengths": controls} if controls else {}),
         },
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
     )

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 from ..checkpoints.known_models import KNOWN_MODELS, has_name, known_model
-from ..checkpoints.state_dicts import Weights, check_weights
+from ..checkpoints.state_dicts import Weights
 from ..devices.execution import AUTO
 from ..errors import BadInput
+from ..settings import check_fields, setting
 from .config import WanConfig
 from .schedule import Schedule, get_schedule
 
-POLICIES = ("recompute", "incremental")
+ContextPolicy = Literal["recompute", "incremental"]
 """How a transformer gets its context."""
-MEMORIES = ("window", "deep-sink", "memrope")
+ContextMemory = Literal["window", "deep-sink", "memrope"]
 """What stays in the window: the sink; the first four sevenths of it; or the sink and two means of what left it."""
 ANYBODYS = "model.pt"
 """A name that many checkpoints have: without its folder it tells nothing."""
@@ -34,7 +35,7 @@ class Preset:
     `window` frames, which include the current block and the first `sink` frames; those never leave). `relative`: it
     counts rotary positions from the window's first frame. Under a new prompt it passes its window again, `recache`,
     or sees only the sink and the newest two frames of what came before, `flush`. `context_memory`: what stays in
-    the window of a long clip, see `MEMORIES`; all but `window` count positions so.
+    the window of a long clip, see `ContextMemory`; all but `window` count positions so.
     `draft_steps`: after how many steps of either schedule a drafter stops, with that step's estimate as its draft;
     None for all of them.
     Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
@@ -43,30 +44,23 @@ class Preset:
     """
 
     name: str
-    block_frames: int = 3
+    block_frames: int = setting(3, least=1, most=MOST_FRAMES)
     schedule: str = "four-step"
     first_schedule: str | None = None
-    draft_steps: int | None = None
-    policy: str = "recompute"
-    context_frames: int = 3
+    draft_steps: int | None = setting(None, least=1)
+    policy: ContextPolicy = "recompute"
+    context_frames: int = setting(3, least=1, most=MOST_FRAMES)
     keep_first_frame: bool = False
-    window: int = 21
-    sink: int = 0
+    window: int = setting(21, least=1, most=MOST_FRAMES)
+    sink: int = setting(0, least=0, most=MOST_FRAMES)
     relative: bool = False
     recache: bool = False
     flush: bool = False
-    context_memory: str = "window"
+    context_memory: ContextMemory = "window"
     weights: Weights = AUTO
 
     def __post_init__(self) -> None:
-        for name, least in (("block_frames", 1), ("context_frames", 1), ("window", 1), ("sink", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_FRAMES:
-                raise BadInput(f"{name} is {value!r:.60}; choose a whole number from {least} to {MOST_FRAMES}")
-        if self.policy not in POLICIES:
-            raise BadInput(f"there is no context policy {self.policy!r}; choose {' or '.join(POLICIES)}")
-        if self.context_memory not in MEMORIES:
-            raise BadInput(f"there is no context memory {self.context_memory!r:.40}; choose {', '.join(MEMORIES)}")
+        check_fields(self)
         if self.window < self.kept_frames + self.block_frames:
             least = self.kept_frames + self.block_frames
             raise BadInput(f"a window of {self.window} has no room for sink and one block; give {least} or more")
@@ -79,9 +73,8 @@ class Preset:
             raise BadInput("keep_first_frame is for the policy recompute; leave it out, or give a sink")
         if self.draft_steps is not None:
             most = max(len(self.steps), len(self.first_steps))
-            if not 1 <= self.draft_steps <= most:
+            if self.draft_steps > most:
                 raise BadInput(f"drafts cannot stop after {self.draft_steps} of {most} steps; give 1 to {most}")
-        check_weights(self.weights)
 
     @property
     def identity(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import BadInput, first_line
 from ..files.small_files import MEGABYTE, read_small
-from ..settings import check_fields
+from ..settings import check_fields, setting
 from .known_models import KNOWN_MODELS, READ, has_name
 
 TRANSFORMERS = "diffusion_models"
@@ -36,13 +36,13 @@ class ModelFiles:
     to their models if not given.
     """
 
-    drafter: Path | None = None
-    target: Path | None = None
+    drafter: Path | None = setting(None, part="drafter")
+    target: Path | None = setting(None, part="target")
     vae: Path
     text_encoder: Path
-    reward: Path | None = None
+    reward: Path | None = setting(None, part="scorer")
     tokenizer: Path | None = None
-    vocabulary: Path | None = None
+    vocabulary: Path | None = setting(None, part="scorer")
     controls: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:

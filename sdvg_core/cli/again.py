@@ -1,9 +1,10 @@
-"""A video again, from its report: the options that make it, and what differs once it is made."""
+"""A video again, from its report: the values that make it, and what differs once it is made."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,80 +12,53 @@ from typing import Any
 import torch
 
 from ..checkpoints.latents import load_latents
+from ..checkpoints.state_dicts import STATE_DICTS
+from ..devices.execution import AUTO
 from ..engine.router import RouterConfig
 from ..errors import BadInput, printable
 from ..files.outputs import LATENTS
 from ..models.loading import ROUNDED
-from ..pocket import POCKET
+from ..models.options import LoadOptions, ModelOptions
 from ..pocket.trained_set import NAMES
 from ..report.run_report import RunReport, hide_prompt, is_hidden
+from ..request.request import VideoRequest
+from ..settings import flag_of, kinds_of, settings_of
 from ..text.prompts import PromptSchedule
 from ..videos.identity import differences
 
-VIDEO = ("seed", "blocks", "drafter_context", "compile")
-MODEL = (
-    *("block_frames", "schedule", "first_schedule", "draft_steps", "context_frames", "keep_first_frame"),
-    *("window", "sink", "relative", "recache", "flush", "context_memory"),
-)
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
+"""Part of a report's settings -> role of its file."""
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
 
 
-def words_again(report: RunReport, models: Path | None) -> list[str]:
-    """Return the options of `generate` for a report's video.
+def is_embedded(report: RunReport) -> bool:
+    """Whether a report is of a video by the embedded models."""
+    return bool(_settings(report, "vae").get("file") == NAMES["vae"])
 
-    `models`: where its files are looked for, by name; None to look for none.
-    Raises `BadInput` if the report lacks them.
+
+def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a report's request, but for its router. `stated`: those that the user gives anew.
+
+    Raises `BadInput` for a clip or a picture that is not among them: the report has only its name.
     """
-    words = []
-    now = report.settings
-    try:
-        scorer = now["scorer"]
-        options: dict[str, Any] = {name: now[name] for name in VIDEO}
-        options["directions"] = now["router"]["directions"][report.blocks[0].span.index :]
-        options["takes"] = ",".join(f"{place}:{take}" for place, take in now["takes"].items())
-        options["fps"] = report.fps
-        words += ["--dtype", f"vae={now['vae']['dtype']}", f"text={now['text_encoder']['dtype']}"]
-        if "crop" in scorer:
-            words.append(f"reward={scorer['dtype']}")
-            options["crop"] = scorer["crop"]
-        for role in ("drafter", "target"):
-            if model := now[role]:
-                options["dtype"] = model["dtype"]
-                if model["quantisation"] == ROUNDED:
-                    options["weight_dtype"] = ROUNDED.split(",")[0]
-                if model["kv_dtype"] != model["dtype"]:
-                    options["kv_dtype"] = model["kv_dtype"]
-                settings = [f"{name.replace('_', '-')}={_text(model[name])}" for name in MODEL if name in model]
-                words += [f"--{role}-settings", f"preset={model['preset']}", f"cache={model['policy']}", *settings]
-        if now["vae"]["file"] == NAMES["vae"]:
-            options["models"] = POCKET
-        elif models:
-            paths = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
-            names = {option: (now[role] or {}).get("file") for role, option in FILES.items()}
-            options |= {option: paths.get(str(name)) for option, name in names.items()}
-            loras = dict.fromkeys(
-                text for role in ("drafter", "target") for text in (now[role] or {}).get("loras", ())
-            )
-            for name, _, strength in (text.rpartition(":") for text in loras):
-                if name not in paths:
-                    raise BadInput(
-                        f"the video was made with the LoRA {name}, which is not in {models}; put it there"
-                    )
-                words.append(f"--lora={paths[name]}:{strength}")
-        kept = ("strength", "colour_hold", "control_strength", "control_edge")
-        options |= {name: now[name] for name in kept if name in now}
-        words += [
-            f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, "")
-        ]
-        return [*words, f"--size={now['width']}x{now['height']}"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(NO_SETTINGS) from error
+    reported = {
+        name: kinds_of(VideoRequest)[name] for name, known in settings_of(VideoRequest).items() if known.reported
+    }
+    values = {name: report.settings[name] for name in reported if report.settings.get(name) is not None}
+    for name in [name for name in values if Path in reported[name]]:
+        file = values.pop(name)
+        if name not in stated:
+            raise BadInput(f"the video began from {file!s:.60}; add {flag_of(VideoRequest, name)} FILE")
+    takes = _settings(report, "takes")
+    values["takes"] = ",".join(f"{place}:{take}" for place, take in takes.items())
+    directions = _settings(report, "router").get("directions")
+    values["directions"] = directions[report.blocks[0].span.index :] if isinstance(directions, str) else ""
+    return {**values, "fps": report.fps}
 
 
 def router_again(report: RunReport) -> RouterConfig:
     """Return the router of a report's video, without the directions. Raises `BadInput` for one from outside."""
-    settings = {**report.settings["router"], "directions": ""}
+    settings = {**_settings(report, "router"), "directions": ""}
     if part := settings.pop("part", None):
         raise BadInput(f"the video was made with a router of your own, {part!s:.40}; make it again from Python")
     if unknown := settings.keys() - RouterConfig.__dataclass_fields__.keys():
@@ -95,10 +69,61 @@ def router_again(report: RunReport) -> RouterConfig:
     return RouterConfig(**settings)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+def load_again(report: RunReport, load: LoadOptions) -> LoadOptions:
+    """Return how a report's models were loaded, and as in `load` what it does not say."""
+    scorer = _settings(report, "scorer")
+    models = {role: _settings(report, role) for role in ("drafter", "target") if report.settings.get(role)}
+    values = {
+        "vae_dtype": _settings(report, "vae").get("dtype"),
+        "text_dtype": _settings(report, "text_encoder").get("dtype"),
+        "reward_dtype": scorer.get("dtype"),
+        "crop": scorer.get("crop"),
+    }
+    execution = {"compile": report.settings.get("compile")}
+    for role, model in models.items():
+        values[role] = _model_again(model)
+        values["dtype"] = model.get("dtype")
+        if model.get("quantisation") == ROUNDED:
+            values["weight_dtype"] = ROUNDED.split(",")[0]
+        if model.get("kv_dtype") != model.get("dtype"):
+            execution["kv_dtype"] = model.get("kv_dtype")
+    return replace(load, execution=replace(load.execution, **_known(execution)), **_known(values))
+
+
+def _model_again(model: Mapping[str, Any]) -> ModelOptions:
+    values = {name: model[name] for name in settings_of(ModelOptions) if name in model}
+    texts = {name: ",".join(map(str, value)) for name, value in values.items() if isinstance(value, list)}
+    weights = {name: word for word, name in STATE_DICTS.items()}.get(str(model.get("dictionary")), AUTO)
+    return ModelOptions(**{**values, **texts, "weights": weights})
+
+
+def files_again(report: RunReport, models: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Return the files of a report that are in a folder of models, by role, and its LoRAs with their strengths.
+
+    Raises `BadInput` for a LoRA that is not there.
+    """
+    paths = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
+    parts = {part: _settings(report, part) for part in FILES if report.settings.get(part)}
+    names = {FILES[part]: str(settings.get("file")) for part, settings in parts.items()}
+    loras = []
+    for text in dict.fromkeys(str(text) for settings in parts.values() for text in settings.get("loras") or ()):
+        name, _, strength = text.rpartition(":")
+        if name not in paths:
+            raise BadInput(f"the video was made with the LoRA {name}, which is not in {models}; put it there")
+        loras.append(f"{paths[name]}:{strength}")
+    return {role: paths[name] for role, name in names.items() if name in paths}, tuple(loras)
+
+
+def _settings(report: RunReport, part: str) -> Mapping[str, Any]:
+    """Return a part of a report's settings. Raises `BadInput` if it has none."""
+    settings = report.settings.get(part)
+    if not isinstance(settings, Mapping):
+        raise BadInput(NO_SETTINGS)
+    return settings
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def prompts_again(report: RunReport) -> PromptSchedule:

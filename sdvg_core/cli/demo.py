@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from ..pocket import DEFAULT_PROMPT, EXAMPLES
-from .shared import add_router_options, add_video_options, file_path
+from ..request.request import VideoRequest
+from .shared import add_overwrite, add_router_options, add_settings, file_path
 
 if TYPE_CHECKING:
     from ..report.run_report import RunReport
@@ -38,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
     )
-    add_video_options(parser, demo=True)
+    video = parser.add_argument_group("video")
+    add_settings(video, VideoRequest, only=("blocks", "directions", "seed"))
+    add_overwrite(video)
     add_router_options(parser, demo=True)
 
 
@@ -74,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
     scene, note = understand(options.prompt)
     if note:
         print(note, file=sys.stderr)
-    request = replace(video_request(options), width=SIZE, height=SIZE)
+    request = video_request(options, {"width": SIZE, "height": SIZE})
     load = pocket_options()  # on the CPU, which is enough
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))

@@ -10,21 +10,18 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..engine.restyle import WORDS
-from ..errors import BadInput
 from ..pocket import POCKET
-from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
+from ..request.request import VideoRequest
+from .shared import add_model_options, add_overwrite, add_router_options, add_settings, add_size, file_path
 
 if TYPE_CHECKING:
-    from ..models.options import LoadOptions
     from ..report.run_report import RunReport
-    from ..request.request import VideoRequest
     from ..text.prompts import PromptSchedule
     from ..videos.batch import Batch
     from ..videos.maker import StopRequest
@@ -44,13 +41,6 @@ EXAMPLES = """examples:
 
 The last makes block 6 again with other noise, and the blocks after it, which follow from it.
 """
-EMBEDDED = [
-    "--drafter-settings=preset=self-forcing-1.3b",
-    "--target-settings=preset=krea-14b",
-    *("--dtype", "float32", "text=float32"),
-    "--size=64x64",
-]
-"""How the embedded models are run, as options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,57 +59,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=file_path, default=Path("out"), help="folder to write into (default ./out)"
     )
     parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line per video")
-    add_video_options(parser)
-    _add_clip_options(parser)
+    video = parser.add_argument_group("video")
+    video.add_argument(
+        "--seed", "--seeds", dest="seeds", type=int, nargs="+", default=[], help="each its video (42)"
+    )
+    add_size(video)
+    add_settings(video, VideoRequest, but=("seed", "budget"))
+    video.add_argument(
+        "--reuse",
+        type=file_path,
+        metavar="FOLDER",
+        help="an earlier video; its blocks are used again where they are provably the same",
+    )
+    video.add_argument(
+        "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
+    )
+    add_overwrite(video)
+    video.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on in --output alone: refuse what another request left there, and leave finished videos alone",
+    )
     add_router_options(parser)
     add_model_options(parser)
-    add_device_options(parser)
     many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
     many.add_argument(
         "--workers", type=int, metavar="N", help="processes that each hold the models, on --device in turn"
     )
     many.add_argument("--ray", metavar="ADDRESS", help="workers on a Ray cluster: its address, or local")
-
-
-def _add_clip_options(parser: argparse.ArgumentParser) -> None:
-    """Declare what a video starts from, and what its blocks obey."""
-    begin = parser.add_mutually_exclusive_group()
-    begin.add_argument(
-        "--continue-from",
-        type=file_path,
-        metavar="CLIP",
-        help="go on from a clip: latents.safetensors, a video, or a folder of pictures (16 a second)",
-    )
-    begin.add_argument("--start-image", type=file_path, metavar="PICTURE", help="the video's first frame")
-    begin.add_argument(
-        "--restyle", type=file_path, metavar="CLIP", help="make a video or a folder of pictures anew, by the prompt"
-    )
-    parser.add_argument("--strength", help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)")
-    parser.add_argument(
-        "--colour-hold",
-        type=float,
-        default=0.0,
-        metavar="0..1",
-        help="pull each block's colours back to those its scene began with, for long clips (0: not at all)",
-    )
-    control = parser.add_argument_group("control", "what every block obeys; each model needs its VACE module")
-    control.add_argument(
-        "--control",
-        type=file_path,
-        metavar="CLIP",
-        help="depth, scribbles, flow, grey or, with a mask, what it keeps: a video or a folder of pictures, from "
-        "the video's first frame on",
-    )
-    control.add_argument(
-        "--control-mask",
-        type=file_path,
-        metavar="CLIP",
-        help="white is made, black is kept from --control; a clip or one picture",
-    )
-    control.add_argument("--control-strength", type=float, default=1.0, help="0 to 1, or a little above (1)")
-    control.add_argument(
-        "--control-edge", type=int, default=0, metavar="PIXELS", help="over which kept regions fade out (0)"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -128,27 +95,13 @@ def run(options: argparse.Namespace) -> int:
     from ..files.outputs import REPORT
     from ..report.run_report import read_report
     from ..videos.files import naming_source
-    from .again import router_again, words_again
+    from .again import is_embedded
 
     if options.report and options.report.is_dir():
         options.report /= REPORT
-    path = options.report
-    report = read_report(path) if path else None
-    before = words_again(report, options.models) if report else []
-    # Also for a report that lacks one of the embedded models, because no block asked for it.
-    before = [*EMBEDDED, *before] if options.models == POCKET or f"--models={POCKET}" in before else before
-    stated = tuple(name for name, value in vars(options).items() if value != options.parser.get_default(name))
-    # Placed first, so that options on the command line override them.
-    options = options.parser.parse_args([*before, *options.words[1:]])
-    options.seed = options.seeds[0]
-    options.report = path
-    options.stated = stated
-    options.base_router = router_again(report) if report else None
-    for name in ("continue_from", "start_image", "restyle", "control", "control_mask"):
-        if report and report.settings.get(name) and not getattr(options, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {flag} FILE")
-    embedded = options.models == POCKET
+    report = read_report(options.report) if options.report else None
+    embedded = options.models == POCKET or bool(report and options.models is None and is_embedded(report))
+    options.models = POCKET if embedded else options.models or Path("models")
     with resolved_threads(embedded=embedded), naming_source(options.models):
         return _run(options, report, embedded=embedded)
 
@@ -159,16 +112,15 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     from ..videos.maker import StopRequest, make_many, make_videos
     from ..videos.table import FAILED, FINISHED
     from .again import compared
-    from .options import load_options, video_request, worker_devices
+    from .options import worker_devices
 
-    request = video_request(options)
-    load = load_options(options, embedded=embedded)
     warn = partial(print, "sdvg:", file=sys.stderr)
     prompts, notes = read_prompts(options, again)
-    devices = worker_devices(options, load.device)
+    batch = _batch(options, again, prompts, embedded=embedded)
     for note in notes:
         warn(note)
-    batch = _batch(options, load, request, prompts)
+    load = batch.load
+    devices = worker_devices(options, load.device)
     stopping = StopRequest()
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
@@ -184,30 +136,53 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
         if again and len(reports) == 1 and folder.resolve() != options.report.parent.resolve():
             say(compared(again, options.report.parent, report, folder))
-    whole = len(reports) == len(prompts) * len(batch.seeds) and all(
+    whole = len(reports) == len(prompts) * max(len(batch.seeds), 1) and all(
         len(report.blocks) == batch.request.blocks for _, report in reports
     )
     return exit_code(stopping, whole=whole)
 
 
 def _batch(
-    options: argparse.Namespace, load: LoadOptions, request: VideoRequest, prompts: tuple[PromptSchedule, ...]
+    options: argparse.Namespace, again: RunReport | None, prompts: tuple[PromptSchedule, ...], *, embedded: bool
 ) -> Batch:
+    """Return what is to be made: what the user gives, over what a report says, over what is usual."""
+    from ..models.options import LoadOptions
+    from ..pocket.trained_set import pocket_options
+    from ..pocket.world import SIZE
     from ..request.request import with_strengths
     from ..videos.batch import Batch
-    from .options import model_files
+    from .again import files_again, load_again, request_again, router_again
+    from .options import load_options, model_files, stated, video_request
 
+    if options.seeds:
+        options.seed = options.seeds[0]
+    base: dict[str, Any] = {"width": SIZE, "height": SIZE} if embedded else {}
+    load = pocket_options() if embedded else LoadOptions()
+    named: dict[str, Path] = {}
+    if again:
+        base |= request_again(again, stated(options, VideoRequest))
+        load = load_again(again, load)
+        if not embedded:
+            named, loras = files_again(again, options.models)
+            load = replace(load, loras=loras)
+    request = video_request(options, base, router_again(again) if again else None)
     same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private")
     return Batch(
-        files=model_files(options, request),
-        load=load,
+        files=model_files(options, options.models, request, named),
+        load=load_options(options, load, embedded=embedded),
         request=with_strengths(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
         numbered=bool(options.prompt_file) and not prompts[0].changes,
-        stated=options.stated,
+        stated=_stated_flags(options),
         **{name: getattr(options, name) for name in same},
     )
+
+
+def _stated_flags(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the options that the user gave, as they are spelled in the help."""
+    actions = [action for action in options.parser._actions if action.option_strings]
+    return tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default)
 
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:

@@ -1,143 +1,131 @@
-"""From the options of a command to the configs of a run."""
+"""From the options of a command to the values of a run."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import cycle, islice
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
-from ..engine.router import POLICIES, REWARD, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, decide_early
+from ..engine.router import DEFAULT_PRESET, POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, fields_read
 from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..files.footage import count_frames
-from ..models.options import LoadOptions, ModelOptions
-from ..request.request import BLOCKS, VideoRequest, blocks_in
+from ..models.options import LoadOptions
+from ..request.request import VideoRequest, blocks_in
+from ..settings import check_needs, flag_of, settings_of
 from ..videos.files import choose_files
-from .shared import SETTINGS, YES_NO
 
-FLAGS = {"tau": "--gate"}
-"""How options are spelled whose field has another name."""
-ROUTER_OPTIONS = ("policy", "tau", "aggregation", "cascade", "stride", "forced_blocks", "bail_out", "handover")
-NAMING = {"tau": "reward", "cascade": "reward", "stride": "stride"}
-"""Options that choose a policy, unless the policy that is stated reads them."""
-OF_SCORES = ("aggregation", "gate_prompt")
-"""Options of any block that is scored, by the policy or by a direction."""
+READ_AS = {"preset": ("policy", "handover"), "budget": ("policy",), "gate_prompt": ("aggregation",)}
+"""Options that are no field of the router, and the fields that are read where they have an effect."""
 SPENT = ("preset", "policy", "forced_blocks", "handover")
 """What a budget chooses."""
-OVERRULED = ("preset", "budget", "policy")
-"""Options without effect where every block has a direction, besides the settings of a policy."""
 
 
-def video_request(options: argparse.Namespace) -> VideoRequest:
-    """Return the video asked for. Raises `BadInput` for impossible values."""
-    values = _stated(options, VideoRequest)
-    restyled = values.get("restyle")
-    clip = restyled or (None if values.get("continue_from") else values.get("control"))
-    if values["blocks"] is None:
-        values["blocks"] = blocks_in(count_frames(clip)) if clip else BLOCKS
-    if values.get("strength") is None:
-        values.pop("strength", None)
-    elif not restyled:
-        raise BadInput("--strength needs --restyle; add a clip, or leave it out")
-    return VideoRequest(**values, router=router_config(options))
+def stated(options: argparse.Namespace, config: type) -> dict[str, Any]:
+    """Return the fields of a dataclass of settings that the user gave."""
+    return {name: getattr(options, name) for name in settings_of(config) if hasattr(options, name)}
 
 
-def router_config(options: argparse.Namespace) -> RouterConfig:
-    """Return the router's settings: those of the preset, or of the report to make again, overridden by the options.
+def video_request(
+    options: argparse.Namespace, base: Mapping[str, Any], router: RouterConfig | None = None
+) -> VideoRequest:
+    """Return the video asked for. Raises `BadInput` for impossible values, and for one without effect.
 
-    Raises `BadInput` for an option that no block would heed.
+    `base`: what is not given. `router`: what the options override, if it is no preset.
     """
-    values = {name: getattr(options, name, None) for name in ROUTER_OPTIONS}
-    settings = {name: value for name, value in values.items() if value is not None}
-    others = [name for name in (*OVERRULED, *OF_SCORES) if getattr(options, name, None) is not None]
-    asked = dict.fromkeys((*others, *settings))
-    budget = "budget" in asked
-    if budget and any(name in asked for name in SPENT):
-        raise BadInput("--budget allows no preset, policy, forced blocks or handover; leave them out")
-    gated = settings or any(name in asked for name in OF_SCORES)
-    usual = ROUTER_PRESETS["paper" if gated else options.usual_preset]
-    base = ROUTER_PRESETS[options.preset] if options.preset else getattr(options, "base_router", None) or usual
-    if budget:
+    values = stated(options, VideoRequest)
+    check_needs(VideoRequest, {**base, **values}, values)
+    clip = values.get("restyle") or (None if values.get("continue_from") else values.get("control"))
+    if clip and "blocks" not in base:
+        values = {"blocks": blocks_in(count_frames(clip)), **values}
+    request = VideoRequest(**{**base, **values})
+    return replace(request, router=router_config(options, request, router))
+
+
+def router_config(
+    options: argparse.Namespace, request: VideoRequest, base: RouterConfig | None = None
+) -> RouterConfig:
+    """Return the router's settings: those of the preset, or of `base`, overridden by the options.
+
+    Raises `BadInput` for an option that no block would read.
+    """
+    settings = {name: value for name, value in stated(options, RouterConfig).items() if name != "directions"}
+    others = [name for name in READ_AS if getattr(options, name, None) is not None]
+    if "budget" in others:
         base = RouterConfig(policy="first")
-    naming = [policy for name, policy in NAMING.items() if name in settings and not _reads(base.policy, name)]
-    if naming and not budget:
-        base = replace(base, policy=naming[0])
+    elif "preset" in others:
+        base = ROUTER_PRESETS[options.preset]
+    elif base is None:
+        base = ROUTER_PRESETS["paper" if settings or others else DEFAULT_PRESET]
+    known = settings_of(RouterConfig)
+    fields = POLICIES[base.policy]
+    chosen = [policy for name in settings if (policy := known[name].chooses) and name not in fields]
+    if chosen and "budget" not in others:
+        base = replace(base, policy=chosen[0])
     if re.fullmatch(r"-?\d*\.?\d+", settings.get("aggregation", "")):
         settings |= {"aggregation": "quantile", "quantile": float(settings["aggregation"])}
     router = replace(base, **settings)
-    choosers = [f"--{name}" for name in ("budget", "preset") if name in asked and router.policy == base.policy]
-    chooser = (*choosers, f"the policy {router.policy}")[0]
-    directed = replace(router, directions=options.directions)
-    clip = max(router.forced_blocks, router.stride) if getattr(options, "continue_from", None) else 0
-    last = (options.blocks or BLOCKS) + clip
-    for name in asked:
-        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-        _check_heeded(name, flag, chooser, directed, last)
+    chooser = next((f"--{name}" for name in ("budget", "preset") if name in others), "")
+    if not chooser or (chooser == "--preset" and router.policy != base.policy):
+        chooser = f"the policy {router.policy}"
+    read = _read_in(request, router)
+    spent = SPENT if "budget" in others else ()
+    # To hand over nothing has its effect everywhere, and a quantile comes from `aggregation`.
+    sound = {"quantile"} if router.handover or spent else {"quantile", "handover"}
+    for name in (*others, *settings):
+        if name in sound or (name not in spent and not read.isdisjoint(READ_AS.get(name, (name,)))):
+            continue
+        flag = flag_of(RouterConfig, name) if name in known else f"--{name.replace('_', '-')}"
+        if name == "handover" and not spent:
+            raise BadInput(f"no block is handed over, so {flag} has no effect; leave it out")
+        if name not in spent and "policy" not in read:
+            raise BadInput(f"--directions decides every block, so {flag} has no effect; leave one of them out")
+        raise BadInput(f"{chooser} does not heed {flag}; leave one of them out")
     return router
 
 
-def _check_heeded(name: str, flag: str, chooser: str, router: RouterConfig, blocks: int) -> None:
-    """Raise `BadInput` unless a block may heed an option.
+def _read_in(request: VideoRequest, router: RouterConfig) -> set[str]:
+    """Return the fields of a router that a block of a video reads, after a clip of some length if it has one."""
+    several = min(max(router.forced_blocks, router.stride), MOST_BLOCKS)
+    read: set[str] = set()
+    for clip in (0, 1, several) if request.continue_from else (0,):
+        directed = replace(router, directions=ROUTER_DECIDES * clip + request.directions)
+        read |= fields_read(directed, range(clip, clip + request.blocks))
+    return read
 
-    `flag`: how it is spelled. `router`: with the directions. `chooser`: what chose the policy.
+
+def load_options(options: argparse.Namespace, base: LoadOptions, *, embedded: bool) -> LoadOptions:
+    """Return how to load and run the models. `base`: what is not given. `embedded`: they are the embedded set."""
+    values = stated(options, LoadOptions)
+    for role in ("drafter", "target"):
+        values[role] = replace(getattr(base, role), **dict(getattr(options, f"{role}_settings")))
+    values["execution"] = replace(base.execution, **stated(options, Execution))
+    values["loras"] = (*base.loras, *values.get("loras", ()))
+    values["device"] = pick_device(options.device.partition(",")[0], embedded=embedded)
+    return replace(base, **values)
+
+
+def model_files(
+    options: argparse.Namespace,
+    models: Path,
+    request: VideoRequest | None = None,
+    named: Mapping[str, Path | None] = MappingProxyType({}),
+) -> ModelFiles:
+    """Return the files of a run. `models`: the folder of the usual ones. `named`: those of a report.
+
+    `request`: the video; None if every model is needed.
     """
-    letters = {*router.directions}
-    if name in OF_SCORES and letters & {"a", "r"}:
-        return
-    if name == "handover":
-        handed = (index for index in range(min(blocks, MOST_BLOCKS)) if router.handover_at(index))
-        early = (decide_early(router, index, ()) for index in handed)
-        if router.handover and all(decision and decision.accepted for decision in early):
-            raise BadInput(f"no block is handed over, so {flag} has no effect; leave it out")
-    elif letters and ROUTER_DECIDES not in letters:
-        if name != "preset" or "r" not in letters:  # which is remade with the preset's handover
-            raise BadInput(f"--directions decides every block, so {flag} has no effect; leave one of them out")
-    elif name not in OVERRULED and not _reads(router.policy, name):
-        raise BadInput(f"{chooser} does not heed {flag}; leave one of them out")
-
-
-def _reads(policy: str, name: str) -> bool:
-    """Whether blocks under a policy heed an option."""
-    if name == "forced_blocks":
-        return policy != "always-target"
-    return name in POLICIES[policy] or (policy == REWARD and name in ("bail_out", "gate_prompt"))
-
-
-def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:
-    """Return how to load and run the models. `embedded`: they are the embedded set."""
-    loading = {
-        "drafter": _model_options(options, "drafter"),
-        "target": _model_options(options, "target"),
-        "device": pick_device(options.device.partition(",")[0], embedded=embedded),
-        "execution": Execution(**_stated(options, Execution)),
-    }
-    return LoadOptions(**{**_stated(options, LoadOptions), **loading})
-
-
-def _stated(options: argparse.Namespace, config: type[VideoRequest | LoadOptions | Execution]) -> dict[str, Any]:
-    """Return the fields of a config that a command's options set."""
-    return {field.name: getattr(options, field.name) for field in fields(config) if hasattr(options, field.name)}
-
-
-def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
-    names = {"cache": "policy"}
-    settings = {
-        names.get(name, name.replace("-", "_")): value == "yes" if SETTINGS[name] is YES_NO else value
-        for name, value in getattr(options, f"{role}_settings")
-    }
-    return ModelOptions(**settings)
-
-
-def model_files(options: argparse.Namespace, request: VideoRequest | None = None) -> ModelFiles:
-    """Return the files of a run. `request`: the video; None if every model is needed."""
-    named = {known.role: getattr(options, known.role) for known in KNOWN_FILES}
+    given = {known.role: getattr(options, known.role) or named.get(known.role) for known in KNOWN_FILES}
     modules = tuple(options.control_modules)
-    return choose_files(options.models, request, named, tokenizer=options.tokenizer, control_modules=modules)
+    return choose_files(models, request, given, tokenizer=options.tokenizer, control_modules=modules)
 
 
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:

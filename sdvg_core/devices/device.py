@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import BadInput, first_line
-from .execution import AUTO, DTYPE_NAMES
+from .execution import AUTO, DTYPE_NAMES, check_device_name
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 """The dtypes that a model can run in, by name."""
@@ -50,12 +49,6 @@ def pick_device(name: str, *, embedded: bool = False) -> str:
     if name != AUTO:
         return name
     return "cuda" if torch.cuda.is_available() and not embedded else "cpu"
-
-
-def check_device_name(name: str) -> None:
-    """Raise `BadInput` unless a name is that of a device that some machine may have."""
-    if not re.fullmatch("cpu|cuda(:[0-9]{1,3})?", name):
-        raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
 
 
 def check_device(name: str) -> torch.device:

@@ -5,13 +5,14 @@ torch is imported only where it is used, so that the command line can list the c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from ..errors import BadInput, first_line
-from ..settings import check_fields
+from ..settings import check_fields, setting
 
 if TYPE_CHECKING:
     import torch
@@ -58,10 +59,16 @@ class Execution:
     `compile`: what of the transformers and of the VAE's decoder is compiled.
     """
 
-    attention: Attention = AUTO
-    kv_dtype: KvDtype = AUTO
+    attention: Attention = setting(
+        AUTO, help="kernel for drafter and target; auto takes the best exact one, sage rounds to 8 bits"
+    )
+    kv_dtype: KvDtype = setting(
+        AUTO,
+        help="of the K/V cache: as computed, or rounded to 8 bits, half the bytes of bfloat16",
+        widget={"advanced": True, "optional": True},
+    )
     vae_layers: VaeLayers = AUTO
-    compile: CompileMode = "off"
+    compile: CompileMode = setting("off", help="default compiles the transformers and the VAE decoder")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -87,6 +94,12 @@ def resolved_reward_dtype(asked: RewardDtype, device: str) -> Dtype:
     if asked != AUTO:
         return asked
     return "float16" if device.startswith("cuda") else "float32"
+
+
+def check_device_name(name: str) -> None:
+    """Raise `BadInput` unless a name is that of a device that some machine may have."""
+    if not re.fullmatch("cpu|cuda(:[0-9]{1,3})?", name):
+        raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
 
 
 def compiled(fn: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:

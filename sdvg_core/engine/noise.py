@@ -12,6 +12,8 @@ from .types import Span
 if TYPE_CHECKING:
     from torch import Tensor
 
+MOST_SEED = 2**64 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedNoise:
@@ -47,7 +49,7 @@ class KeyedNoise:
 
 def check_seed(seed: int) -> None:
     """Raise `BadInput` unless it is an unsigned 64-bit integer."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
         raise BadInput(f"the seed {seed!r:.60} is not a whole number from 0 to 2**64 - 1; choose another")
 
 

@@ -7,13 +7,13 @@ Source: SDVG (arXiv 2604.17397), Section 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadInput
-from ..settings import check_fields
+from ..settings import check_fields, setting
 from .outside import check_part
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ DIRECTED = {
 
 REWARD = "reward"
 POLICIES: Mapping[str, tuple[str, ...]] = {
-    REWARD: ("tau", "aggregation", "quantile", "cascade"),
-    "first": (),
-    "stride": ("stride",),
+    REWARD: ("tau", "aggregation", "quantile", "cascade", "bail_out", "forced_blocks"),
+    "first": ("forced_blocks",),
+    "stride": ("stride", "forced_blocks"),
     "always-target": (),
 }
-"""The fields of `RouterConfig` that each policy alone reads. Only `reward` scores drafts.
+"""The fields of `RouterConfig` that each policy reads; see `fields_read`. Only `reward` scores drafts.
 
 With no forced blocks `first` is the drafter alone, with one the target makes the first block only.
 """
@@ -126,21 +126,63 @@ class RouterConfig:
     which the route begins, the first one after a clip given as pixels, which no model made.
     """
 
-    policy: str = REWARD
-    tau: float = -0.7
-    aggregation: Aggregation = "min"
-    quantile: float = 0.1
-    cascade: float | None = None
-    stride: int = 4
-    forced_blocks: int = 1
-    bail_out: int = 0
-    handover: int = 0
-    whole_blocks: int = 1
+    policy: str = setting(REWARD, help=", ".join(POLICIES))
+    tau: float = setting(
+        -0.7,
+        help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7)",
+        flags=("--gate", "--tau"),
+        chooses=REWARD,
+        widget={"min": -3.0, "max": 3.0, "step": 0.05},
+    )
+    aggregation: Aggregation = setting(
+        "min",
+        help="the frames' scores as one: min (the worst frame), mean, or a quantile as a number, such as 0.1",
+        metavar="HOW",
+        widget={"advanced": True},
+    )
+    quantile: float = setting(0.1, least=0, most=1, widget={"step": 0.05, "advanced": True, "optional": True})
+    cascade: float | None = setting(
+        None,
+        least=0,
+        help="score four frames of a draft first: below tau they reject it, MARGIN above it they keep it, in "
+        "between the others are scored too (inf: those of every draft that is kept)",
+        metavar="MARGIN",
+        chooses=REWARD,
+    )
+    stride: int = setting(
+        4,
+        least=1,
+        help="the target makes blocks 1, 1 + N, 1 + 2N and so on of the route",
+        metavar="N",
+        chooses="stride",
+        widget={"max": 4096},
+    )
+    forced_blocks: int = setting(
+        1,
+        least=0,
+        help="the target makes the clip's first M blocks under every policy; --policy first drafts all others",
+        metavar="M",
+        widget={"max": 4096, "advanced": True},
+    )
+    bail_out: int = setting(
+        0,
+        least=0,
+        help="target-only after this many rejections in a row (0: never)",
+        widget={"max": 64, "advanced": True},
+    )
+    handover: int = setting(
+        0,
+        least=0,
+        help="of a block that the target makes, the drafter makes the first K denoising steps (0: none)",
+        metavar="K",
+        widget={"max": 16, "advanced": True},
+    )
+    whole_blocks: int = setting(1, least=0)
     directions: str = ""
     skipped: tuple[int, ...] = ()
     # Not hashed: a plain dataclass is a router too, and it has no hash.
     part: Any = field(default=None, hash=False)
-    route_start: int = 0
+    route_start: int = setting(0, least=0)
 
     def __post_init__(self) -> None:
         if self.part is not None:
@@ -148,17 +190,6 @@ class RouterConfig:
         check_fields(self)
         _one_of("policy", self.policy, tuple(POLICIES))
         check_letters(self.directions)
-        if math.isnan(self.tau):
-            raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
-        if not 0 <= self.quantile <= 1:
-            raise BadInput(f"quantile is {self.quantile}; give a share from 0 to 1")
-        if self.cascade is not None and not self.cascade >= 0:
-            raise BadInput(f"the margin of the cascade is {self.cascade}; give 0 or more, or leave it out")
-        if self.stride < 1:
-            raise BadInput(f"stride is {self.stride}; give 1 or more")
-        for name in COUNTS:
-            if getattr(self, name) < 0:
-                raise BadInput(f"{name} is {getattr(self, name)}; give 0 or more")
 
     @property
     def needs_scorer(self) -> bool:
@@ -189,9 +220,6 @@ class RouterConfig:
         skip = self.skipped[index] if index < len(self.skipped) else 0
         whole = self.place(index) < self.whole_blocks or self.direction(index) == "t"
         return 0 if whole or skip >= self.handover else self.handover
-
-
-COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks", "route_start")
 
 
 def check_letters(directions: str) -> None:
@@ -250,6 +278,22 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
     if config.policy == "stride":
         return UNSEEN_DRAFT if place % config.stride else UNSEEN_TARGET
     return UNSEEN_TARGET if config.policy == "always-target" else UNSEEN_DRAFT
+
+
+def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:
+    """Return the fields that any of these blocks of a clip reads, by the policy or by its direction."""
+    read: set[str] = set()
+    handing = replace(config, handover=max(config.handover, 1))
+    for index in blocks:
+        direction = config.direction(index)
+        if direction == ROUTER_DECIDES:
+            read |= {"policy", *POLICIES[config.policy]}
+        elif direction not in DIRECTED:  # it is scored, too
+            read.add("aggregation")
+        certain = decide_early(handing, index, ())
+        if handing.handover_at(index) and not (certain and certain.accepted):
+            read.add("handover")
+    return read
 
 
 def _by_part(config: RouterConfig, index: int, score: float | None = None) -> Decision:

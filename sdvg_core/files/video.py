@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
@@ -33,17 +32,8 @@ LIMITED_RANGE = 1
 AREA = 0x20 | 0x40000
 PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "MPEG", "interpolation": AREA}
 
-# Pixel frames per second; players and the file format itself end near there.
-SLOWEST = 0.001
-FASTEST = 1000.0
 LONGEST_SIDE = 16384
 """Pixels along the longest side of a picture that x264 takes."""
-
-
-def check_rate(fps: float) -> None:
-    """Raise `BadInput` for a frame rate that an mp4 cannot have."""
-    if not (math.isfinite(fps) and SLOWEST <= fps <= FASTEST):
-        raise BadInput(f"fps is {fps}; give {SLOWEST:g} to {FASTEST:g} (the models were trained at 16)")
 
 
 def check_video_size(width: int, height: int) -> None:
@@ -61,11 +51,10 @@ class Mp4Writer:
     """
 
     def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
-        """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` for an impossible rate.
+        """Get ready to write to `path`, `fps` pixel frames per second.
 
         `comment`: for the file's metadata.
         """
-        check_rate(fps)
         self._comment = comment
         self._rate = Fraction(fps).limit_denominator(1001)
         self._path = path

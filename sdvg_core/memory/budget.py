@@ -37,7 +37,6 @@ def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> t
     each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
     A budget below the cheapest route takes that one, and the note says so.
     """
-    check_budget(budget)
     shares = route_shares(run, router)
     cheapest = min(shares, key=lambda route: shares[route])
     blocks, steps = [cheapest, *(route for route, share in shares.items() if share <= budget)][-1]
@@ -72,13 +71,6 @@ def mean_route_for_budget(
     # If the target makes all blocks, what is left pays for fewer steps handed over.
     affordable = [steps for (blocks, steps), share in shares.items() if blocks == run.blocks and share <= left]
     return mean, min(affordable, default=run.most_handover) if mean == run.blocks else run.most_handover
-
-
-def check_budget(budget: float) -> None:
-    """Raise `BadInput` unless it is a share of target-only's cost."""
-    if not (math.isfinite(budget) and 0 < budget <= 1):
-        cure = f"for {budget:g} % write {budget / 100:g}" if 1 < budget <= 100 else "0.5 is usual"
-        raise BadInput(f"the budget is {budget:g}, not a share of target-only's cost up to 1; {cure}")
 
 
 def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int], float]:

@@ -120,7 +120,7 @@ def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
         ("a TAEHV as --vae" if typed else "a TAEHV in vae", "rougher pixels", replace(request, vae="tae")),
     ]
     if typed:  # ComfyUI's VAE is in half precision by itself
-        ways.insert(0, ("--dtype vae=bfloat16", "pixels are rounded", replace(request, vae_dtype="bfloat16")))
+        ways.insert(0, ("--vae-dtype bfloat16", "pixels are rounded", replace(request, vae_dtype="bfloat16")))
     now = least_bytes(request)
     needs = [(least_bytes(less), name, cost) for name, cost, less in ways]
     needs.sort(key=lambda way: way[0] > usable)

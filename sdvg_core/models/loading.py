@@ -131,7 +131,7 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
         embedding = encoder.encode(text).to(device)
         if not bool(torch.isfinite(embedding).all()):
             fault = f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}"
-            raise BadInput(f"{fault}; check its file, and try a wider --dtype text=DTYPE")
+            raise BadInput(f"{fault}; check its file, and try a wider --text-dtype DTYPE")
         return embedding
 
     return encode

@@ -1,25 +1,35 @@
-"""Where and how the models of a run are loaded."""
+"""Where and how the models of a run are loaded.
+
+torch is imported only where it is used, so that the command line can list the options at once.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-
-from ..causal_wan.checkpoint import WanCheckpoint
-from ..causal_wan.presets import Preset, get_preset, guess_preset, preset_by_name
-from ..causal_wan.schedule import get_schedule
-from ..checkpoints.lora import split_strength
+from ..causal_wan.presets import ContextMemory, ContextPolicy, Preset, get_preset, guess_preset, preset_by_name
+from ..causal_wan.schedule import SCHEDULES, get_schedule
 from ..checkpoints.state_dicts import Choice, Weights
 from ..decoders import StatedKind
-from ..devices.device import check_device, check_device_name
-from ..devices.execution import AUTO, Dtype, Execution, RewardDtype, WeightDtype, resolved_reward_dtype
+from ..devices.execution import (
+    AUTO,
+    Dtype,
+    Execution,
+    RewardDtype,
+    WeightDtype,
+    check_device_name,
+    resolved_reward_dtype,
+)
 from ..errors import BadInput
 from ..scorers import Crop
-from ..settings import check_fields
+from ..settings import check_fields, setting
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..causal_wan.checkpoint import WanCheckpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +41,7 @@ class ModelOptions:
     """
 
     preset: str = AUTO
-    policy: Literal["recompute", "incremental"] | None = None
+    policy: ContextPolicy | None = setting(None, flags=("cache",))
     block_frames: int | None = None
     context_frames: int | None = None
     keep_first_frame: bool | None = None
@@ -40,7 +50,7 @@ class ModelOptions:
     relative: bool | None = None
     recache: bool | None = None
     flush: bool | None = None
-    context_memory: str | None = None
+    context_memory: ContextMemory | None = None
     schedule: str | None = None
     first_schedule: str | None = None
     draft_steps: int | None = None
@@ -72,6 +82,13 @@ class ModelOptions:
         return preset
 
 
+def _check_loras(loras: tuple[str, ...]) -> None:
+    from ..checkpoints.lora import split_strength
+
+    for lora in loras:
+        split_strength(lora)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
     """Where the models run, in which dtypes, and how.
@@ -84,38 +101,55 @@ class LoadOptions:
     do not fit are copied over in every pass, which changes no bit. `all` makes no plan.
     """
 
-    drafter: ModelOptions = field(default_factory=ModelOptions)
-    target: ModelOptions = field(default_factory=ModelOptions)
-    schedule: str | None = None
-    device: str = "cpu"
-    side_device: str | None = None
-    dtype: Dtype | None = None
-    vae_dtype: Dtype = "float32"
-    tae_kind: StatedKind = AUTO
-    text_dtype: Dtype = "bfloat16"
-    reward_dtype: RewardDtype = AUTO
-    crop: Crop = "center"
-    execution: Execution = field(default_factory=Execution)
-    loras: tuple[str, ...] = ()
-    weight_dtype: WeightDtype = "default"
-    vram: float | Literal["auto", "all"] = AUTO
+    drafter: ModelOptions = setting(factory=ModelOptions, flags=("--drafter-settings",), part="drafter")
+    target: ModelOptions = setting(factory=ModelOptions, flags=("--target-settings",), part="target")
+    schedule: str | None = setting(
+        None, help=f"of both: {', '.join(SCHEDULES)}, or timesteps such as 1000,750,500", check=get_schedule
+    )
+    device: str = setting("cpu", check=check_device_name)
+    side_device: str | None = setting(
+        None, help="for text encoder, VAE and scorer, if it is not --device", check=check_device_name
+    )
+    dtype: Dtype | None = setting(None, help="of drafter and target, if it is not as stored")
+    vae_dtype: Dtype = setting("float32", help="of the VAE or TAEHV")
+    tae_kind: StatedKind = setting(AUTO, help="of a TAEHV whose file's name does not say its kind")
+    text_dtype: Dtype = setting("bfloat16", help="of the text encoder")
+    reward_dtype: RewardDtype = setting(
+        AUTO, help="of the scorer; auto: float16 on CUDA, else float32", part="scorer"
+    )
+    crop: Crop = setting("center", help="part of a frame the scorer sees", part="scorer")
+    execution: Execution = setting(factory=Execution)
+    loras: tuple[str, ...] = setting(
+        (),
+        flags=("--lora",),
+        help="LoRAs for drafter or target, whichever they fit",
+        metavar="FILE[:STRENGTH]",
+        check=_check_loras,
+    )
+    weight_dtype: WeightDtype = setting(
+        "default",
+        help="of the target's weights: as stored, or rounded to fp8, half the bytes of bfloat16",
+        part="target",
+    )
+    vram: float | Literal["auto", "all"] = setting(
+        AUTO,
+        least=0.01,
+        most=1_000_000,
+        help="GB that a video may take of the GPU; layers of drafter and target without room are copied over in "
+        "every pass, with the same result; auto: what is free; all: no plan",
+        metavar="GB",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for device in filter(None, (self.device, self.side_device)):
-            check_device_name(device)
-        if self.schedule is not None:
-            get_schedule(self.schedule)
         if self.schedule and self.drafter.schedule and self.target.schedule:
             raise BadInput("the schedule of both has no effect, as each model has its own; leave it out")
-        for lora in self.loras:
-            split_strength(lora)
-        if isinstance(self.vram, float | int) and not 0 < self.vram < math.inf:
-            raise BadInput(f"vram is {self.vram:g}; give GB such as 16, auto or all")
 
     @property
     def side(self) -> torch.device:
         """The device of text encoder, VAE and scorer."""
+        from ..devices.device import check_device
+
         return check_device(self.device if self.side_device is None else self.side_device)
 
     def resolved(self) -> LoadOptions:

@@ -21,12 +21,6 @@ FAST_NOTE = (
 )
 OF_RECOMPUTE = ("context_frames", "keep_first_frame")
 OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush", "context_memory")
-REPORTED_TOGETHER = {
-    "restyle": ("strength",),
-    "control": ("control_mask", "control_strength", "control_strengths", "control_edge"),
-    "colour_hold": (),
-}
-"""Settings that are reported only if the video has them, each with those that depend on it."""
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -107,10 +101,10 @@ def assemble_report(
     fps: float,
     versions: Mapping[str, str],
     notes: tuple[str, ...],
-    began: Mapping[str, Any],
+    asked: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `began`: what it started from and what its blocks obeyed, files by name.
+    """Return the report of a run. `asked`: the settings of its request, files by name; the run's own come first.
 
     `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
     """
@@ -122,9 +116,9 @@ def assemble_report(
     numbers = range(max(run.spans[0].index, 1), run.spans[-1].index + 2)
     conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
     cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
-    absent = {name for head, rest in REPORTED_TOGETHER.items() if not began.get(head) for name in (head, *rest)}
     return RunReport(
         settings={
+            **asked,
             "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
             "target": parts.target.as_dict(parts.execution) if parts.target else None,
             "vae": dict(parts.vae),
@@ -143,7 +137,6 @@ def assemble_report(
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.spans[0].start,
             **({"kept": dict(kept)} if kept else {}),
-            **{name: value for name, value in began.items() if name not in absent},
         },
         versions=versions,
         blocks=tuple(records),

@@ -1,33 +1,34 @@
-"""What one video should be, as its user says it."""
+"""What one video should be, as its user says it.
+
+torch is imported only where it is used, so that the command line can list the options at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..engine.control import check_control_strength
-from ..engine.drift import check_hold
-from ..engine.noise import check_seed
-from ..engine.plan import check_directions, read_takes
-from ..engine.restyle import USUAL, read_strengths
+from ..engine.control import MOST_STRENGTH
+from ..engine.noise import MOST_SEED
+from ..engine.restyle import USUAL, WORDS, read_strengths
 from ..engine.router import RouterConfig
-from ..engine.types import DrafterContext, check_blocks
+from ..engine.types import MOST_BLOCKS, DrafterContext
 from ..errors import BadInput
-from ..files.video import check_rate
-from ..memory.budget import check_budget
-from ..settings import check_fields
-from ..text.prompts import PromptSchedule
+from ..settings import check_fields, setting, settings_of
+
+if TYPE_CHECKING:
+    from ..text.prompts import PromptSchedule
 
 # The paper's size in pixels and its length.
 WIDTH = 832
 HEIGHT = 480
 BLOCKS = 9
+STEP = 16
+"""Pixels: sides are multiples of it, as the VAE's stride and the models' patches want it."""
 NO_MODEL = "there is no drafter and no target; give at least one"
 TWO_STARTS = "the video has two starts; give a clip, an image or a clip to restyle"
-MOST_EDGE = 256
-NEEDS = {"control_mask": "control", "control_strength": "control", "control_edge": "control_mask"}
-"""Fields that have no effect without another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,52 +45,104 @@ class VideoRequest:
     they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
     """
 
-    blocks: int = BLOCKS
-    seed: int = 42
-    width: int | None = None
-    height: int | None = None
-    fps: float = 16.0
-    drafter_context: DrafterContext = "committed"
-    router: RouterConfig = field(default_factory=RouterConfig)
-    budget: float | None = None
-    directions: str = ""
-    takes: str = ""
-    continue_from: Path | None = None
-    start_image: Path | None = None
-    restyle: Path | None = None
-    strength: str = USUAL
-    colour_hold: float = 0.0
-    control: Path | None = None
-    control_mask: Path | None = None
-    control_strength: float = 1.0
-    control_edge: int = 0
+    blocks: int = setting(
+        BLOCKS,
+        least=1,
+        most=MOST_BLOCKS,
+        help="blocks of latent frames to make; with --restyle or --control what its clip has",
+        widget={"max": 4096},
+    )
+    seed: int = setting(42, least=0, most=MOST_SEED, help="of all noise", widget={})
+    width: int | None = setting(None, least=STEP, widget={"default": WIDTH, "max": 4096, "step": STEP})
+    height: int | None = setting(None, least=STEP, widget={"default": HEIGHT, "max": 4096, "step": STEP})
+    fps: float = setting(16.0, least=0.001, most=1000, help="pixel frames a second of the mp4", reported=False)
+    drafter_context: DrafterContext = setting(
+        "committed",
+        help="the blocks the drafter continues: those of the video or its own drafts",
+        part="drafter",
+        widget={"advanced": True},
+    )
+    router: RouterConfig = setting(factory=RouterConfig, reported=False)
+    budget: float | None = setting(
+        None,
+        least=0.01,
+        most=1,
+        help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
+        metavar="SHARE",
+        reported=False,
+    )
+    directions: str = setting(
+        "",
+        help="one letter per block: . the router decides, t the target makes it, d the draft is kept; a and r "
+        "score the draft first, then keep or reject it",
+        metavar="LETTERS",
+        widget={"optional": True},
+        reported=False,
+    )
+    takes: str = setting(
+        "",
+        help="other noise for single blocks, such as 6:2,8:3 (block 6 take 2, block 8 take 3); later ones follow "
+        "from it",
+        widget={"optional": True},
+    )
+    continue_from: Path | None = setting(
+        None,
+        help="go on from a clip: latents.safetensors, a video, or a folder of pictures (16 a second)",
+        metavar="CLIP",
+    )
+    start_image: Path | None = setting(None, help="the video's first frame", metavar="PICTURE")
+    restyle: Path | None = setting(
+        None, help="make a video or a folder of pictures anew, by the prompt", metavar="CLIP"
+    )
+    strength: str = setting(USUAL, help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1", needs="restyle")
+    colour_hold: float = setting(
+        0.0,
+        least=0,
+        most=1,
+        help="pull each block's colours back to those its scene began with, for long clips: 0 to 1",
+        widget={"step": 0.05, "advanced": True, "optional": True},
+    )
+    control: Path | None = setting(
+        None,
+        help="what every block obeys, for models with VACE modules: depth, scribbles, flow, grey or, with a mask, "
+        "what it keeps: a video or a folder of pictures, from the video's first frame on",
+        metavar="CLIP",
+    )
+    control_mask: Path | None = setting(
+        None,
+        help="white is made, black is kept from --control; a clip or one picture",
+        metavar="CLIP",
+        needs="control",
+    )
+    control_strength: float = setting(
+        1.0, least=0, most=MOST_STRENGTH, help="0 to 1, or a little above", needs="control"
+    )
+    control_edge: int = setting(
+        0, least=0, most=256, help="over which kept regions fade out", metavar="PIXELS", needs="control_mask"
+    )
 
     def __post_init__(self) -> None:
+        from ..engine.plan import check_directions, read_takes
+
         check_fields(self)
-        check_blocks(self.blocks)
-        check_seed(self.seed)
-        check_rate(self.fps)
-        if self.budget is not None:
-            check_budget(self.budget)
-            if self.router.part is not None:
-                raise BadInput("a budget chooses the route, and so does a router of your own; give one of them")
+        if self.budget is not None and self.router.part is not None:
+            raise BadInput("a budget chooses the route, and so does a router of your own; give one of them")
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         read_strengths(self.strength, self.blocks)
-        check_hold(self.colour_hold)
-        check_control_strength(self.control_strength)
-        if not 0 <= self.control_edge <= MOST_EDGE:
-            raise BadInput(f"the edge of a kept region is {self.control_edge}; give 0 to {MOST_EDGE} pixels")
-        for name, size in (("width", self.width), ("height", self.height)):
-            if size is not None and size < 1:
-                raise BadInput(f"{name} {size} is too small; use 16 or more")
-        for name, needed in NEEDS.items():
-            usual = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != usual and not getattr(self, needed):
-                words = name.replace("_", " "), needed.replace("_", " ")
-                raise BadInput(f"{words[0]} has no effect without {words[1]}; add it, or leave {words[0]} out")
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as the report has them, files by name; without those that need one that is not given."""
+        known = {name: known for name, known in settings_of(VideoRequest).items() if known.reported}
+        values = {
+            name: getattr(self, name)
+            for name, known in known.items()
+            if known.needs is None or getattr(self, known.needs)
+        }
+        return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
 
 
 def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: bool) -> str:

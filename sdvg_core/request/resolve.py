@@ -15,7 +15,6 @@ from ..engine.inputs import BlockInputs
 from ..engine.noise import KeyedNoise
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine
-from ..engine.restyle import USUAL
 from ..engine.reuse import Reuse
 from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run, make_run
@@ -119,7 +118,7 @@ def resolve_request(
         lead=lead,
         directions=request.directions,
         takes=request.takes,
-        strengths=start.strengths(request.strength, request.blocks),
+        strengths=start.strengths(request.blocks),
     )
     headers = headers.restrict_to(plan.models_needed)
     check_encoder(headers, *start.encoded(lead), *(("the control",) if read_control else ()))
@@ -260,8 +259,6 @@ def budgeted_run(headers: Headers, blocks: int, given_blocks: int) -> BudgetedRu
 
 def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
     """Resolve a request whose start is in files."""
-    if request.strength != USUAL and not request.restyle:
-        raise BadInput("the strength has no effect without a clip to restyle; add one, or leave the strength out")
     settings = (request.control_mask, request.control_strength, request.control_edge)
     control = partial(ControlFootage.read, request.control, *settings) if request.control else None
     resolved = resolve_request(request, headers, start=_start(request), read_control=control)
@@ -280,7 +277,7 @@ def _start(request: VideoRequest) -> Start | ReadStart:
     if picture := request.start_image:
         return lambda width, height: Picture(*read_image(picture, width, height))
     if restyled := request.restyle:
-        return lambda width, height: Restyle(read_footage(restyled, width, height))
+        return lambda width, height: Restyle(read_footage(restyled, width, height), request.strength)
     return NOTHING
 
 

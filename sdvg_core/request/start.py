@@ -16,7 +16,7 @@ from torch import Tensor
 from ..engine.inputs import StartClip
 from ..engine.plan import Lead, RunPlan
 from ..engine.protocols import VideoCodec
-from ..engine.restyle import InputClip, Strength, read_strengths
+from ..engine.restyle import USUAL, InputClip, Strength, read_strengths
 from ..engine.types import check_clip
 from ..files.footage import Footage
 from .control import padding_note
@@ -50,7 +50,7 @@ class Start:
         """Name what is encoded, for a sentence on a VAE that cannot; nothing if nothing is."""
         return ()
 
-    def strengths(self, text: str, blocks: int) -> tuple[Strength, ...]:
+    def strengths(self, blocks: int) -> tuple[Strength, ...]:
         """Return how strongly each block restyles the clip; nothing if none does."""
         return ()
 
@@ -162,15 +162,16 @@ class Extend(Start):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restyle(Start):
-    """A clip of pixels that the new blocks are made from."""
+    """A clip of pixels that the new blocks are made from, as strongly as `strength` says."""
 
     footage: Footage
+    strength: str = USUAL
 
     def encoded(self, lead: Lead) -> tuple[str, ...]:
         return ("the clip to restyle",)
 
-    def strengths(self, text: str, blocks: int) -> tuple[Strength, ...]:
-        return read_strengths(text, blocks)
+    def strengths(self, blocks: int) -> tuple[Strength, ...]:
+        return read_strengths(self.strength, blocks)
 
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
         frames = pixel_count(plan.spans[-1].stop, stride)

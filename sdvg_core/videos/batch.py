@@ -37,18 +37,18 @@ from ..models.options import LoadOptions
 from ..report.run_report import read_report
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, budgeted_run, predict_bytes, resolve_files
+from ..settings import flag_of, settings_of
 from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
 from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
 OF_PARTS = {
-    "drafter": ("drafter", "drafter_settings", "drafter_context"),
-    "target": ("target", "target_settings", "weight_dtype"),
-    "scorer": ("reward", "vocabulary", "reward_dtype", "crop"),
+    flag_of(config, name): known.part
+    for config in (VideoRequest, LoadOptions, ModelFiles)
+    for name, known in settings_of(config).items()
+    if known.part
 }
-"""The options that have no effect in a video that does not ask for a part."""
-SPELLED = {"reward_dtype": "--dtype reward=DTYPE"}
-"""How options are spelled that share a flag."""
+"""The options that have no effect in a video that does not ask for a part, and the part."""
 MOST_FOLDERS = 999
 TABLE_BEGINS = {CSV: b"number,folder,", LINES: b'{"number": '}
 """How the files of a table of ours begin."""
@@ -89,7 +89,7 @@ class Batch:
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
     the request's seed. `numbered`: whether each video gets a numbered folder, as several always do. `stated`: the
-    names of the options that the user gave, to note which have no effect.
+    options that the user gave, to note which have no effect.
     """
 
     files: ModelFiles
@@ -226,8 +226,7 @@ def route_prompts(
 
 def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
     """Return a note on the options of parts that no block asks for."""
-    unused = {name for role, names in OF_PARTS.items() if not getattr(needed, role) for name in names}
-    flags = [SPELLED.get(name, f"--{name.replace('_', '-')}") for name in stated if name in unused]
+    flags = [flag for flag in stated if flag in OF_PARTS and not getattr(needed, OF_PARTS[flag])]
     return (f"Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
 
 

@@ -24,12 +24,6 @@ from ..text.prompts import Conditions
 from .blocks import BlockFiles
 from .identity import MOST_NAMED
 
-BEGAN = (
-    *("continue_from", "start_image", "restyle", "strength", "colour_hold"),
-    *("control", "control_mask", "control_strength", "control_edge"),
-)
-"""What a report says of how a video began, and of what its blocks obeyed."""
-
 
 def render(
     loaded: Models,
@@ -108,7 +102,6 @@ def _report(
     """Return the report of a run. `more`: notes on what was used again."""
     request = resolved.request
     texts = [condition.gate_text for _, condition in conditions.entries]
-    began = {name: getattr(request, name) for name in BEGAN}
     return assemble_report(
         run,
         records,
@@ -116,5 +109,5 @@ def _report(
         fps=request.fps,
         versions=versions_on(loaded.parts.device),
         notes=(*resolved.notes, *notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes), *more),
-        began={name: value.name if isinstance(value, Path) else value for name, value in began.items()},
+        asked=request.settings,
     )

@@ -40,12 +40,12 @@ Digest = dict[str, Any]
 FILES = (
     "--drafter {made}/models/tiny_self_forcing.pt --target {made}/models/tiny_krea.safetensors "
     "--vae {made}/models/tiny_wan_2.1_vae.safetensors --text-encoder {made}/models/tiny_umt5.safetensors "
-    "--reward {made}/models/TinyImageReward.pt --dtype text=float32"
+    "--reward {made}/models/TinyImageReward.pt --text-dtype float32"
 )
 POCKET_FILES = (
     "--drafter {weights}/pocket_self_forcing.safetensors --target {weights}/pocket_krea.safetensors "
     "--vae {weights}/pocket_wan_2.1_vae.safetensors --text-encoder {weights}/pocket_umt5.safetensors "
-    "--reward {weights}/PocketImageReward.safetensors --dtype float32 text=float32"
+    "--reward {weights}/PocketImageReward.safetensors --dtype float32 --text-dtype float32"
 )
 PRESETS = "--drafter-settings preset=self-forcing-1.3b --target-settings preset=krea-14b"
 OTHER_PRESETS = "--drafter-settings preset=causal-forcing --target-settings preset=longlive-1.0"
@@ -108,8 +108,8 @@ COMMANDS = {
     "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
     "fp8": directed(FP8),
     "fp8, sliding": directed(f"{FP8} {SLIDING}", SEVEN),
-    "tiles, reward in float16": f"{TINY} --size 64x32 --crop tiles --dtype reward=float16",
-    "bfloat16, reference5": f"{TINY} --dtype bfloat16 text=bfloat16 --schedule reference5",
+    "tiles, reward in float16": f"{TINY} --size 64x32 --crop tiles --reward-dtype float16",
+    "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
     "blocks of two": directed("--drafter-settings block-frames=2 --target-settings block-frames=2"),
     "pocket, other presets": f"{POCKET} {OTHER_PRESETS} --blocks 6",
     "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --crop squash --tau -1.47",

@@ -12,7 +12,7 @@ from PIL import Image
 import sdvg_core
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import make_parser
-from sdvg_core.cli.options import router_config
+from sdvg_core.cli.options import video_request
 from sdvg_core.engine.router import CASCADE_MARGIN
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
@@ -84,8 +84,8 @@ def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path,
     [
         [*("--drafter-settings", "cache=incremental"), *("--target-settings", "cache=incremental", "window=6")],
         ["--drafter-context", "own", "--handover", "1"],
-        ["--tau", "-0.5", "--crop", "tiles", "--dtype", "reward=float16"],
-        ["--policy", "first", "--dtype", "bfloat16", "text=bfloat16"],
+        ["--tau", "-0.5", "--crop", "tiles", "--reward-dtype", "float16"],
+        ["--policy", "first", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
         ["--target-settings", "context-frames=6", "--schedule", "reference5"],
         ["--drafter-settings", "preset=causal-forcing-2step"],
@@ -104,7 +104,7 @@ def test_every_option_makes_a_video(base, tmp_path, more):
     ("more", "same", "policy"),
     [
         ("", "--preset balanced", "first"),
-        ("--directions ..a", "--preset balanced", "first"),
+        ("--blocks 3 --directions ..a", "--preset balanced", "first"),
         ("--preset balanced --handover 1", "--policy first --forced-blocks 2 --handover 1", "first"),
         ("--tau -1.5", "--preset paper --gate -1.5", "reward"),
         ("--preset careful --gate -0.7", "--policy reward --forced-blocks 4 --handover 2", "reward"),
@@ -114,7 +114,8 @@ def test_every_option_makes_a_video(base, tmp_path, more):
 )
 def test_balanced_is_the_default_and_what_names_the_gate_means_the_gate(more, same, policy):
     """Catches: a command of earlier, such as --tau alone, that is read by the new default."""
-    one, other = (router_config(make_parser().parse_args(["generate", *words.split()])) for words in (more, same))
+    parsed = [make_parser().parse_args(["generate", *words.split()]) for words in (more, same)]
+    one, other = (video_request(options, {}).router for options in parsed)
     assert one == other
     assert one.policy == policy
 

@@ -11,7 +11,7 @@ from cli_runs import refused
 import sdvg_core
 from sdvg_core.cli import make_parser
 from sdvg_core.cli.options import load_options
-from sdvg_core.models.options import ModelOptions
+from sdvg_core.models.options import LoadOptions, ModelOptions
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
 
@@ -34,8 +34,9 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
 
 
 def test_a_dtype_may_be_of_a_part_and_a_preset_of_one_model():
-    words = "--dtype bfloat16 vae=float16 --dtype text=float32 --drafter-settings preset=krea-14b window=9"
-    load = load_options(make_parser().parse_args(["generate", *words.split()]))
+    words = "--dtype bfloat16 --vae-dtype float16 --text-dtype float32 --drafter-settings preset=krea-14b window=9"
+    options = make_parser().parse_args(["generate", *words.split()])
+    load = load_options(options, LoadOptions(), embedded=False)
     dtypes = load.dtype, load.vae_dtype, load.text_dtype, load.reward_dtype
     assert dtypes == ("bfloat16", "float16", "float32", "auto")
     assert load.drafter == ModelOptions(preset="krea-14b", window=9)
@@ -61,8 +62,8 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
 @pytest.mark.parametrize(
     "budget, said",
     [
-        ("50", "for 50 % write 0.5"),
-        ("nan", "the budget is nan, not a share of target-only's cost up to 1; 0.5 is usual"),
+        ("50", "budget is 50.0; give 0.01 to 1"),
+        ("nan", "budget is nan; give 0.01 to 1"),
     ],
 )
 def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsys, budget, said):

@@ -16,7 +16,6 @@ from tiny import random_module
 
 from sdvg_core.causal_wan.checkpoint import open_wan
 from sdvg_core.cli import main
-from sdvg_core.cli.generate import EMBEDDED
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.trained_set import trained_set
@@ -72,7 +71,7 @@ def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(words, co
     assert not torch.equal(latents(controlled), latents(tmp_path / "plain"))
     settings = report(controlled)["settings"]
     assert (settings["control"], settings["control_mask"], settings["control_strength"]) == ("depth.mp4", None, 1.0)
-    assert "control" not in report(tmp_path / "plain")["settings"]
+    assert report(tmp_path / "plain")["settings"]["control"] is None
 
 
 def test_the_sound_of_a_control_goes_into_the_video_unless_its_clip_has_one(words, tmp_path):
@@ -152,8 +151,8 @@ def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offere
 
 
 REFUSALS = {
-    "--control-strength=-1": "the control's strength is -1",
-    "--control-edge=300": "the edge of a kept region is 300",
+    "--control-strength=-1": "control_strength is -1.0; give 0 to 10",
+    "--control-edge=300": "control edge has no effect without control mask; add it, or leave",
     "--blocks=4": "24 frames too short",
 }
 
@@ -180,7 +179,8 @@ def test_modules_are_found_in_the_folder_of_models_by_their_names(modules, clip,
     folder.mkdir(parents=True)
     for role, size in (("drafter", "1_3B"), ("target", "14B")):
         shutil.copy(modules[role], folder / f"Wan2_1-VACE_module_{size}_bf16.safetensors")
-    asked = [*options(trained_set()), *EMBEDDED, *ROUTE, "--models", str(tmp_path / "models"), "--blocks", "2"]
+    asked = [*options(trained_set()), "--dtype", "float32", "--size", "64x64", *ROUTE]
+    asked += ["--models", str(tmp_path / "models"), "--blocks", "2"]
     control = ["--control", str(clip / "depth.mp4"), "--output", str(tmp_path / "out")]
     assert main([*asked, "--prompt", PROMPT, *control]) == 0
     assert report(tmp_path / "out")["settings"]["control"] == "depth.mp4"

@@ -14,7 +14,7 @@ import torch
 from cli_runs import generate, options, refused, without
 
 from sdvg_core.cli import make_parser
-from sdvg_core.cli.options import router_config
+from sdvg_core.cli.options import video_request
 from sdvg_core.engine.cascade import score_and_decide
 from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early
 from sdvg_core.errors import BadInput
@@ -40,6 +40,10 @@ DIRECTIONS = ("ddddddddd", "dtdtdtdtd", "arararara", "....d....")
 
 def parsed(text: str) -> argparse.Namespace:
     return make_parser().parse_args(["generate", "--prompt", "x", *shlex.split(text)])
+
+
+def router_of(text: str) -> RouterConfig:
+    return video_request(parsed(text), {}).router
 
 
 def written(option: str, value: str) -> str:
@@ -71,12 +75,13 @@ def route(router: RouterConfig, seed: int) -> list[Decision]:
 def effect(text: str) -> Any:
     """What options do to a video: who makes each block of several videos, for what, and in how many steps."""
     options = parsed(text)
-    router = replace(router_config(options), directions=options.directions)
+    directions = getattr(options, "directions", "")
+    router = replace(router_of(text), directions=directions)
     routes = [route(router, seed) for seed in range(8)]
     scored = any(decision.scored for made in routes for decision in made)
     handed = [[0 if d.accepted else router.handover_at(i) for i, d in enumerate(made)] for made in routes]
     read = options.gate_prompt if scored else None
-    return routes, handed, read, options.budget
+    return routes, handed, read, getattr(options, "budget", None)
 
 
 @cache
@@ -122,12 +127,12 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
     ],
 )
 def test_options_override_the_preset_as_the_help_says(words, same):
-    assert router_config(parsed(words)) == router_config(parsed(same))
+    assert router_of(words) == router_of(same)
 
 
 def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
     """Whose length is unknown. Catches: a handover refused because the run has fewer blocks than the stride."""
-    router = router_config(parsed("--stride 6 --handover 2 --blocks 2 --continue-from latents.safetensors"))
+    router = router_of("--stride 6 --handover 2 --blocks 2 --continue-from latents.safetensors")
     assert router == RouterConfig(policy="stride", stride=6, handover=2)
 
 
@@ -139,7 +144,8 @@ OF_VIDEO = [
     ("--stride 4 --handover 1 --blocks 4", "no block is handed over, so --handover has no effect"),
     ("--preset fast --handover 1", "no block is handed over, so --handover has no effect"),
     ("--gate 0 --directions ttttttttt", "--directions decides every block, so --gate has no effect"),
-    ("--strength medium", "--strength needs --restyle; add a clip, or leave it out"),
+    ("--strength medium", "strength has no effect without restyle; add it, or leave strength out"),
+    ("--control-strength 1", "control strength has no effect without control; add it, or leave"),
     ("--control-strength 0.5", "control strength has no effect without control; add it, or leave"),
     ("--control-mask m.png", "control mask has no effect without control; add it, or leave"),
     ("--control c.mp4 --control-edge 4 --blocks 2", "control edge has no effect without control mask; add it, or"),
@@ -168,10 +174,10 @@ def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypat
 def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):
     """A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody."""
     (tmp_path / "broken.pt").write_text("no weights")
-    more = ["--reward", str(tmp_path / "broken.pt"), "--crop", "tiles", "--dtype", "reward=float16"]
+    more = ["--reward", str(tmp_path / "broken.pt"), "--crop", "tiles", "--reward-dtype", "float16"]
     more += ["--policy", "first", "--forced-blocks", "0", "--blocks", "1"]
     base = [*without(options(files), "reward", "target"), "--weight-dtype", "fp8_e4m3fn"]
     assert generate(base, tmp_path / "out", "--prompt", "a ball", *more) == 0
     told = capsys.readouterr().err.partition("sdvg: Without effect, as no block asks for it: ")[2]
     flags = set(told.partition(".\n")[0].split(", "))
-    assert {"--reward", "--crop", "--dtype reward=DTYPE", "--weight-dtype"} <= flags
+    assert {"--reward", "--crop", "--reward-dtype", "--weight-dtype"} <= flags

@@ -67,7 +67,6 @@ def test_doctor_finds_them(capsys):
         (["--size", "portrait"], (480, 832)),
         (["--size", "square"], (624, 624)),
         (["--size", "640x352"], (640, 352)),
-        ([], (None, None)),
     ],
 )
 def test_a_size_is_a_word_or_pixels(words, size):
@@ -98,7 +97,7 @@ def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, caps
     assert equal(latents(tmp_path / "one"), latents(tmp_path / "out" / "0004"))
     assert names(tmp_path / "one") == OUTPUTS
     capsys.readouterr()
-    assert "not a whole number" in refused(
+    assert "seed is -1; give 0 to" in refused(
         capsys, [*base, "--prompt", "x", "--output", str(tmp_path / "no"), "--seeds", "1", "-1"]
     )
 
@@ -119,7 +118,7 @@ def test_what_differs_is_said_and_what_is_given_goes_before_the_report(clip, tmp
     more = ["--seed", "7", "--gate", "-1", "--private", "--output", str(tmp_path / "other")]
     assert main(["generate", "--from", str(clip / "report.json"), *more]) == 0
     assert (
-        f"Not the video of {clip}: other router tau (then -0.5, now -1.0), seed (then 5, now 7)"
+        f"Not the video of {clip}: other seed (then 5, now 7), router tau (then -0.5, now -1.0)"
         in capsys.readouterr().out
     )
     hidden = ["generate", "--from", str(tmp_path / "other" / "report.json"), "--output", str(tmp_path / "third")]

@@ -173,5 +173,6 @@ def test_what_fills_no_block_is_held_or_left_out_and_told(tmp_path, capsys):
 def test_what_cannot_be_restyled_is_refused_before_anything_is_loaded(words, says, clip, tmp_path, capsys):
     asked = [*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), *words, "--output", str(tmp_path / "out")]
     assert says in refused(capsys, asked)
-    assert "--strength needs --restyle" in refused(capsys, [*BASE, PROMPT, "--strength", "light"])
+    alone = [*BASE, PROMPT, "--strength", "light"]
+    assert "strength has no effect without restyle; add it" in refused(capsys, alone)
     assert not (tmp_path / "out").exists()

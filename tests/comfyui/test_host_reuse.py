@@ -113,7 +113,7 @@ def test_a_whole_colour_hold_leaves_no_drift_and_the_report_states_it(parts: Par
     plain, held = video_of(job)[2], video_of(with_inputs(job, colour_hold=1.0))[2]
     assert max(block.drift for block in held.blocks if block.drift is not None) < 1e-3
     assert min(block.drift for block in plain.blocks if block.drift is not None) > 1e-2
-    assert ("colour_hold" in plain.settings, held.settings["colour_hold"]) == (False, 1.0)
+    assert (plain.settings["colour_hold"], held.settings["colour_hold"]) == (0.0, 1.0)
 
 
 def test_a_long_video_says_what_its_frames_take(

@@ -84,7 +84,7 @@ def words_of(files: ModelFiles, options: list[str]) -> list[str]:
     roles = {"drafter": files.drafter, "target": files.target, "vae": files.vae, "reward": files.reward}
     named = [word for role, path in roles.items() for word in (f"--{role}", str(path))]
     presets = ["--drafter-settings", f"preset={DRAFTER}", "--target-settings", f"preset={TARGET}"]
-    text = ["--text-encoder", str(files.text_encoder), "--dtype", "text=float32", "--prompt", PROMPT]
+    text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
     size = ["--size", "64x64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
     size += [] if {"--preset", "--budget"} & set(options) else ["--tau", str(TAU)]
     return ["generate", *named, *presets, *text, *size, *options]
@@ -100,8 +100,9 @@ def by_streamer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Tens
     """Latents, and the report of what the streamer resolved and made, with its own notes; it writes none."""
     options = make_parser().parse_args(words)
     options.seed = options.seeds[0]
-    request = video_request(options)
-    streamer = Streamer(model_files(options, request), load_options(options))
+    request = video_request(options, {})
+    files = model_files(options, Path("models"), request)
+    streamer = Streamer(files, load_options(options, LoadOptions(), embedded=False))
     emitted: list[EmittedBlock] = []
     resolved: list[tuple[Run, ResolvedRequest, Conditions]] = []
     run_of, blocks_of = ResolvedRequest.run, Run.blocks

@@ -137,7 +137,7 @@ def test_a_handover_of_more_steps_than_a_draft_has_is_refused():
 
 @pytest.mark.parametrize("steps", [0, -1, 5])
 def test_a_draft_cannot_stop_outside_the_schedule(steps):
-    with pytest.raises(BadInput, match="drafts cannot stop after"):
+    with pytest.raises(BadInput, match=r"drafts cannot stop after 5|draft_steps is .*; give 1"):
         Preset(name="x", draft_steps=steps)
 
 

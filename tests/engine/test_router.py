@@ -73,13 +73,13 @@ def test_of_equal_frames_the_first_is_the_worst():
 @pytest.mark.parametrize(
     "settings, part",
     [
-        ({"tau": math.nan}, "NaN"),
+        ({"tau": math.nan}, "tau is nan; give a number"),
         ({"tau": "high"}, "tau is 'high'; give a number"),
         ({"quantile": 10**400}, "quantile is .*; give a number"),
         ({"policy": ["reward"]}, "policy is .*; give text"),
         ({"policy": "rewrad"}, "reward, first, stride, always-target"),
         ({"aggregation": "max"}, "min, mean, quantile"),
-        ({"quantile": -0.1}, "quantile is -0.1; give a share"),
+        ({"quantile": -0.1}, "quantile is -0.1; give 0 to 1"),
         ({"bail_out": -1}, "bail_out is -1; give 0"),
         ({"handover": -1}, "handover is -1; give 0"),
         *(({"directions": text}, "letters") for text in ("rab", "R", "r a")),

@@ -139,12 +139,6 @@ def test_odd_sizes_and_huge_ones_are_refused(height, width):
         check_video_size(width, height)
 
 
-@pytest.mark.parametrize("fps", [-1, float("nan")])
-def test_no_rate_is_no_video(tmp_path, fps):
-    with pytest.raises(BadInput, match=r"give 0\.001 to 1000"):
-        Mp4Writer(tmp_path / "video.mp4", fps)
-
-
 class SlowStream:
     """An encoder that takes a frame only when it is let, and notes which came."""
 

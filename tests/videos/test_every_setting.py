@@ -12,6 +12,7 @@ from sdvg_core.models.fingerprints import part_fingerprints
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
+from sdvg_core.settings import Setting
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.identity import request_fingerprint
 
@@ -81,9 +82,9 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("videos.identity", "models.fingerprints", "models.headers", "models.options"):
+    for module in ("videos.identity", "models.fingerprints", "models.headers", "devices.device"):
         monkeypatch.setattr(f"sdvg_core.{module}.check_device", lambda name: name, raising=False)
-    monkeypatch.setattr("sdvg_core.models.options.check_device_name", lambda name: None)
+    monkeypatch.setattr(Setting, "check_value", lambda *_: None)
     for module in ("videos.identity", "models.fingerprints"):
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.models.headers.attention_for", lambda *_: None)

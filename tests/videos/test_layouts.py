@@ -71,7 +71,7 @@ def test_what_fits_no_layout_is_refused_before_anything_is_loaded_with_two_ways_
     with pytest.raises(BadInput) as refused:
         planned(0.03)
     assert "MB less memory than the video needs; try " in str(refused.value)
-    assert "--dtype vae=bfloat16 saves" in str(refused.value)
+    assert "--vae-dtype bfloat16 saves" in str(refused.value)
     assert " or " in str(refused.value)
     command = ["generate", "--models", "pocket", "--prompt", PROMPT, "--output", str(tmp_path / "out")]
     assert main([*command, "--vram", "0.001"]) == 2

@@ -127,7 +127,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
         ([*PROMPT, "--size", "32x16"], "width (then 16, now 32)"),
         ([*PROMPT, "--tau", "-1"], "router tau (then 0.1, now -1.0)"),
         ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
-        ([*PROMPT, "--dtype", "vae=float16"], "vae dtype (then float32, now float16)"),
+        ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
         ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),
     ):
         line = refused(capsys, [*five(files), *more, "--output", str(tmp_path / "out"), "--resume"])
@@ -297,7 +297,7 @@ def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp
         pytest.param(["--takes", "3:2"], 2, marks=pytest.mark.heavy),
         pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
         pytest.param(["--gate-prompt", "ball", "--tau", "9"], 1, marks=pytest.mark.heavy),
-        pytest.param(["--dtype", "vae=bfloat16"], 0, marks=pytest.mark.heavy),
+        pytest.param(["--vae-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )

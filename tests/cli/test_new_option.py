@@ -1,0 +1,48 @@
+"""What a new option takes: one field of the request. Its widget is in tests/comfyui/test_new_widget.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cli_runs import report
+from scratch_option import copy_with_option
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
+from sdvg_core.request.request import VideoRequest
+
+try:
+    main(["generate", "--help-all"])
+except SystemExit:
+    pass
+asked = ["--models", "pocket", "--preset", "fast", "--blocks", "1", "--prompt", "a big red ball", "--grain"]
+assert main(["generate", *asked, "0.25", "--output", "made"]) == 0
+assert main(["generate", "--from", "made", "--output", "again"]) == 0
+assert main(["generate", *asked, "2", "--output", "refused"]) == 2
+try:
+    VideoRequest(grain="much")
+except BadInput as error:
+    print(error)
+"""
+
+
+def test_a_new_option_of_the_request_is_one_field(tmp_path: Path) -> None:
+    """In the help, the report, `--from` and the checks of a copy. Catches: a list of options beside the fields."""
+    place = copy_with_option(tmp_path / "copy")
+    program = [sys.executable, "-c", PROGRAM]
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--grain GRAIN         how much film grain (0)" in done.stdout
+    assert "grain is 'much'; give a number" in done.stdout
+    assert "sdvg: grain is 2.0; give 0 to 1" in done.stderr
+    assert "The same video as in made, bit for bit." in done.stdout
+    settings = [report(tmp_path / folder)["settings"]["grain"] for folder in ("made", "again")]
+    assert settings == [0.25, 0.25]
+    assert not (tmp_path / "refused").exists()
