@@ -4,7 +4,7 @@
 
 The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
 `--taehv`: only the TAEHV is put in, with what was measured of it; all other entries stay. `--put`: only finished
-files of training/train_pair.py are.
+files of training/train_drafter.py are.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.decoders.wan_vae import wan_vae_to_original
 from sdvg_core.pocket.trained_set import FAST_VAE, FAST_VAE_NAME, FOLDER, NAMES, manifest
 from sdvg_core.text.umt5 import umt5_to_comfy
 
 from .common import WORK
-from .train_text import WIDTH
 from .train_transformer import MODELS
 
 
@@ -53,8 +53,10 @@ def main() -> None:
         _write_manifest(described)
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for role in MODELS:
-        save_file(_transformer(role), FOLDER / NAMES[role], _stated_sizes())
+    for role, sizes in MODELS.items():
+        tree = WanTree(sizes)
+        tree.load_state_dict(_load(role))
+        save_model(FOLDER / NAMES[role], tree)
     save_file(wan_vae_to_original(_half(_load("vae"))), FOLDER / NAMES["vae"])
     text = torch.load(WORK / "text.pt", weights_only=True)
     pieces = text["pieces"].numpy().tobytes()
@@ -88,13 +90,13 @@ def _load(name: str) -> dict[str, Tensor]:
     return weights
 
 
-def _transformer(role: str) -> dict[str, Tensor]:
-    return {f"model.{name}": w for name, w in _half(_load(role)).items()}
-
-
-def _stated_sizes() -> dict[str, str]:
-    # ComfyUI takes a text width other than 4096 only from here.
-    return {"config": json.dumps({"transformer": {"text_dim": WIDTH}})}
+def save_model(path: Path, tree: WanTree) -> None:
+    """Write a transformer as the set holds it, as a whole or not at all."""
+    weights = {f"model.{name}": w for name, w in _half(tree.state_dict()).items()}
+    # ComfyUI sees these in no shape: it would take any text for one of width 4096, and any patch for 2 x 2.
+    stated = {name: getattr(tree, name) for name in ("text_dim", "num_heads", "patch_size", "out_dim")}
+    save_file(weights, path.with_suffix(".part"), {"config": json.dumps({"transformer": stated})})
+    path.with_suffix(".part").replace(path)
 
 
 def _half(weights: dict[str, Tensor]) -> dict[str, Tensor]:

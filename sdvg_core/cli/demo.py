@@ -117,6 +117,7 @@ def _run(options: argparse.Namespace) -> int:
 def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
     """Make the target-only video, and from the latents of both the comparison; an mp4's pixels are compressed.
 
+    The set's VAE decodes it: the TAEHV, which is part of the seconds, blurs a clip's first frame.
     `folder`, `report`: of the routed video. Return the report of the other one; None if this was stopped.
     """
     from ..checkpoints.latents import load_latents
@@ -125,6 +126,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     from ..files.video import Mp4Writer
     from ..models.loading import load_decoder
     from ..pocket.comparison import Side, side_by_side
+    from ..pocket.trained_set import trained_set
     from ..videos.maker import make_videos
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
@@ -134,7 +136,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     ((other, alone_report),) = make_videos(batch, stopping=stopping)
     if stopping.asked:
         return None
-    codec = load_decoder(batch.files.vae, batch.load)
+    codec = load_decoder(trained_set().vae, batch.load)
     frames = [codec.decode(load_latents(video / LATENTS).latents)[0][0] for video in (folder, other)]
     sides = Side("Drafted and routed", frames[0], report), Side("Target only", frames[1], alone_report)
     with whole_file(folder / COMPARISON) as path, Mp4Writer(path, report.fps) as video:

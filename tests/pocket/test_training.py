@@ -1,6 +1,5 @@
 """What is trained is what runs, batched and with gradients; the shipped weights can be trained on, and stopped."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,9 @@ from sdvg_core.engine.types import Block, Condition, Span
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from training import restore, train_pair
+from training import restore
 from training.causal import SCHEDULE, Prompted, build, embed
-from training.make_latents import BLOCKS
 from training.measure_pair import HandedOver, Shipped
-from training.train_pair import Samples, main, of_clips
 from training.train_taehv import build as build_taehv
 from training.train_text import CONFIG, Tokens
 from training.train_transformer import MODELS, go_on_from
@@ -118,41 +115,6 @@ CALLED = "a big red ball drifts right from the left behind a small yellow box at
 @pytest.fixture(scope="module")
 def shipped() -> Shipped:
     return Shipped()
-
-
-def some_clips(shipped, scenes) -> Samples:
-    return of_clips(scenes, *torch.randn(2, len(scenes), BLOCKS - 1, 16, 3, 8, 8))
-
-
-def some_own(shipped, tree, clips, generator) -> Samples:
-    context, label = torch.randn(2, 5, 16, 3, 8, 8) + sum(w.mean() for w in tree.parameters())
-    return Samples(clips.prompts, torch.zeros(5, dtype=torch.long), context, label)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("role", ["drafter", "target"])
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(role, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_pair, "true_clips", some_clips)
-    monkeypatch.setattr(train_pair, "target_clips", some_clips)
-    monkeypatch.setattr(train_pair, "own_contexts", some_own)
-    lesson = train_pair.LESSONS[role]
-    lesson = replace(lesson, rows=dict.fromkeys(lesson.rows, 1), own_from=2, clips=dict.fromkeys(lesson.clips, 4))
-    monkeypatch.setitem(train_pair.LESSONS, role, lesson)
-    for name, value in {"CHUNK": 2, "OWN_EVERY": 2, "FIRSTS": 1, "SAVED": 1, "LOOKED": 5}.items():
-        monkeypatch.setattr(train_pair, name, value)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    main([role, str(whole), "--steps", "5"])
-    main([role, str(parts), "--steps", "5", "--stop-at", "3"])
-    main([role, str(parts), "--steps", "5"])
-    one, two = (torch.load(folder / "state.ckpt", weights_only=True) for folder in (whole, parts))
-    assert one["step"] == two["step"] == 5
-    assert all(torch.equal(w, two["weights"][name]) for name, w in one["weights"].items())
-    assert all(torch.equal(w, two["average"][name]) for name, w in one["average"].items())
-    names = [path.name for path in sorted(whole.glob("*.safetensors"))]
-    assert names == [path.name for path in sorted(parts.glob("*.safetensors"))]
-    assert {"own-00002.safetensors", "own-00004.safetensors", f"{role}.safetensors"} <= set(names)
-    for name in names:
-        assert (whole / name).read_bytes() == (parts / name).read_bytes()
 
 
 def test_handed_over_the_drafter_begins_and_the_target_ends(shipped):
