@@ -102,14 +102,15 @@ def _run(options: argparse.Namespace) -> int:
         (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     alone = None
     if not compared and not stopping.asked and report.tally.by_target < len(report.blocks):
-        say("To compare, the target alone makes the same blocks from the same noise.")
+        say("To compare, the large model alone makes the same blocks from the same noise.")
         alone = _compare(batch, folder, report, stopping)
-    say(f"Blocks: {route_in_words(report)}.")
+    blocks = route_in_words(report)
+    say(f"{blocks[0].upper()}{blocks[1:]}.")
     if alone and not any(block.reused for block in report.blocks):
         seconds = report.seconds.total
         whole = alone.seconds.total
-        say(f"Measured: {seconds:.2f} s; the target alone {whole:.2f} s: {whole / seconds:.2f}x as fast.")
-    shown = f"{COMPARISON} shows it next to the target's, " if alone or compared else ""
+        say(f"Measured: {seconds:.2f} s; the large model alone {whole:.2f} s: {whole / seconds:.2f}x as fast.")
+    shown = f"{COMPARISON} shows it next to the large model's, " if alone or compared else ""
     say(f"Look at {folder}: {shown}video.mp4 alone, route.png who made which block, report.json every figure.")
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 

@@ -123,13 +123,13 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
     assert "redicted" not in said.out
-    assert blocks == "Blocks: forced 1-2; kept unscored 3-9."
-    form = r"Measured: ([\d.]+) s; the target alone ([\d.]+) s: ([\d.]+)x as fast\."
+    assert blocks == "Large model (always): 1-2; small model, not checked: 3-9."
+    form = r"Measured: ([\d.]+) s; the large model alone ([\d.]+) s: ([\d.]+)x as fast\."
     seconds, alone, ratio = (float(number) for number in re.fullmatch(form, measured).groups())
     assert ratio == pytest.approx(alone / seconds, rel=0.05)
     whole = report(folder / "target-only")["totals"]["seconds"]["total"]
     assert alone == pytest.approx(whole, abs=0.01)
-    assert last.startswith(f"Look at {Path('out', 'demo')}: comparison.mp4 shows it next to the target's, ")
+    assert last.startswith(f"Look at {Path('out', 'demo')}: comparison.mp4 shows it next to the large model's, ")
     assert "block 9/9" in said.err
     assert (report(folder)["settings"]["router"]["forced_blocks"], report(folder)["totals"]["forced"]) == (2, 2)
 

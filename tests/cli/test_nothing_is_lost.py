@@ -282,7 +282,7 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
     assert main([*DEMO, "--output", str(out)]) == 0
     said = capsys.readouterr()
     assert f"sdvg: {out} has this very video; add --overwrite" in said.err
-    assert "comparison.mp4 shows it next to the target's" in said.out
+    assert "comparison.mp4 shows it next to the large model's" in said.out
     assert contents(out) == before
     assert names(tmp_path) == ["out"]
     foreign = tmp_path / "foreign"
