@@ -1,8 +1,5 @@
 """A benchmark's result: medians, ratios, the limit and memory as JSON values, and the same as Markdown.
 
-    python -m benchmarks.results RESULTS
-
-makes a page of what run_gpu.sh wrote into a folder: of each NAME.json with a line of `python -m benchmarks --json`.
 A full run of the goals' clip is held against the paper's speed-ups and our own goals, any other against none.
 """
 
@@ -10,20 +7,14 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
 from research.markdown import markdown, number
-from sdvg_core.cli import Parser, guarded
 from sdvg_core.devices.device import versions_on
-from sdvg_core.errors import BadInput, first_line
-from sdvg_core.files.outputs import whole_file
-from sdvg_core.files.small_files import parse_json
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.memory.sizes import Sizes, phase_parts
 from sdvg_core.memory.text import PHASE_NAMES, gigabytes
@@ -244,9 +235,8 @@ def _memory(peaks: Mapping[str, Result]) -> str:
     return markdown((f"peak memory of {OURS.name} in", "predicted", "measured", "prediction is off by"), rows)
 
 
-# --- the page of a folder of results
+# --- the page of run_gpu.py
 
-PAGE = "speed.md"
 PREAMBLE = """\
 # Speed
 
@@ -254,43 +244,3 @@ A ratio is to target-only in the same execution and the same run. *Published* is
 2604.17397, two RTX A6000, 832x480, nine blocks) and was not measured here: anchor-only is printed there, the others
 follow from its times per prompt. *Must reach* is this project's own goal. The limit is the speed-up if drafting and
 routing took no time: 9 / (1 + r) with r of nine blocks rejected."""
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Show a folder of results, and return the exit code."""
-    parser = Parser(prog="python -m benchmarks.results", description=__doc__)
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="the folder that run_gpu.sh wrote into")
-    return guarded(lambda: show(parser.parse_args(words).results), instead="bench")
-
-
-def show(folder: Path) -> int:
-    """Write the page. Raises `BadInput` if there is nothing to show."""
-    sections = []
-    for path in sorted(folder.glob("*.json"), key=lambda path: (path.stem != "routes", path)):
-        try:
-            sections.append(f"## {path.stem}\n\n{result_text(read_run(path))}")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            print(f"sdvg: {path.name} is left out: {first_line(error)}", file=sys.stderr)
-    if not sections:
-        raise BadInput(
-            f"no file in {folder} has times of a finished video; run benchmarks/run_gpu.sh, or name its folder"
-        )
-    commit = folder / "commit.txt"
-    commits = " and ".join(commit.read_text(encoding="utf-8").split()) if commit.is_file() else ""
-    page = "\n\n".join([PREAMBLE, *([f"Commit {commits}."] if commits else []), *sections])
-    with whole_file(folder / PAGE) as path:
-        path.write_text(page + "\n", encoding="utf-8")
-    print(f"{folder / PAGE} is written")
-    return 0
-
-
-def read_run(path: Path) -> Result:
-    """Return what a run measured. Raises `ValueError` if it measured nothing by this version's schema."""
-    result: Result = parse_json(path.read_bytes().partition(b"\n")[0])
-    if result["benchmark"] != "sdvg" or result["schema"] != SCHEMA or not result["cases"]:
-        raise ValueError(f"it has no times of routes by this version's schema {SCHEMA}")
-    return result
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -146,7 +146,7 @@ class Variant:
     """One way to execute routes. Target-only gets every speed-up that the other routes get.
 
     `schedule`: for both models. `as_published`: the authors' order of work, with the VAE's layers as released.
-    `vae`: what decodes.
+    `vae`: what decodes. `draft_steps`: after how many steps drafts end; None for the request's.
     """
 
     name: str
@@ -154,6 +154,7 @@ class Variant:
     as_published: bool = False
     execution: Execution = field(default_factory=Execution)
     vae: DecoderName = "wan"
+    draft_steps: int | None = None
 
 
 OURS = Variant(name="ours")
@@ -168,6 +169,7 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     "compiled": {"compile": "default", "vae_layers": "planes"},
     "tae": {"vae": "tae"},
     "lightvae": {"vae": "lightvae"},
+    "drafts3": {"draft_steps": 3},
 }
 
 
@@ -185,8 +187,8 @@ def parse_variant(name: str, common: Execution | None = None) -> Variant:
         known = f"use {', '.join(USUAL)}, or some of {', '.join(MARKS)} joined by +"
         raise BadInput(f"there is no execution {'+'.join(sorted(unknown))!r}; {known}")
     changes = {key: value for mark in name.split("+") for key, value in MARKS[mark].items()}
-    vae = changes.pop("vae", OURS.vae)
-    return Variant(name=name, execution=replace(common, **changes), vae=vae)
+    own = {setting: changes.pop(setting) for setting in ("vae", "draft_steps") if setting in changes}
+    return Variant(name=name, execution=replace(common, **changes), **own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -246,13 +248,16 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
             stages=stages(tree, execution.compile),
         )
 
+    def shortened(preset: Preset, variant: Variant) -> Preset:
+        return replace(preset, draft_steps=variant.draft_steps or preset.draft_steps)
+
     def setup(variant: Variant) -> Setup:
         execution = variant.execution.resolved
         shared = execution.vae_layers, compiler_of(execution.compile)
         return Setup(
             variant=replace(variant, execution=execution),
             models=models,
-            drafter=wan(models.drafter, request.drafter_preset, variant),
+            drafter=wan(models.drafter, shortened(request.drafter_preset, variant), variant),
             target=wan(models.target, request.target_preset, variant),
             codec=codec(variant.vae, *shared),
             kernels={of: kernel(getattr(models, of), execution.attention).name for of in ("drafter", "target")},

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-import pytest
 from bench_parts import case
 
 from benchmarks.measure import Sample
-from benchmarks.results import COLUMNS, SCHEMA, main, result_text, summarise_cases
+from benchmarks.results import COLUMNS, SCHEMA, result_text, summarise_cases
 from benchmarks.variants import AS_PUBLISHED, parse_variant
 from sdvg_core.engine.records import Seconds
 
@@ -107,11 +106,3 @@ def test_a_row_shows_what_was_measured_beside_what_is_published_and_wanted():
     )
     assert found["ours", "r=1"]["must reach"] == "2.4x, not reached"
     assert found["ours", "target-only"]["must reach"] == found["ours", "target-only"]["published"] == "-"
-
-
-@pytest.mark.parametrize("place", ["nowhere", "."])
-def test_a_folder_without_results_is_refused_in_one_sentence(place, tmp_path, capsys):
-    assert main([str(tmp_path / place)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"sdvg: no file in {tmp_path / place} has times of a finished video; ")
-    assert list(tmp_path.iterdir()) == []

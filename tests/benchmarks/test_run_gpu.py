@@ -1,51 +1,113 @@
-"""Every step of run_gpu.sh asks for what there is: a word that is wrong there would cost an hour of a GPU."""
+"""The program for ten minutes of a GPU: a wrong step would cost them, and what it found must stay."""
 
+import json
+import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from benchmarks import bench
-from sdvg_core.cli import make_parser
-from sdvg_core.devices.execution import Attention
+from benchmarks import bench, run_gpu
+from benchmarks.run_gpu import Run, Step, steps
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "benchmarks" / "run_gpu.sh"
-# Stands for a Python on a machine with two GPUs, and prints what it is asked for.
-ECHO = """#!/bin/sh
-if [ "$1" = -c ]; then echo 2; else printf '%s\\n' "$@"; fi
+ABOUT = {"device": "a card", "gb": 80.0, "commit": "abc"}
+PRINTS = "print('{\"found\": 1}', flush=True)"
+
+
+def python(code: str, *, seconds: int = 60) -> Step:
+    return Step(name="step", seconds=seconds, words=["-c", code])
+
+
+@pytest.mark.parametrize("gb", [0, 24, 40, 80])
+def test_every_step_asks_for_what_there_is(gb, tmp_path):
+    """Catches an option, a route, an execution or a file that was renamed."""
+    every = steps(gb, tmp_path, dry=gb == 0)
+    for step in every:
+        if step.words[:2] == ["-m", "benchmarks"]:
+            options = bench.make_parser().parse_args(step.words[2:])
+            assert options.json
+            assert bench.asked(options)[1]
+            assert options.fp8 == (gb == 40)
+        elif step.words[1] == "pytest":
+            assert (run_gpu.ROOT / step.words[-1]).exists()
+        else:
+            assert (run_gpu.ROOT / Path(*step.words[1].split("."))).with_suffix(".py").exists()
+    assert [step.name for step in every if step.why_not and step.name != "same"] == (
+        ["routes", "streamed", "long"] if gb == 24 else []
+    )
+
+
+def test_all_of_it_fits_into_ten_minutes_and_asks_for_the_goals():
+    every = {step.name: step for step in steps(80, None, dry=False)}
+    assert list(every)[:2] == ["tests", "routes"]
+    assert sum(step.seconds for step in every.values() if not step.why_not) <= 600
+    assert every["nodes"].why_not
+    assert {"target-only", "anchor-only", "r=1", "r=2", "first=2+2"} <= set(every["routes"].words)
+    assert {"compiled", "compiled+tae"} <= set(every["routes"].words)
+
+
+def test_results_are_there_after_every_step_and_stay_when_one_takes_too_long(tmp_path):
+    """Catches a step that ends all others, and one that loses what it printed before its limit."""
+    run = Run(tmp_path, 600, ABOUT)
+    run.step(python(PRINTS))
+    assert json.loads((tmp_path / "result.json").read_text())["steps"]["step"]["values"] == [{"found": 1}]
+    run.step(python(f"import time; {PRINTS}; time.sleep(600)", seconds=5))
+    slow = json.loads((tmp_path / "result.json").read_text())["steps"]["step"]
+    assert (slow["values"], slow["code"] != 0, slow["limit"]) == ([{"found": 1}], True, 5)
+    run.step(python("raise SystemExit(3)"))
+    page = (tmp_path / "page.md").read_text()
+    assert "exit code 3" in page
+    assert "a card, 80 GB; commit abc." in page
+
+
+def test_a_step_begins_only_if_there_is_time_for_it(tmp_path):
+    run = Run(tmp_path, run_gpu.GRACE + run_gpu.LEAST - 1, ABOUT)
+    run.step(python(PRINTS))
+    run.step(Step(name="other", seconds=9, words=[], why_not="needs a card of 32 GB"))
+    assert run.result["steps"] == {
+        "step": {"not_run": "no time was left"},
+        "other": {"not_run": "needs a card of 32 GB"},
+    }
+
+
+def test_what_was_found_is_packed_when_the_program_is_ended(tmp_path):
+    """As a machine is taken back: by SIGTERM, in the middle of a step, which ends too."""
+    code = f"""
+import signal
+from pathlib import Path
+from benchmarks.run_gpu import Run, Step
+run = Run(Path({str(tmp_path)!r}), 600, {ABOUT})
+signal.signal(signal.SIGTERM, run.stopped)
+run.step(Step(name="first", seconds=60, words=["-c", {PRINTS!r}]))
+step = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+run.step(Step(name="second", seconds=600, words=["-c", step]))
 """
+    log = tmp_path / "running.log"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=run_gpu.ROOT) as program:
+        while not (log.is_file() and log.read_text().strip().isdecimal()):
+            time.sleep(0.1)
+            assert program.poll() is None
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 1
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["stopped"]
+    assert result["steps"]["first"]["values"] == [{"found": 1}]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.read_text()), 0)
 
 
-@pytest.fixture(scope="module")
-def steps(tmp_path_factory) -> dict[str, list[str]]:
-    """The arguments of every step by its name."""
-    folder = tmp_path_factory.mktemp("steps")
-    python = folder / "python"
-    python.write_text(ECHO)
-    python.chmod(0o755)
-    subprocess.run(["bash", SCRIPT, folder / "results", python], check=True, capture_output=True, timeout=60)
-    return {path.stem: path.read_text().split("\n")[:-1] for path in (folder / "results").glob("*.json")}
-
-
-def test_every_step_is_a_command_that_the_parser_takes(steps):
-    """Catches an option, a route or an execution that was renamed."""
-    measured = 0
-    for arguments in (of for name, of in steps.items() if name != "same"):
-        ours = arguments[:2] == ["-m", "benchmarks"]
-        assert ours or arguments[:3] == ["-m", "sdvg_core", "plan"]
-        options = bench.make_parser().parse_args(arguments[2:]) if ours else make_parser().parse_args(arguments[2:])
-        assert options.json
-        if ours:
-            measured += bool(bench.asked(options)[1])
-            assert options.attention in get_args(Attention)
-    assert measured == len(steps) - 2
-    assert steps["same"] == ["-m", "benchmarks.same_on_gpu", "cuda", "--json"]
-
-
-def test_the_targets_are_measured_against_target_only_in_the_same_run(steps):
-    for name in ("routes", "fast", "two"):
-        assert "target-only" in steps[name], name
-    assert {"anchor-only", "r=1", "r=2", "bail-out"} <= set(steps["routes"])
-    assert "--executions" not in steps["routes"]  # ours and as published
+@pytest.mark.heavy
+def test_every_step_runs_on_a_cpu(tmp_path):
+    names = ["tests", "routes", "streamed", "long"]
+    words = [sys.executable, "-m", "benchmarks.run_gpu", str(tmp_path), "--dry", "--steps", *names]
+    done = subprocess.run(words, cwd=run_gpu.ROOT, capture_output=True, text=True, timeout=3600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads((tmp_path / "result.json").read_text())["steps"]
+    assert {name: step["code"] for name, step in found.items()} == dict.fromkeys(names, 0), found
+    assert all(value["same_bits"] for value in found["streamed"]["values"][1:])
+    page = (tmp_path / "page.md").read_text()
+    assert page.count("\n## ") == 4
+    assert "| anchor-only |" in page

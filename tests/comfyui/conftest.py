@@ -1,4 +1,6 @@
-"""Runs ComfyUI inside the test process, on the CPU, and loads the pack as ComfyUI does, under the name `sdvg_pack`.
+"""Runs ComfyUI inside the test process, on the CPU unless the mark `gpu` is asked for, and loads the pack.
+
+It is loaded as ComfyUI does, under the name `sdvg_pack`.
 
 Only `pytest -m comfyui tests/comfyui` does so; any other run leaves this folder alone. Two things must not meet in
 one process: ComfyUI's `nodes.py` with our `nodes`, and its modules with the tests that prove we do without them.
@@ -31,8 +33,8 @@ def find_comfyui() -> Path | None:
     return next((place for place in places if (place / "comfy" / "sd.py").is_file()), None)
 
 
-def start_comfyui() -> str | None:
-    """Import ComfyUI and the pack. Returns why that cannot be, or None."""
+def start_comfyui(*, gpu: bool) -> str | None:
+    """Import ComfyUI and the pack, on the CPU unless `gpu`. Returns why that cannot be, or None."""
     checkout = find_comfyui()
     if checkout is None:
         return "no checkout of ComfyUI (COMFYUI_PATH, ~/comfy/ComfyUI, or two folders up): see README.md here"
@@ -41,7 +43,7 @@ def start_comfyui() -> str | None:
 
     # The repository's root would make `import nodes` find ours.
     sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]
-    arguments, sys.argv = sys.argv, ["comfy", "--cpu"]
+    arguments, sys.argv = sys.argv, ["comfy", *([] if gpu and torch.cuda.is_available() else ["--cpu"])]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -100,7 +102,7 @@ REASON: pytest.StashKey[str | None] = pytest.StashKey()
 def pytest_configure(config: pytest.Config) -> None:
     """Start ComfyUI if these tests are asked for by their mark, but not in a process that only deals them out."""
     if asked_for(config) and config.getoption("dist", "no") == "no":
-        config.stash[REASON] = start_comfyui()
+        config.stash[REASON] = start_comfyui(gpu=asked_for(config, "gpu"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -114,9 +116,9 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return Absent.from_parent(parent, path=module_path) if missing else None
 
 
-def asked_for(config: pytest.Config) -> bool:
-    """Whether the run's marker expression names ours, and not to leave it out."""
-    return re.search(r"(?<!not )\bcomfyui\b", config.option.markexpr) is not None
+def asked_for(config: pytest.Config, mark: str = "comfyui") -> bool:
+    """Whether the run's marker expression names a mark, and not to leave it out."""
+    return re.search(rf"(?<!not )\b{mark}\b", config.option.markexpr) is not None
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,223 @@
+"""Each part of a run on a GPU against the same on the CPU, and what is a GPU's alone: streams, events, limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.models import PROMPT, TINY, Random, codec_of, fast_codec, random_models, random_wan
+from sdvg_core.causal_wan.backends import choose_attention
+from sdvg_core.decoders.taehv import TaehvCodec
+from sdvg_core.devices.device import DTYPES, begin_upload, device_clock, waiting_clock
+from sdvg_core.devices.streaming import LayerStream
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.types import FiniteChecks, Span
+from sdvg_core.errors import BadInput
+from sdvg_core.scorers.preprocess import cut_squares, to_bytes
+
+pytestmark = pytest.mark.gpu
+needs_card = pytest.mark.needs_card
+CPU = torch.device("cpu")
+SPAN = Span(2, 6, 3)
+
+
+def off(found: Tensor, wanted: Tensor) -> float:
+    """How far a tensor is off, as a share of the wanted one's size."""
+    return float((found.cpu().double() - wanted.double()).norm() / wanted.double().norm())
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def frames(count: int, height: int = 480, width: int = 832) -> Tensor:
+    return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(1))
+
+
+def test_noise_comes_up_as_it_was_drawn(gpu):
+    """Catches a copy that is still under way when the pinned memory is used again."""
+    noise = KeyedNoise(seed=7, channels=16, height=60, width=104)
+    up = [begin_upload(noise.draw(SPAN, slot), gpu) for slot in range(32)]
+    assert all(torch.equal(copy.cpu(), noise.draw(SPAN, slot)) for slot, copy in enumerate(up))
+
+
+def test_the_scorers_squares_are_those_of_the_cpu_to_the_bit(gpu):
+    for crop in ("center", "squash", "tiles"):
+        here = cut_squares(to_bytes(frames(2)), 224, crop)
+        assert torch.equal(cut_squares(to_bytes(frames(2).to(gpu)), 224, crop).cpu(), here), crop
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("float16", 5e-3)])
+def test_scores_are_those_of_the_cpu(gpu, dtype, most):
+    shown = frames(4, 64, 96)[None]
+    plain = random_models(TINY, CPU).scorer
+    state = {name: weight.to(gpu) for name, weight in plain.model.state_dict().items()}
+    scorer = random_models(replace(TINY, reward_dtype=dtype), gpu).scorer
+    kinds = {name: weight.dtype for name, weight in scorer.model.state_dict().items()}
+    scorer.model.load_state_dict({name: weight.to(kinds[name]) for name, weight in state.items()})
+    assert (scorer.score(shown.to(gpu), PROMPT) - plain.score(shown, PROMPT)).abs().max() < most
+
+
+def test_nan_in_any_value_of_a_block_is_found_in_one_reading(gpu):
+    checks = FiniteChecks()
+    bad = drawn(1, 3, 8, 8)
+    bad[0, 1, 2, 3] = torch.nan
+    checks.add(drawn(1, 16, 3, 8, 8).to(gpu), SPAN, "target latents")
+    checks.add(bad.to(gpu), SPAN, "decoded frames")
+    with pytest.raises(BadInput, match="block 3 has NaN or infinity in its decoded frames"):
+        checks.read(torch.tensor(0.5, device=gpu))
+
+
+def test_the_mp4_is_that_of_the_cpus_frames(gpu, tmp_path):
+    pytest.importorskip("av")
+    from sdvg_core.files.video import Mp4Writer
+
+    written = []
+    for name, device in (("cpu", CPU), ("gpu", gpu)):
+        with Mp4Writer(tmp_path / name, 16) as video:
+            for part in frames(12, 64, 96).split(4):
+                shown = part.to(device)
+                video.add(shown)
+                shown.zero_()  # a copy that has not been made yet would be black
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+@needs_card
+def test_seconds_by_events_are_those_of_a_clock_that_waits(gpu):
+    """Catches events of another stream, milliseconds taken for seconds, and a clock that waits."""
+    work = torch.randn(4096, 4096, device=gpu)
+    events, waits = device_clock(gpu), waiting_clock(gpu)
+    work @ work
+    began, waited = events(), waits()
+    for _ in range(40):
+        work @ work
+    before = time.perf_counter()
+    ended = events()
+    asked = time.perf_counter() - before
+    seconds = waits() - waited
+    assert float(ended - began) == pytest.approx(seconds, rel=0.1)
+    assert asked < seconds / 2
+
+
+def small_tree(gpu: torch.device, dtype: torch.dtype = torch.float32) -> Any:
+    return random_wan(replace(TINY.target, num_layers=4), dtype, Random(gpu, 0))
+
+
+def passes(tree: Any, gpu: torch.device) -> Tensor:
+    with torch.inference_mode():
+        x = drawn(64, tree.dim).to(gpu)
+        for _ in range(3):
+            for block in tree.blocks:
+                x = block(lambda layer, h: h + layer.ffn(layer.norm3(h)), x)
+        return x
+
+
+def test_streamed_layers_make_the_same_bits(gpu):
+    tree = small_tree(gpu)
+    whole = passes(tree, gpu)
+    stream = LayerStream(list(tree.blocks)[1:], gpu)
+    assert stream.bytes > 0
+    assert torch.equal(passes(tree, gpu), whole)
+    assert torch.equal(passes(tree, gpu), whole)
+
+
+@needs_card
+@pytest.mark.parametrize("name", ["cudnn", "sdpa"])
+def test_attention_is_that_of_plain_arithmetic(gpu, name):
+    q, k, v = (
+        drawn(1, length, 4, 128, seed=seed).to(gpu, torch.bfloat16)
+        for seed, length in ((0, 300), (1, 700), (2, 700))
+    )
+    try:
+        kernel = choose_attention(name, device=gpu, dtype=torch.bfloat16, head_dim=128)
+    except BadInput as refusal:
+        pytest.skip(str(refusal))
+    wide = [x.double().transpose(1, 2) for x in (q, k, v)]
+    wanted = torch.nn.functional.scaled_dot_product_attention(*wide).transpose(1, 2)
+    assert off(kernel(q, k, v), wanted.cpu()) < 5e-3
+
+
+def network(codec: Any) -> Any:
+    return codec.net if isinstance(codec, TaehvCodec) else codec._vae
+
+
+@pytest.fixture(scope="module", params=["tae", "lightvae", "wan"])
+def codecs(request, gpu) -> list[Any]:
+    """A decoder on the GPU and on the CPU, of the same weights."""
+    made: list[Any] = []
+    for device in (gpu, CPU):
+        if request.param == "wan":
+            made.append(codec_of(random_models(TINY, device).vae))
+        else:
+            made.append(fast_codec(request.param, TINY, device, "diffusers", None))
+    own = network(made[1]).state_dict()
+    network(made[0]).load_state_dict({name: weight.to(gpu) for name, weight in own.items()})
+    return made
+
+
+def test_a_decoder_makes_the_pixels_of_the_cpu(gpu, codecs):
+    there, here = codecs
+    latents = drawn(1, 16, 5, 8, 12)
+    states: list[Any] = [None, None]
+    for part in latents.split([3, 2], dim=2):
+        found, states[0] = there.decode(part.to(gpu), states[0])
+        wanted, states[1] = here.decode(part, states[1])
+        assert off(found, wanted) < 1e-4
+
+
+@pytest.fixture
+def layers(codecs) -> Iterator[list[list[tuple[str, Tensor]]]]:
+    """What each layer of both decoders returned, by name, in order."""
+    seen: list[list[tuple[str, Tensor]]] = [[], []]
+    hooks = []
+    for codec, results in zip(codecs, seen, strict=True):
+        for name, layer in network(codec).named_modules():
+            if not list(layer.children()):
+                keep = lambda _, __, out, n=name, r=results: r.append((n, out.detach().cpu()))  # noqa: E731
+                hooks.append(layer.register_forward_hook(keep))
+    yield seen
+    for hook in hooks:
+        hook.remove()
+
+
+def test_no_layer_of_a_decoder_is_off_by_more_than_rounding(gpu, codecs, layers):
+    """Shows the first layer that is off: a TAEHV was once, by 5.5e-2, and nobody knows where."""
+    for codec, device in zip(codecs, (gpu, CPU), strict=True):
+        codec.decode(drawn(1, 16, 3, 8, 12).to(device))
+    names = [[name for name, _ in of] for of in layers]
+    assert names[0] == names[1]
+    wrong = [
+        f"{name}: {off(found, wanted):.1e}"
+        for (name, found), (_, wanted) in zip(*layers, strict=True)
+        if wanted.is_floating_point() and wanted.norm() > 0 and off(found, wanted) > 1e-4
+    ]
+    assert wrong == []
+
+
+@needs_card
+def test_compiled_stages_are_the_eager_ones_to_rounding(gpu):
+    from sdvg_core.devices.execution import INDUCTOR, compiled
+
+    layer = small_tree(gpu).blocks[0]
+    x = drawn(96, layer.norm3.weight.shape[0]).to(gpu)
+
+    def feed_forward(h: Tensor) -> Tensor:
+        return h + layer.ffn(layer.norm3(h))
+
+    with torch.inference_mode():
+        assert off(compiled(feed_forward, INDUCTOR)(x), feed_forward(x).cpu()) < 1e-5
+
+
+def test_weights_in_fp8_are_the_cpus(gpu):
+    kept = random_wan(TINY.target, torch.float32, Random(CPU, 0), fp8=True)
+    x = drawn(8, TINY.target.dim)
+    wanted = kept.blocks[0].self_attn.q(x)
+    assert off(kept.to(gpu).blocks[0].self_attn.q(x.to(gpu)), wanted) < 1e-5
+    assert DTYPES["float32"] == wanted.dtype
