@@ -144,6 +144,7 @@ ROUTES = {
     "careful": "thhhd",
     "first": "tdddd",
     "budget": "t[th]*d*",
+    "hybrid": r"t\?{4}",
     "reward": r"t\?{4}",
     "stride": "tdddt",
     "always-target": "ttttt",
