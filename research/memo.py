@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from sdvg_core.engine.history import History
+from sdvg_core.engine.history import Anchor, History
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, WrappedGenerator
 from sdvg_core.engine.types import Generated
 
@@ -116,4 +117,8 @@ def _unseen(history: History) -> History:
     alone the encoding of its context's first frame, which drafter and target otherwise share.
     """
 
-    return replace(history, anchors=tuple(anchor.view_as(anchor) for anchor in history.anchors))
+    return replace(history, anchors=tuple(map(_as_new, history.anchors)))
+
+
+def _as_new(anchor: Anchor) -> Anchor:
+    return cache(lambda: (frame := anchor()).view_as(frame))

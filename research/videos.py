@@ -15,13 +15,13 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.engine.history import History
+from sdvg_core.engine.pixels import Decoder
 from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.speculate import generate
-from sdvg_core.engine.timeline import begin_clip
-from sdvg_core.engine.types import Condition
+from sdvg_core.engine.types import Block, Condition, check_finite
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
@@ -215,15 +215,20 @@ def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
     the video itself; each of the target's blocks stands alone, as the next block continues from the draft.
     Qualities are means over the block's frames; None without an oracle, which rates frames one by one.
     """
-    engine, before, text = run.engine, begin_clip(run.engine), run.inputs.condition_of(0).gate_text
+    engine = run.engine
+    decoder = Decoder(engine.codec)
+    before = History(horizon=engine.horizon)
+    text = run.inputs.condition_of(0).gate_text
     drafts: list[Tensor] = []
     remakes: list[Tensor] = []
     for emitted in replace(run, router=ANCHOR).blocks():
         span = emitted.block.span
-        made = generate(engine.target, run.inputs.call(before.history, span))
+        assert engine.target is not None, "the anchor-only video needs it"
+        made = engine.target.generate(run.inputs.call(before, span))
+        check_finite(made.latents, span, "target latents")
         drafts.append(emitted.frames)
-        remakes.append(engine.codec.decode(made.latents, before.decode_state)[0])
-        before = emitted.timeline
+        remakes.append(decoder.pixels(before, Block(span, made.latents, emitted.block.condition)).frames())
+        before = emitted.history
     qualities = [_qualities(oracle, blocks, text) for blocks in (drafts, remakes)]
     scorer = scorer_of(engine)
     for span, draft, remake, *of_both in zip(run.spans, drafts, remakes, *qualities, strict=True):

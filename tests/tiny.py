@@ -24,14 +24,14 @@ from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.framewise import FramewiseAdapter
-from sdvg_core.engine.history import History
+from sdvg_core.engine.history import Anchor, History
 from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.pixels import Decoder
 from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock, speculate
-from sdvg_core.engine.timeline import Timeline, replay
 from sdvg_core.engine.types import Block, Condition, DrafterContext, Generated, plan_spans
 
 CONFIG = WanConfig(
@@ -226,9 +226,9 @@ def run(
     seed: int = 42,
     drafter_context: DrafterContext = "committed",
     condition_of: Callable[[int], Condition] = lambda _: PROMPT,
-    start: Timeline | None = None,
+    start: History | None = None,
 ) -> list[EmittedBlock]:
-    first = start.history.frames if start else 0
+    first = start.frames if start else 0
     spans = plan_spans(blocks, engine.target.block_frames, first)
     return list(
         speculate(
@@ -259,14 +259,21 @@ def latents_shown(run: Run) -> Tensor:
     return torch.cat([block.latents for block in blocks], dim=2)
 
 
-def timeline_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[Timeline, Tensor]:
-    """The timeline that ends with `blocks`, decoded from the start, and its frames."""
+def history_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[History, Tensor]:
+    """The history that ends with `blocks`, decoded from the start, and its frames."""
     shown = []
-    timeline = Timeline(History(horizon=horizon))
-    for again in replay(blocks, codec, timeline):
-        timeline = again.timeline
-        shown.append(again.frames)
-    return timeline, torch.cat(shown, dim=1)
+    history = History(horizon=horizon)
+    for block in blocks:
+        pixels = Decoder(codec).pixels(history, block)
+        shown.append(pixels.frames())
+        pixels.release()
+        history = history.commit(block, pixels.anchors, pixels.state)
+    return history, torch.cat(shown, dim=1)
+
+
+def as_anchors(*frames: Tensor) -> tuple[Anchor, ...]:
+    """Anchors of a history that is put together by hand."""
+    return tuple(lambda frame=frame: frame for frame in frames)
 
 
 def latents_of(emitted: Sequence[EmittedBlock]) -> Tensor:

@@ -50,7 +50,7 @@ class LiveRun:
     clip_frames: int = 0
     models: tuple[weakref.ref[Any], ...] = ()
     keys: tuple[str, ...] = ()
-    pixel_keys: tuple[str, ...] = ()
+    pixel_keys: list[str] = field(default_factory=list)
     beginnings: dict[str, KeptBlocks] = field(default_factory=dict)
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:

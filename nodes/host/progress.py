@@ -66,11 +66,11 @@ class NodeProgress:
         self._kept_count = kept_count
         self.kept_left = kept_count
         ids = {"run": uuid.uuid4().hex, "node": node_id, "workflow": workflow_id}
-        self.live = LiveRun({**ids, "of": blocks, "reused": 0, "loading": 0.0, "until": until, **more})
+        self.live = LiveRun({**ids, "of": blocks, "loading": 0.0, "until": until, **more})
 
-    def begin(self, reused: int) -> None:
-        """Say that the run begins, now that the models are loaded, and how many of its blocks an earlier run made."""
-        self.live.begin |= {"reused": reused, "loading": time.perf_counter() - self._began}
+    def begin(self) -> None:
+        """Say that the run begins, now that the models are loaded."""
+        self.live.begin["loading"] = time.perf_counter() - self._began
         RUNS.begin(self.live)
         self._send("sdvg.run", self.live.begin)
 

@@ -23,8 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.engine.keys import Identities
 from ...sdvg_core.engine.outside import OutsidePart, cache_key
-from ...sdvg_core.engine.reuse import Reuse
-from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Store
+from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Reuse, Store
 from ...sdvg_core.text.prompts import read_prompt
 from ..sockets import HostScorer
 from .job import Job
@@ -222,9 +221,8 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def ended(run: LiveRun, patchers: Iterable[Any], pixel_keys: Iterable[str]) -> None:
+def ended(run: LiveRun, patchers: Iterable[Any]) -> None:
     """Remember what a run left in the store for the next one; nothing if not all of it fitted."""
-    run.pixel_keys = tuple(pixel_keys)
     run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
     run.keys = () if _STORE.refused else tuple(_STORE.newest)
 
@@ -232,7 +230,7 @@ def ended(run: LiveRun, patchers: Iterable[Any], pixel_keys: Iterable[str]) -> N
 def blocks_to_decode(keys: Sequence[str]) -> list[int]:
     """For n = 0, 1, 2 ..., return how many of the first n blocks a run that continues after them decodes again."""
     kept = (keys[:count] for count in range(len(keys) + 1))
-    return [len(few) - _PIXELS.first_to_decode(few, to_go_on=len(few) < len(keys)) for few in kept]
+    return [_PIXELS.count_to_decode(few, to_go_on=len(few) < len(keys)) for few in kept]
 
 
 def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:

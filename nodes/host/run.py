@@ -184,7 +184,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
             size = (ready.resolved.width, ready.resolved.height)
             live.beginnings = beginnings_of(latents, spans, ready.kept_count, size, ready.resolved.plan.lead)
     finally:
-        ended(live, ready.memory.models.values(), run.session.pixel_keys if run.session else ())
+        ended(live, ready.memory.models.values())
     return frames, latents, _report(ready, run, records, checked)
 
 
@@ -243,21 +243,22 @@ def _plan(ready: ReadyRun) -> Run:
 
 def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
     """Return frames `f h w c` by block, latents `b c t h w` and the records."""
-    progress.begin(len(run.reused))
+    progress.begin()
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
-    earlier_blocks = len(run.before) - len(run.reused)
+    clip_blocks = len(run.clip)
     with closing(run.play(lambda: progress.live.stop_asked)) as video:
         for event in video:
+            progress.live.pixel_keys.append(event.key)
             if event.record:
                 progress.block(event.record, event.frames)
                 records.append(event.record)
             else:
-                earlier_blocks -= 1
-                if earlier_blocks < progress.kept_left:
+                clip_blocks -= 1
+                if clip_blocks < progress.kept_left:
                     progress.kept_block(event.frames)
             frames.append(event.frames.cpu()[0].movedim(1, -1))
-    history = event.timeline.history
+    history = event.history
     return frames, history.latents(0, history.frames), records
 
 

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ..engine.keys import hash_tensor
 from ..engine.plan import Lead
+from ..engine.types import hash_tensor
 from ..errors import BadInput
 from ..files.small_files import parse_json
 from .weights import WeightFile, open_weights

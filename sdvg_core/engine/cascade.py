@@ -7,12 +7,12 @@ safer. Source: the authors' SDVG-hybrid. Its margin is not published; it also re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from .protocols import Scorer
 from .router import Decision, RouterConfig, decide, float32
 
 FIRST_FRAMES = 4
@@ -40,24 +40,22 @@ def evenly_spaced(count: int) -> Frames:
     return tuple(round(place * (count - 1) / (FIRST_FRAMES - 1)) for place in range(FIRST_FRAMES))
 
 
-def score_and_decide(config: RouterConfig, index: int, frames: Tensor, scorer: Scorer, prompt: str) -> Decision:
-    """Score as many pixel frames `b f c h w` of a drafted block as it takes, and decide whether it is kept."""
-    count = frames.shape[1]
-    if len(stages(config, index, count)) == 1:
-        return decide(config, index, scorer.score(frames, prompt))
-    first, others = stages(config, index, count)
-    scores = scorer.score(_some(frames, first), prompt)
+def score_and_decide(config: RouterConfig, index: int, count: int, score: Callable[[Frames], Tensor]) -> Decision:
+    """Score as many of the `count` pixel frames of a drafted block as it takes, and decide whether it is kept.
+
+    `score`: returns the scores of the frames with these numbers, as `Scorer.score` does.
+    """
+    first, *others = stages(config, index, count)
+    scores = score(first)
     decision = decide(config, index, scores)
+    if not others:
+        return decision
     known = dict(zip(first, scores.tolist(), strict=True))
     if decision.accepted and not clearly_kept(config, decision):
-        known |= zip(others, scorer.score(_some(frames, others), prompt).tolist(), strict=True)
+        [rest] = others
+        known |= zip(rest, score(rest).tolist(), strict=True)
         decision = decide(config, index, torch.tensor([known[frame] for frame in range(count)]))
     return replace(decision, frame_scores=tuple(map(known.get, range(count))))
-
-
-def _some(frames: Tensor, numbers: Frames) -> Tensor:
-    # A list as an index would be copied to the device, which waits.
-    return torch.stack([frames[:, number] for number in numbers], dim=1)
 
 
 def clearly_kept(config: RouterConfig, decision: Decision) -> bool:

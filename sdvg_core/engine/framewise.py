@@ -14,8 +14,10 @@ from .history import History
 from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, WrappedGenerator
 from .types import Block, Cost, Generated, Span
 
-UNDECODED = torch.empty(0)
-"""In place of the pixels of an undecided block, for which `check_sub_blocks` lets no context ask."""
+
+def undecoded() -> Tensor:
+    """Stand in for an anchor of an undecided block, for which `check_sub_blocks` lets no context ask."""
+    raise AssertionError("an undecided block has no pixels")
 
 
 class FramewiseAdapter(WrappedGenerator):
@@ -43,7 +45,7 @@ class FramewiseAdapter(WrappedGenerator):
         for sub in split_span(call.span, self.inner.block_frames):
             made.append(self.inner.generate(_sub_call(call, sub, history)))
             blocks = (*blocks, Block(sub, made[-1].latents, call.condition))
-            history = history.commit(blocks[-1], (UNDECODED,) * sub.frames)
+            history = history.commit(blocks[-1], (undecoded,) * sub.frames)
         whole = _joined(made, call.stop)
         if call.stop is None:
             self._newest = (Block(call.span, whole.latents, call.condition), *blocks)

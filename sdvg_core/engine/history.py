@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .types import Block, Condition
 
+Anchor = Callable[[], Tensor]
+"""Returns the last pixel frame that a latent frame shows, `b 1 c h w`; always the same object."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The committed blocks, and the pixel frames that context needs.
+    """The committed blocks, the pixel frames that context needs, and the decoder's state: all the next one needs.
 
-    `anchors`: for each of the newest latent frames, the last pixel frame it shows, `b 1 c h w`, oldest first.
-    At most `horizon` are kept, so a long clip holds no more pixels than a short one.
+    `anchors`: of the newest latent frames, oldest first. At most `horizon` are kept, so a long clip holds no more
+    pixels than a short one. `decode_state`: a `DecodeState`, after the newest block; None before the first one, or
+    if no block will be decoded.
     """
 
     blocks: tuple[Block, ...] = ()
-    anchors: tuple[Tensor, ...] = ()
+    anchors: tuple[Anchor, ...] = ()
     horizon: int = 0
+    decode_state: Any = None
 
     @property
     def frames(self) -> int:
         """Committed latent frames."""
         return self.blocks[-1].span.stop if self.blocks else 0
 
-    def commit(self, block: Block, anchors: tuple[Tensor, ...] = ()) -> History:
-        """Return the history with `block` appended. `anchors`: one pixel frame for each of its latent frames.
+    def commit(self, block: Block, anchors: tuple[Anchor, ...] = (), decode_state: Any = None) -> History:
+        """Return the history with `block` appended. `anchors`: one for each of its latent frames.
 
         Raises `ValueError` if the block does not start where the history ends.
         """
@@ -40,7 +46,7 @@ class History:
                 f"{block.span}; commit blocks in order"
             )
         kept = (self.anchors + anchors)[-self.horizon :] if self.horizon else ()
-        return replace(self, blocks=(*self.blocks, block), anchors=kept)
+        return History((*self.blocks, block), kept, self.horizon, decode_state)
 
     def latents(self, first: int, last: int) -> Tensor:
         """Return latent frames `first` to `last` (exclusive), `b c t h w`, on the device of the newest one."""
@@ -63,7 +69,7 @@ class History:
                 f"there are no pixels of latent frame {frame}, only of the newest {len(self.anchors)} of "
                 f"{self.frames}; start the history with a horizon of at least {back}"
             )
-        return self.anchors[-back]
+        return self.anchors[-back]()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -62,8 +63,12 @@ class BlockRecord:
 class Stopwatch:
     """Counts the seconds of one block by part, perhaps as `Elapsed`, and how often each part ran."""
 
-    def __init__(self, clock: Callable[[], Any]) -> None:
+    def __init__(self, clock: Callable[[], Any] = time.perf_counter) -> None:
         self._clock = clock
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another block."""
         self.spent: dict[str, Any] = {}
         self.times: dict[str, int] = {}
 
@@ -88,7 +93,8 @@ def record_block(
 ) -> BlockRecord:
     """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
 
-    `draft`, `remake`: what drafter and target made. `call`: to the model that made the block.
+    `draft`, `remake`: what drafter and target made. `call`: to the model that made the block. `watch`: if it saw no
+    part but decoding, an earlier run made the block, which then counts no seconds.
     """
     costs = {
         name: replace(made.cost, context_seconds=float(made.cost.context_seconds))
@@ -97,15 +103,17 @@ def record_block(
     }
     within = {name: cost.context_seconds for name, cost in costs.items()}
     spent = {name: float(seconds) - within.get(name, 0.0) for name, seconds in watch.spent.items()}
+    reused = not watch.times.keys() - {"decode"}
     return BlockRecord(
         span=block.span,
         pixel_frames=frames.shape[1],
         prompt=block.condition.text,
         decision=decision,
-        decodes=watch.times["decode"],
+        decodes=watch.times.get("decode", 0),
         draft=costs.get("draft"),
         target=costs.get("target"),
         handover=len(call.handed_over),
+        reused=reused,
         drift=drift,
-        seconds=Seconds(**spent, context=sum(within.values())),
+        seconds=Seconds() if reused else Seconds(**spent, context=sum(within.values())),
     )

@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from .drift import ColourHold, check_hold
+from .history import History
 from .inputs import BlockInputs, StartClip
+from .pixels import Decoder
 from .plan import RunPlan, check_restyle
 from .protocols import Engine
-from .records import BlockRecord
-from .reuse import Reuse, ReuseSession
-from .router import Decision, RouterConfig
-from .speculate import EmittedBlock, speculate
-from .timeline import DecodedBlock, Timeline, begin_clip, replay
+from .router import RouterConfig
+from .speculate import EmittedBlock, ShownBlock, speculate
+from .store import Reuse
 from .types import Block, DrafterContext, Span, check_clip, check_finite
 
 
@@ -27,11 +26,11 @@ from .types import Block, DrafterContext, Span, check_clip, check_finite
 class Run:
     """Everything that determines a video.
 
-    `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
-    already exist: first those of a start clip, then the first ones of this request if an earlier run made them;
-    `reused` holds the records of the latter. `clock`: its readings subtract to seconds.
-    `start_image_frames`: how many latent frames show a start image. `shown`: the start clip's pixels for the video,
-    `1 f c h w` in [0, 1]; None to decode them. `session`: keeps what is made for later runs; None to keep nothing.
+    `router`: with the user's directions. `spans`: the blocks to make. `clip`: the blocks that they continue.
+    `start_image_frames`: how many latent frames show a start image. `clip_pixels`: the clip's own for the video,
+    `1 f c h w` in [0, 1]; None to show what it decodes to. `reuse`: what earlier runs made, which is not made
+    again; what this one makes is kept there. `clock`: its readings subtract to
+    seconds.
     """
 
     engine: Engine
@@ -39,82 +38,65 @@ class Run:
     spans: tuple[Span, ...]
     inputs: BlockInputs
     drafter_context: DrafterContext = "committed"
-    before: tuple[Block, ...] = ()
-    reused: tuple[BlockRecord, ...] = ()
-    clock: Callable[[], Any] = time.perf_counter
+    clip: tuple[Block, ...] = ()
     start_image_frames: int = 0
-    shown: Tensor | None = None
-    session: ReuseSession | None = None
+    clip_pixels: Tensor | None = None
+    reuse: Reuse | None = None
+    clock: Callable[[], Any] = time.perf_counter
 
-    @property
-    def past(self) -> tuple[Decision, ...]:
-        """The decisions on the blocks of this request that already exist."""
-        return tuple(record.decision for record in self.reused)
-
-    def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[DecodedBlock]:
-        """Yield the whole video: existing blocks, then new ones as soon as they are decided. `frames`: as shown.
+    def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[ShownBlock]:
+        """Yield the whole video: the clip, then new blocks as soon as they are decided. `frames`: as shown.
 
         `stop`: asked after every new block whether to leave out the others.
         """
-        timeline = begin_clip(self.engine)
-        of_clip = (None,) * (len(self.before) - len(self.reused))
-        for decoded, record in zip(self._replay(timeline), (*of_clip, *self.reused), strict=True):
-            is_start_image = timeline.history.frames < self.start_image_frames
-            timeline = decoded.timeline
-            frames = decoded.frames[:, :1] if is_start_image else decoded.frames
-            if self.shown is not None and record is None:
-                frames = self._start_pixels(self.shown, decoded.block.span)
-            if record and decoded.stored:
-                record = replace(record, decodes=0)
-            yield replace(decoded, frames=frames, record=record)
-        with closing(self._make(timeline)) as loop:
+        history = History(horizon=self.engine.horizon)
+        for shown in self._show_clip():
+            history = shown.history
+            yield shown
+        with closing(self._make(history)) as loop:
             for emitted in loop:
                 yield emitted
                 if stop():
                     break
 
-    def _start_pixels(self, pixels: Tensor, span: Span) -> Tensor:
-        """Return the start clip's own pixels of a block; the last has fewer if the first frame is held."""
+    def blocks(self) -> Generator[EmittedBlock]:
+        """Make the new blocks, and yield each as soon as it is decided."""
+        history = History(horizon=self.engine.horizon)
+        for shown in self._show_clip():
+            history = shown.history
+        return self._make(history)
+
+    def _show_clip(self) -> Iterator[ShownBlock]:
+        decoder = Decoder(self.engine.codec, self.reuse)
+        history = History(horizon=self.engine.horizon)
+        for block in self.clip:
+            pixels = decoder.pixels(history, block)
+            frames = pixels.frames()
+            check_finite(frames, block.span, "decoded frames")
+            pixels.release()
+            if self.clip_pixels is not None:
+                frames = self._own_pixels(self.clip_pixels, block.span)
+            elif history.frames < self.start_image_frames:
+                frames = frames[:, :1]
+            history = history.commit(block, pixels.anchors, pixels.state)
+            yield ShownBlock(history, frames, pixels.key)
+
+    def _own_pixels(self, pixels: Tensor, span: Span) -> Tensor:
+        """Return the clip's own pixels of a block; the last has fewer if the first frame is held."""
         stride = self.engine.codec.temporal_stride
         first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
         return pixels[:, first:last]
 
-    def blocks(self) -> Generator[EmittedBlock]:
-        """Make the new blocks, and yield each as soon as it is decided."""
-        timeline = begin_clip(self.engine)
-        for decoded in self._replay(timeline):
-            timeline = decoded.timeline
-        return self._make(timeline)
-
-    def _replay(self, start: Timeline) -> Iterator[DecodedBlock]:
-        codec = self.engine.codec
-        if self.session:
-            to_go_on = len(self.reused) < len(self.spans)
-            blocks = self.session.replay(self.before, codec, start, to_go_on=to_go_on)
-        else:
-            blocks = replay(self.before, codec, start)
-        for decoded in blocks:
-            check_finite(decoded.frames, decoded.block.span, "decoded frames")
-            yield decoded
-
-    def _make(self, start: Timeline) -> Generator[EmittedBlock]:
-        with closing(self.loop(self.engine, start, self.clock)) as loop:
-            for emitted in loop:
-                if self.session:
-                    self.session.remember(emitted)
-                yield emitted
-
-    def loop(self, engine: Engine, start: Timeline, clock: Callable[[], Any]) -> Generator[EmittedBlock]:
-        """Make the blocks that follow `start` with the parts of `engine`."""
+    def _make(self, start: History) -> Generator[EmittedBlock]:
         return speculate(
-            engine,
+            self.engine,
             self.router,
             self.spans,
             self.inputs,
             drafter_context=self.drafter_context,
             start=start,
-            past=self.past,
-            clock=clock,
+            reuse=self.reuse,
+            clock=self.clock,
         )
 
 
@@ -131,8 +113,8 @@ def make_run(
 ) -> Run:
     """Return the run that makes the blocks of `plan` from `inputs`, as large as their noise.
 
-    `reuse`: what earlier runs made; the longest beginning that is provably the same is not made again, and what
-    this run makes is put there. `colour_hold`: see `ColourHold`.
+    `reuse`: what earlier runs made, which is not made again where it is provably the same; what this run makes is
+    put there. `colour_hold`: see `ColourHold`.
     Raises `BadInput` for a clip of another size, or one with NaN or infinity.
     """
     if colour_hold:
@@ -145,23 +127,23 @@ def make_run(
     for control in inputs.controls:
         control.check(plan.spans[-1].stop, noise.height, noise.width)
     check_restyle(engine.models[0], engine.models[-1], plan)
-    before = [
+    clip_blocks = [
         Block(span, start.latents[:, :, span.start : span.stop], inputs.condition_of(span.index))
         for span in plan.clip
         if start
     ]
-    run = Run(
+    return Run(
         engine=engine,
         router=plan.router,
         spans=plan.spans,
         inputs=inputs,
         drafter_context=drafter_context,
-        before=tuple(before),
-        clock=clock,
+        clip=tuple(clip_blocks),
         start_image_frames=plan.lead.start_image_frames,
-        shown=start.pixels if start else None,
+        clip_pixels=start.pixels if start else None,
+        reuse=reuse,
+        clock=clock,
     )
-    return _with_reuse(run, reuse) if reuse else run
 
 
 def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, Reuse | None]:
@@ -175,15 +157,3 @@ def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, 
         keys = replace(keys, drafter=f"{keys.drafter} {held}", target=f"{keys.target} {held}")
         reuse = replace(reuse, identities=keys)
     return replace(engine, drafter=drafter, target=target), reuse
-
-
-def _with_reuse(run: Run, reuse: Reuse) -> Run:
-    session = ReuseSession(reuse, run.inputs.noise, run.router)
-    reused = session.dry_run(run.engine, run.before, partial(run.loop, clock=lambda: 0.0))
-    return replace(
-        run,
-        engine=session.engine(run.engine),
-        before=(*run.before, *(block for block, _ in reused)),
-        reused=tuple(record for _, record in reused),
-        session=session,
-    )

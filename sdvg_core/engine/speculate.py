@@ -1,4 +1,4 @@
-"""The speculative loop of SDVG (arXiv 2604.17397, Section 3): draft, decode, score, route, generate, commit.
+"""The speculative loop of SDVG (arXiv 2604.17397, Section 3): draft, score, route, generate, commit.
 
 This file knows nothing of models, files or devices. It takes a drafter, a target, a codec and a scorer, and yields
 each block once it is decided. Streaming, preview, progress and interruption are up to the caller. Nothing is ever
@@ -13,19 +13,42 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from .cascade import score_and_decide
 from .drift import drift_of
+from .history import History
 from .inputs import BlockInputs
+from .own_drafts import OwnDrafts
 from .plan import check_parts
-from .protocols import BlockCall, BlockGenerator, Engine
-from .records import BlockRecord, Stopwatch, record_block
+from .protocols import Engine
+from .records import BlockRecord, record_block
 from .router import Decision, Reason, RouterConfig, decide_early
-from .timeline import DecodedBlock, OwnDrafts, Timeline, begin_clip, earlier
-from .types import Block, DrafterContext, FiniteChecks, Generated, Span, check_finite
+from .session import Session
+from .store import Reuse
+from .types import Block, DrafterContext, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EmittedBlock(DecodedBlock):
+class ShownBlock:
+    """A block's pixel frames `b f c h w`, and the history that ends with it. `key`: of the frames.
+
+    `record`: how it was made; None if it is of the start clip.
+    """
+
+    history: History
+    frames: Tensor
+    key: str
+    record: BlockRecord | None = None
+
+    @property
+    def block(self) -> Block:
+        """The block itself."""
+        return self.history.blocks[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmittedBlock(ShownBlock):
     """A new block of the video.
 
     `draft`: the drafter's version, kept or not, perhaps only its first steps; None if nothing was drafted.
@@ -42,86 +65,58 @@ def speculate(
     inputs: BlockInputs,
     *,
     drafter_context: DrafterContext = "committed",
-    start: Timeline | None = None,
-    past: tuple[Decision, ...] = (),
+    start: History | None = None,
+    reuse: Reuse | None = None,
     clock: Callable[[], Any] = time.perf_counter,
 ) -> Generator[EmittedBlock]:
     """Yield the blocks at `spans`, in order, each as soon as it is decided.
 
-    `start`: a timeline to continue, with the engine's horizon. `past`: when a stopped run is resumed, the decisions
-    on the first of `spans`, whose blocks `start` already holds. `clock`: its readings subtract to seconds.
+    `start`: a history to continue, with the engine's horizon. `reuse`: what earlier runs made is not made again.
+    `clock`: its readings subtract to seconds.
     Raises `BadInput` if the parts do not fit together, or if a model returns NaN or infinity.
     """
     check_parts(engine, router, spans)
-    committed = start or begin_clip(engine)
-    checks = FiniteChecks()
-    drafts = None
-    if engine.drafter and drafter_context == "own":
-        pixels = engine.drafter.anchor_horizon > 0
-        origin = earlier(committed, len(past), engine.codec, pixels=pixels)
-        drafts = OwnDrafts(
-            partial(generate, engine.drafter, checks=checks), engine.codec, spans, inputs, origin, pixels=pixels
-        )
+    session = Session(engine, inputs.noise, router.handover, clock, reuse)
+    history = start or History(horizon=engine.horizon)
+    own = OwnDrafts(session, spans, inputs, history) if engine.drafter and drafter_context == "own" else None
+    past: tuple[Decision, ...] = ()
 
-    for span in spans[len(past) :]:
-        watch = Stopwatch(clock)
-        call = inputs.call(committed.history, span)
-        draft = remake = winner = None
+    for span in spans:
+        session.watch.restart()
+        call = inputs.call(history, span)
+        draft = remake = shown = frames = None
         decision = decide_early(router, span.index, past)
         handover = router.handover_at(span.index)
 
         # 1. Draft. If the target is certain to make the block, the drafter makes only the steps it hands over.
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
-            with watch.part("draft"):
-                draft = (
-                    drafts.draft(span, stop)
-                    if drafts
-                    else generate(engine.drafter, replace(call, stop=stop), checks)
-                )
+            draft = own.draft(span, stop) if own else session.generate("drafter", replace(call, stop=stop))
 
-        # 2. Decode it after the committed blocks, score its pixel frames, and route by the worst one.
+        # 2. Score the draft's pixel frames, decoded after the committed blocks, and route by the worst one.
         if draft and stop is None:
-            with watch.part("decode"):
-                winner = committed.decode(Block(span, draft.latents, call.condition), engine.codec)
+            shown = session.decoder.pixels(history, Block(span, draft.latents, call.condition))
             if decision is None:
-                assert engine.scorer is not None, "check_parts asks for one"
-                text = call.condition.gate_text
-                with watch.part("score"):
-                    decision = score_and_decide(router, span.index, winner.frames, engine.scorer, text)
+                score = partial(session.score, shown, call.condition.gate_text)
+                decision = score_and_decide(router, span.index, shown.count, score)
                 if decision.reason is Reason.NOT_FINITE:
-                    checks.read()  # perhaps the draft's own fault: then no target pass is wasted on it
+                    session.checks.read()  # perhaps the draft's own fault: then no target pass is wasted on it
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
         if not decision.accepted:
-            winner = None  # frees the draft's frames and decoder state before the target runs
+            shown = None  # frees the draft's frames and decoder state before the target runs
             call = replace(call, handed_over=draft.predictions[:handover] if draft else ())
-            with watch.part("target"):
-                remake = generate(engine.target, call, checks)
-            with watch.part("decode"):
-                winner = committed.decode(Block(span, remake.latents, call.condition), engine.codec)
+            remake = session.generate("target", call)
+            shown = session.decoder.pixels(history, Block(span, remake.latents, call.condition))
 
         # 4. Commit the winner.
-        assert winner is not None, "a block that is not the target's was drafted"
-        checks.add(winner.frames, span, "decoded frames")
-        drift = checks.read(drift_of(winner.block, call.history))
-        committed = winner.timeline
+        assert shown is not None, "a block that is not the target's was drafted"
+        frames = shown.frames()
+        session.checks.add(frames, span, "decoded frames")
+        drift = session.checks.read(drift_of(shown.block, history))
+        shown.release()
+        record = record_block(shown.block, frames, decision, draft, remake, call, session.watch, drift)
+        history = history.commit(shown.block, shown.anchors, shown.state)
         past = (*past, decision)
-        record = record_block(winner.block, winner.frames, decision, draft, remake, call, watch, drift)
-        yield EmittedBlock(committed, winner.frames, record, draft=draft)
-
-
-def generate(model: BlockGenerator | None, call: BlockCall, checks: FiniteChecks | None = None) -> Generated:
-    """Generate a block. Raises `BadInput` naming the block and the model if its latents are not finite.
-
-    `checks`: those in which to look later; None to look at once.
-    """
-    assert model is not None, "check_parts asks for it"
-    made = model.generate(call)
-    what = f"{model.name} latents"
-    if checks:
-        checks.add(made.latents, call.span, what)
-    else:
-        check_finite(made.latents, call.span, what)
-    return made
+        yield EmittedBlock(history, frames, shown.key, record, draft)

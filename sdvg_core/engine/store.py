@@ -11,8 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .keys import Identities
+
 GIGABYTE = 1 << 30
 Result = tuple[Tensor, ...]
+UNKNOWN = object()
+"""In place of a decoder's state that is not known; any other value, None too, may be one."""
 
 
 @dataclass(slots=True)
@@ -76,10 +80,10 @@ class Store:
         with self._lock:
             return all(key in self._entries for key in keys)
 
-    def take_used(self) -> tuple[str, ...]:
-        """Return the keys of what was put in or taken out since this was last asked, or since the run began."""
+    def take_used(self) -> dict[str, Result]:
+        """Return what was put in or taken out since this was last asked, or since the run began, by key."""
         with self._lock:
-            used = tuple(self._used)
+            used = {key: self._entries[key].result for key in self._used if key in self._entries}
             self._used = {}
             return used
 
@@ -143,30 +147,54 @@ class PixelStore:
         while self._states and _bytes(self._states.values()) > max(left, 0):
             self._states.popitem(last=False)
 
-    def first_to_decode(self, keys: Sequence[str], *, to_go_on: bool) -> int:
-        """Return the place, from 0, of the first block that must be decoded; their count if none must.
+    def count_to_decode(self, keys: Sequence[str], *, to_go_on: bool) -> int:
+        """Return how many of a clip's first blocks must be decoded to show them all.
 
         `to_go_on`: whether the block after them will be decoded, which needs the decoder's state at their end.
         """
-        first = next((place for place, key in enumerate(keys) if key not in self._frames), len(keys))
-        if first < len(keys) or to_go_on:
-            while first and keys[first - 1] not in self._states:
-                first -= 1
-        return first
+        decoded: set[str] = set()
+        wanted = [place for place, key in enumerate(keys) if key not in self._frames]
+        for place in (*wanted, *([len(keys)] if to_go_on else [])):
+            decoded.update(keys[place : place + 1])
+            for key in reversed(keys[:place]):  # the state before that place
+                if key in decoded or key in self._states:
+                    break
+                decoded.add(key)
+        return len(decoded)
 
-    def frames(self, key: str) -> Tensor:
-        """Return a block's frames as they were decoded."""
+    def frames(self, key: str) -> Tensor | None:
+        """Return a block's frames as they were decoded; None if they are not kept."""
+        if key not in self._frames:
+            return None
         self._frames.move_to_end(key)
         frames, device, dtype = self._frames[key]
         return frames.to(device, dtype)
 
     def state(self, key: str) -> Any:
-        """Return the decoder's state after a block; None if it is not kept."""
+        """Return the decoder's state after a block; `UNKNOWN` if it is not kept."""
         if key not in self._states:
-            return None
+            return UNKNOWN
         self._states.move_to_end(key)
         state, device = self._states[key]
         return _moved(state, device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reuse:
+    """Where a run looks for results of earlier runs, and leaves its own; the identities of its parts.
+
+    `pixels`: a store of decoded frames, for which `store` leaves the memory; None to keep none.
+    """
+
+    store: Store
+    identities: Identities
+    pixels: PixelStore | None = None
+
+    def keep_pixels(self, key: str, frames: Tensor, state: Any) -> None:
+        """Keep a block's frames, and the decoder's state after it, where there is room."""
+        if self.pixels:
+            self.pixels.limit = self.store.limit - self.store.bytes
+            self.pixels.put(key, frames, state)
 
 
 def _moved(state: Any, device: torch.device) -> Any:

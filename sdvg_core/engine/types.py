@@ -6,8 +6,10 @@ Every value is immutable, and so are the tensors inside: never write into one.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import BadInput
@@ -38,7 +40,7 @@ class Span:
         return self.start + self.frames
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Condition:
     """What a block should show. Two conditions are the same only if they are the same object.
 
@@ -52,6 +54,11 @@ class Condition:
     text: str
     gate_text: str
     cut: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """What blocks depend on: a hash of the embedding, and whether a scene begins. The texts change no block."""
+        return hash_tensor(self.embedding) + " cut" * self.cut
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,3 +184,18 @@ class FiniteChecks:
                 raise BadInput(f"{problem}; check that model's file, or try bfloat16 or float32")
         self._pending = []
         return None if number is None else read[-1]
+
+
+def hash_tensor(tensor: Tensor) -> str:
+    """Return a hash of a tensor's values, shape and dtype, the same on every device."""
+    import torch
+
+    here = tensor.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{here.dtype} {tuple(here.shape)} ".encode())
+    digest.update(here.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def hash_text(text: str) -> str:
+    """Return a hash of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any, Protocol
 
 from ..causal_wan.presets import Preset
@@ -149,11 +149,11 @@ def assemble_report(
 
 def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
     if kept:
-        yield f"{_were(1, kept['blocks'])} given: kept from an earlier run, latents {kept['digest']}."
+        yield f"{_were(range(1, kept['blocks'] + 1))} given: kept from an earlier run, latents {kept['digest']}."
     if len(records) < len(run.spans):
         yield f"Stopped after block {len(records)} of {len(run.spans)}, as asked."
     if reused := [place for place, record in enumerate(records, 1) if record.reused]:
-        yield f"{_were(reused[0], reused[-1])} made by an earlier run and used again, which counts no seconds."
+        yield f"{_were(reused)} made by an earlier run and used again, which counts no seconds."
     yield from _unscored(records)
 
 
@@ -166,13 +166,19 @@ def _unscored(records: Sequence[BlockRecord]) -> Iterator[str]:
         yield f"{left_out} were not scored, and may be worse than these, or no number."
 
 
-def _were(first: int, last: int) -> str:
-    return f"Block {first} was" if first == last else f"Blocks {first} to {last} were"
+def _were(numbers: Sequence[int]) -> str:
+    """Return `Blocks 1 to 3, 5 were` of sorted numbers."""
+    groups = groupby(numbers, lambda number: number - numbers.index(number))
+    spans = [[*group] for _, group in groups]
+    names = ", ".join(f"{span[0]} to {span[-1]}" if span[1:] else str(span[0]) for span in spans)
+    return f"Blocks {names} were" if len(numbers) > 1 else f"Block {names} was"
 
 
 def _partly_reused(record: BlockRecord) -> bool:
-    """True if an earlier run made one model's version of a block, but not the block."""
-    return any(cost is not None and not cost.denoising_passes for cost in (record.draft, record.target))
+    """True if an earlier run made one model's version of a block, or its pixels, but not the block."""
+    return not record.decodes or any(
+        cost is not None and not cost.denoising_passes for cost in (record.draft, record.target)
+    )
 
 
 def notes_on(

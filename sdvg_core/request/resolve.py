@@ -15,9 +15,9 @@ from ..engine.inputs import BlockInputs
 from ..engine.noise import KeyedNoise
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine
-from ..engine.reuse import Reuse
 from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run, make_run
+from ..engine.store import Reuse
 from ..engine.types import Condition
 from ..errors import BadInput
 from ..files.footage import RATE, Footage, read_footage

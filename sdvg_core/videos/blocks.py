@@ -19,10 +19,11 @@ from safetensors.torch import save
 
 from ..checkpoints.latents import METADATA, read_metadata
 from ..checkpoints.weights import open_weights
-from ..engine.keys import Identities, hash_text
+from ..engine.keys import Identities
 from ..engine.plan import ModelSet
 from ..engine.records import BlockRecord
 from ..engine.store import Result, Store
+from ..engine.types import hash_text
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, unfinished_blocks
 from ..report.record_json import read_member, record_from_dict, record_to_dict
@@ -110,7 +111,7 @@ def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
     digest = metadata.get(DIGEST)
     if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
         raise BadInput(f"{path.name} changed since it was written; make that video again")
-    # Foreign tensors are harmless: no key asks for them, and `engine.reuse` checks every shape. Copies, because
+    # Foreign tensors are harmless: no key asks for them, and `engine.session` checks every shape. Copies, because
     # this very run may move or replace the file.
     some = [key for key in file if (shape := file.info[key].shape) and shape[0]]
     return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in some}

@@ -8,9 +8,8 @@ from pathlib import Path
 from ..checkpoints.latents import lead_metadata, save_latents
 from ..devices.device import device_clock, versions_on
 from ..engine.records import BlockRecord
-from ..engine.reuse import Reuse
 from ..engine.run import Run
-from ..engine.store import Store
+from ..engine.store import Reuse, Store
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer
@@ -52,15 +51,16 @@ def render(
     # If this very run was interrupted, the blocks it had made keep the seconds they took.
     records: list[BlockRecord] = []
     resumed = 0
+    used_again = False
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
     with Mp4Writer(work / VIDEO, request.fps, comment) as video:
         frames = 0
         for shown in run.play(stop):
-            if shown.record and run.session:
-                used = run.session.used[len(records)]
-                results = {key: store.newest[key] for key in used}
+            if shown.record:
+                results = store.take_used()
                 records.append(blocks.add(len(records) + 1, shown.record, results))
-                store.drop(used)  # it is on the disk, and no later block asks for it
+                store.drop(results)  # it is on the disk, and no later block asks for it
+                used_again |= shown.record.reused
                 if shown.record.reused and not records[-1].reused:
                     resumed = len(records)
                 bar.block(shown.record)
@@ -69,14 +69,14 @@ def render(
 
     block_frames = run.spans[0].frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
-    history = shown.timeline.history
+    history = shown.history
     latents = history.latents(0, history.frames)
     noted |= lead_metadata(resolved.plan.lead, latents)
     save_latents(work / LATENTS, latents, noted)
     more = []
     if resolved.sound and (problem := add_sound(work / VIDEO, resolved.sound)):
         more.append(problem)
-    if reuse and not run.reused:
+    if reuse and not used_again:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
     if resumed:
         more.append(f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.")

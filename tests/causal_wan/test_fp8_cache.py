@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
+from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, as_anchors, make_generator, make_noise, random_tree
 
 from benchmarks.models import SCALES
 from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, to_fp8
@@ -137,7 +137,7 @@ def make_blocks(generator, count: int = 4) -> list[torch.Tensor]:
     history, made = History(horizon=3), []
     for span in plan_spans(count, 3):
         made.append(generator.generate(BlockCall(history, span, make_noise(), PROMPT)).latents)
-        history = history.commit(Block(span, made[-1], PROMPT), (torch.zeros(1, 1, 3, 8, 8),) * 3)
+        history = history.commit(Block(span, made[-1], PROMPT), as_anchors(*[torch.zeros(1, 1, 3, 8, 8)] * 3))
     return made
 
 

@@ -30,10 +30,9 @@ from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.protocols import BlockCall, Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.store import PixelStore, Store
+from sdvg_core.engine.store import PixelStore, Result, Reuse, Store
 from sdvg_core.engine.types import Cost, DrafterContext
 from sdvg_core.text.prompts import Conditions
 
@@ -122,13 +121,14 @@ class Parts:
 
 @dataclass(kw_only=True, eq=False)
 class Made:
-    """A finished run: all latents, all frames, and everything that was noted."""
+    """A finished run: all latents, all frames, and everything that was noted. `used`: by block, results by key."""
 
     run: Run
     parts: Parts
     latents: Tensor
     frames: Tensor
     records: list[BlockRecord] = field(default_factory=list)
+    used: list[dict[str, Result]] = field(default_factory=list)
 
     @property
     def decisions(self) -> list[Decision]:
@@ -136,7 +136,8 @@ class Made:
 
     @property
     def reused(self) -> int:
-        return len(self.run.reused)
+        """How many blocks come before the first one for which something was made."""
+        return next((n for n, record in enumerate(self.records) if not record.reused), len(self.records))
 
     @property
     def calls(self) -> list[Call]:
@@ -224,11 +225,14 @@ def made(
     run = planned(asked, parts, store, pixels)
     assert not parts.begun, "to plan a run, no model is called"
     assert parts.codec.decodes == parts.codec.encodes == parts.scorer.calls == 0
-    shown = list(run.play())
-    records = [one.record for one in shown if one.record]
-    frames = [one.frames for one in shown]
-    latents = shown[-1].timeline.history.latents(0, shown[-1].timeline.history.frames)
-    return Made(run=run, parts=parts, latents=latents, frames=torch.cat(frames, dim=1), records=records)
+    records, frames, used = [], [], []
+    for one in run.play():
+        frames.append(one.frames)
+        if one.record:
+            records.append(one.record)
+            used.append(store.take_used() if store else {})
+    latents = one.history.latents(0, one.history.frames)
+    return Made(run=run, parts=parts, latents=latents, frames=torch.cat(frames, dim=1), records=records, used=used)
 
 
 def what_was_decided(record: BlockRecord) -> BlockRecord:

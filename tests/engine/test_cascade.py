@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,15 +24,14 @@ FIRST = (0, 4, 7, 11)
 
 
 def asked(config: RouterConfig, scores: list[float]) -> tuple[Decision, list[list[int]]]:
-    """Decide on a draft whose frames show their numbers; return also which of them each call of the scorer saw."""
+    """Decide on a draft with these scores; return also which frames each call of the scorer was asked for."""
     calls: list[list[int]] = []
 
-    def score(frames: torch.Tensor, _: str) -> torch.Tensor:
-        calls.append(frames[0, :, 0, 0, 0].int().tolist())
-        return torch.tensor([scores[frame] for frame in calls[-1]])
+    def score(frames: tuple[int, ...]) -> torch.Tensor:
+        calls.append([*frames])
+        return torch.tensor([scores[frame] for frame in frames])
 
-    shown = torch.arange(len(scores)).view(1, -1, 1, 1, 1).float()
-    return score_and_decide(config, 1, shown, SimpleNamespace(score=score), "a ball"), calls
+    return score_and_decide(config, 1, len(scores), score), calls
 
 
 def frame_scores(first: float, others: float) -> list[float]:

@@ -11,6 +11,7 @@ from tiny import (
     PROMPT,
     SIZE,
     EchoCodec,
+    as_anchors,
     condition,
     latents_of,
     make_engine,
@@ -178,7 +179,9 @@ def test_generating_a_block_copies_nothing_larger_than_the_block(policy, options
     history, g = History(horizon=9), torch.Generator().manual_seed(0)
     for span in plan_spans(9, 3):
         latents = torch.randn(1, 4, 3, *SIZE, generator=g)
-        history = history.commit(Block(span, latents, PROMPT), (torch.rand(1, 1, 3, 8, 8, generator=g),) * 3)
+        history = history.commit(
+            Block(span, latents, PROMPT), as_anchors(*[torch.rand(1, 1, 3, 8, 8, generator=g)] * 3)
+        )
     span = plan_spans(1, 3, start=27)[0]
     generator.generate(BlockCall(history, span, make_noise(), PROMPT))
     with Operations() as operations:
@@ -198,7 +201,7 @@ def test_generating_a_block_never_waits_for_the_device(policy):
     """Catches: cache positions kept in tensors and read with `.item()`, one wait per layer and step."""
     generator = make_generator(1, EchoCodec(), policy, schedule="four-step")
     block = Block(plan_spans(1, 3)[0], torch.zeros(1, 4, 3, *SIZE), PROMPT)
-    history = History(horizon=3).commit(block, (torch.zeros(1, 1, 3, 8, 8),) * 3)
+    history = History(horizon=3).commit(block, as_anchors(*[torch.zeros(1, 1, 3, 8, 8)] * 3))
     with Operations() as operations:
         generator.generate(BlockCall(history, plan_spans(1, 3, start=3)[0], make_noise(), PROMPT))
     assert operations.waits() == []
@@ -215,5 +218,5 @@ def test_any_size_and_any_block_length_runs(size, block_frames):
         for span in plan_spans(4, block_frames):
             latents = generator.generate(BlockCall(history, span, noise, PROMPT)).latents
             assert latents.shape == (1, 4, block_frames, *size)
-            anchors = tuple(torch.zeros(1, 1, 3, 2 * size[0], 2 * size[1]) for _ in range(block_frames))
+            anchors = as_anchors(*[torch.zeros(1, 1, 3, 2 * size[0], 2 * size[1])] * block_frames)
             history = history.commit(Block(span, latents, PROMPT), anchors)

@@ -82,7 +82,7 @@ def test_a_handover_of_all_draft_steps_goes_on_from_the_draft_itself():
     scored = run(engine(draft_steps=2), scripted("rr", handover=2), blocks=2)[1]
     assert torch.equal(scored.draft.predictions[1], scored.draft.latents)
     alone = engine(draft_steps=None)
-    span, history = Span(1, 3, 3), run(alone, scripted("t"), blocks=1)[0].timeline.history
+    span, history = Span(1, 3, 3), run(alone, scripted("t"), blocks=1)[0].history
     call = BlockCall(history, span, make_noise(), PROMPT, handed_over=scored.draft.predictions)
     assert torch.equal(alone.target.generate(call).latents, scored.block.latents)
 

@@ -14,6 +14,7 @@ from tiny import (
     CONTEXTS,
     POLICIES,
     PROMPT,
+    as_anchors,
     condition,
     frames_of,
     latents_of,
@@ -37,7 +38,7 @@ SAMPLE = [*ALL_PATTERNS[::37], "r" + "a" * 8, "r" * 9, "raaaaaaar", "rraaaaaaa"]
 def commit(history: History, block: Block, frames: Tensor) -> History:
     """Extend a history by hand, so that replay does not lean on the loop's own way of committing."""
     newest = frames.shape[1] - 1
-    anchors = tuple(frames[:, newest - 4 * back, None] for back in (2, 1, 0))
+    anchors = as_anchors(*(frames[:, newest - 4 * back, None] for back in (2, 1, 0)))
     return history.commit(block, anchors)
 
 

@@ -16,6 +16,7 @@ from tiny import (
     POLICIES,
     PROMPT,
     SIZE,
+    history_of,
     latents_of,
     make_engine,
     make_framewise,
@@ -23,7 +24,6 @@ from tiny import (
     make_noise,
     run,
     scripted,
-    timeline_of,
 )
 
 from sdvg_core.engine.framewise import FramewiseAdapter
@@ -52,8 +52,7 @@ def alone(policy: str, blocks: int, **options) -> list[Block]:
     model = make_generator(1, codec, policy, block_frames=1, **options)
     noise, made = SameNoise(seed=42, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1]), []
     for span in plan_spans(3 * blocks, 1):
-        timeline, _ = timeline_of(tuple(made), codec, 3) if made else (None, None)
-        history = timeline.history if timeline else History(horizon=3)
+        history = history_of(tuple(made), codec, 3)[0] if made else History(horizon=3)
         made.append(Block(span, model.generate(BlockCall(history, span, noise, PROMPT)).latents, PROMPT))
     return made
 
@@ -116,7 +115,7 @@ def test_the_first_blocks_steps_are_for_block_0_of_the_clip_alone():
     steps = {"schedule": "1000,625", "first_schedule": "1000,900,800,625"}
     made = run(make_engine("incremental", **steps), scripted("tt"), blocks=2)
     assert [e.record.target.denoising_passes for e in made] == [4, 2]
-    after = run(make_engine("incremental", **steps), scripted("ttttt"), blocks=2, start=made[-1].timeline)
+    after = run(make_engine("incremental", **steps), scripted("ttttt"), blocks=2, start=made[-1].history)
     assert [e.record.target.denoising_passes for e in after] == [2, 2]
     plain = run(make_engine("incremental", schedule="1000,900,800,625"), scripted("t"), blocks=1)
     assert torch.equal(made[0].block.latents, plain[0].block.latents), "slot i of a block is what it was"

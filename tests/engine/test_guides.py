@@ -29,10 +29,9 @@ from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import NOT_HANDED_OVER, plan_blocks
 from sdvg_core.engine.restyle import Strength, read_strength
-from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.store import Store
+from sdvg_core.engine.store import Reuse, Store
 from sdvg_core.errors import BadInput
 
 BLOCKS, STEPS = 4, "1000,900,800,625"
@@ -141,8 +140,9 @@ def test_what_is_made_again_is_told_by_the_guide_and_its_strength(requests):
     for guide, reused in requests:
         store.begin_run()
         run = run_of(engine_of(), TARGET_ONLY, guide, reuse=Reuse(store=store, identities=identities))
-        assert torch.equal(latents_shown(run), made(engine_of(), TARGET_ONLY, guide))
-        assert len(run.reused) == reused
+        shown = list(run.blocks())
+        assert torch.equal(latents_of(shown), made(engine_of(), TARGET_ONLY, guide))
+        assert sum(block.record.reused for block in shown) == reused
 
 
 WRONG = [DEPTH[:, :, 1:], DEPTH[:, :-1], DEPTH[..., 1:], changed_from(DEPTH, 0) / 0]

@@ -12,13 +12,13 @@ from tiny import (
     condition,
     frames_of,
     generator_of,
+    history_of,
     latents_of,
     make_engine,
     make_generator,
     make_noise,
     run,
     scripted,
-    timeline_of,
 )
 
 from sdvg_core.causal_wan.schedule import get_schedule, renoise
@@ -70,7 +70,7 @@ def test_repair_goes_on_from_the_drafts_own_trajectory(policy, step):
     """The target's first pass sees the draft's clean estimate after `step` steps, noised as for the next step."""
     engine = make_engine(policy, schedule="four-step")
     emitted = run(engine, scripted("rar", handover=step), blocks=3)
-    history, span = emitted[1].timeline.history, emitted[2].block.span
+    history, span = emitted[1].history, emitted[2].block.span
     draft = make_engine(policy, schedule="four-step").drafter.generate(
         BlockCall(history, span, make_noise(), PROMPT)
     )
@@ -102,7 +102,7 @@ def test_after_a_change_of_prompt_blocks_are_what_fresh_models_make(policy):
         author = fresh.drafter if one.record.author == "drafter" else fresh.target
         again = author.generate(BlockCall(history, one.block.span, make_noise(), one.block.condition)).latents
         assert torch.equal(again, one.block.latents)
-        history = one.timeline.history
+        history = one.history
 
 
 # --- clips that are already there
@@ -115,8 +115,8 @@ def test_a_clip_made_in_two_goes_is_the_clip_made_in_one(policy):
     first = latents_of(run(make_engine(policy), scripted("raaraarar"), blocks=4))
     engine = make_engine(policy)
     blocks = tuple(Block(s, first[:, :, s.start : s.stop], PROMPT) for s in spans_of_clip(12, 3))
-    timeline, shown = timeline_of(blocks, engine.codec, engine.horizon)
-    rest = run(engine, scripted("raaraarar"), blocks=5, start=timeline)
+    start, shown = history_of(blocks, engine.codec, engine.horizon)
+    rest = run(engine, scripted("raaraarar"), blocks=5, start=start)
     assert torch.equal(torch.cat((first, latents_of(rest)), 2), latents_of(whole))
     assert torch.equal(torch.cat((shown, frames_of(rest)), 1), frames_of(whole))
 
@@ -126,7 +126,7 @@ def test_a_clip_made_in_two_goes_is_the_clip_made_in_one(policy):
 def test_a_start_image_is_the_clips_first_frame_and_block_0_is_still_forced(policy, drafter_context):
     engine = make_engine(policy)
     image = torch.randn(1, 4, 1, 4, 4, generator=generator_of(8))
-    start, shown = timeline_of((Block(spans_of_clip(1, 3)[0], image, PROMPT),), engine.codec, 3)
+    start, shown = history_of((Block(spans_of_clip(1, 3)[0], image, PROMPT),), engine.codec, 3)
     emitted = run(engine, scripted("raar"), blocks=4, start=start, drafter_context=drafter_context)
     assert next(e.record.decision.reason for e in emitted) is Reason.FORCED
     assert [e.block.span.start for e in emitted] == [1, 4, 7, 10]

@@ -22,26 +22,43 @@ import torch
 from sdvg_core.causal_wan import incremental
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.engine import cascade, keys, noise, router, timeline
+from sdvg_core.engine import cascade, keys, noise, pixels, router, session
 from sdvg_core.engine.framewise import FramewiseAdapter
+from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.pixels import Pixels
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.timeline import Timeline
+from sdvg_core.engine.session import Session
+from sdvg_core.engine.store import PixelStore
+from sdvg_core.engine.types import Block, Condition
 
 BLOCK_0 = test_counts.test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own
-commit = Timeline.commit
+commit = History.commit
+score = Session.score
+branch = CausalWanGenerator._branch
+in_sub_blocks = FramewiseAdapter.generate
 
 
-def stale_state(before: Timeline, block: Any, frames: Any, state: Any, stride: int) -> Any:
-    return commit(before, block, frames, before.decode_state, stride)
+def stale_state(before: History, block: Block, anchors: Any = (), decode_state: Any = None) -> History:
+    return commit(before, block, anchors, before.decode_state)
+
+
+def key_without_history(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str:
+    return keys.block_key(model, codec, noise, replace(call, history=History()))
+
+
+def score_after_decoding(at_work: Session, pixels: Pixels, *asked: Any) -> torch.Tensor:
+    pixels.frames()
+    return score(at_work, pixels, *asked)
+
+
+def newest_state(store: PixelStore, key: str) -> Any:
+    return next(reversed(store._states.values()))[0]
 
 
 def first_frames(frames: torch.Tensor, count: int, stride: int) -> tuple[torch.Tensor, ...]:
     return tuple(frames[:, max(index * stride - stride, 0), None] for index in range(count))
-
-
-branch = CausalWanGenerator._branch
-in_sub_blocks = FramewiseAdapter.generate
 
 
 def cut_last(drafter: FramewiseAdapter, call: Any) -> Any:
@@ -53,7 +70,7 @@ def cut_last(drafter: FramewiseAdapter, call: Any) -> Any:
         drafter.inner.draft_steps = steps
 
 
-MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
+MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "noise is drawn in order": (
         KeyedNoise,
         "draw",
@@ -67,13 +84,13 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
         test_values.test_a_seed_keeps_its_noise_from_version_to_version,
     ),
     "the decoder goes on from the state before the block": (
-        Timeline,
+        History,
         "commit",
         stale_state,
         lambda: test_exactness.check_pattern("rraar", test_exactness.make_engine, "committed"),
     ),
     "the anchor is the first pixel frame of its latent frame": (
-        timeline,
+        pixels,
         "last_frames",
         first_frames,
         lambda: test_exactness.check_pattern("rraar", test_exactness.make_engine, "committed"),
@@ -139,9 +156,9 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
         lambda: test_draft_steps.test_frame_by_frame_every_sub_block_stops_early("recompute", "committed"),
     ),
     "a key forgets the prompts": (
-        keys.Keys,
-        "_condition",
-        lambda names, condition: "",
+        Condition,
+        "key",
+        "",
         test_reuse_store.test_everything_a_block_follows_from_is_in_its_key,
     ),
     "a clip to continue goes by its shape alone": (
@@ -149,6 +166,30 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], Callable[[], None]]] = {
         "hash_tensor",
         lambda tensor: str(tuple(tensor.shape)),
         lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another clip"),
+    ),
+    "a key forgets the blocks before": (
+        session,
+        "block_key",
+        key_without_history,
+        lambda: test_reuse.test_what_a_change_makes_anew("recompute", "a take of block 6"),
+    ),
+    "scores are taken for those under another prompt": (
+        session,
+        "scores_key",
+        lambda scorer, pixels, text, frames: keys.scores_key(scorer, pixels, "", frames),
+        lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another gate text"),
+    ),
+    "a block is decoded after the state of another one": (
+        PixelStore,
+        "state",
+        newest_state,
+        lambda: test_reuse_store.test_a_changed_block_decodes_itself_and_the_later_ones_and_none_that_is_there(4),
+    ),
+    "a draft whose scores are known is decoded all the same": (
+        Session,
+        "score",
+        score_after_decoding,
+        test_reuse_store.test_a_draft_whose_scores_are_known_is_not_decoded_to_be_rejected,
     ),
 }
 

@@ -16,9 +16,8 @@ from tiny import CONTEXTS, LONG, POLICIES, condition, planned
 
 from research.routers import PlannedRouter, planned_route
 from sdvg_core.engine.records import Seconds
-from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.store import PixelStore, Store
+from sdvg_core.engine.store import PixelStore, Reuse, Store
 from sdvg_core.engine.types import Condition, Cost, DrafterContext
 
 # --- cut after any block
@@ -39,11 +38,11 @@ def check_cut(asked: Asked, store: Store, cuts: tuple[int, ...]) -> None:
     same(whole, alone)
     assert whole.calls == alone.calls
     assert list(map(works, whole.records)) == list(map(works, alone.records))
-    assert whole.run.session
     for cut in cuts:
         known = Store()
-        for key in {key: None for used in whole.run.session.used[:cut] for key in used}:
-            known.put(key, store.newest[key])
+        for used in whole.used[:cut]:
+            for key, result in used.items():
+                known.put(key, result)
         again = made(asked, known)
         assert again.reused == cut
         same(again, whole)
@@ -131,8 +130,8 @@ def check_pair(earlier: Asked, changed: Asked, room: float) -> None:
     store.limit = store.bytes + room
     again, nothing = made(changed, store, pixels=pixels), made(changed)
     same(again, nothing)
-    assert all(record.reused for record in again.records[: again.reused])
-    assert not any(record.reused for record in again.records[again.reused :])
+    called = {index for _, index in again.calls}
+    assert not any(record.reused for record in again.records if record.span.index in called)
     assert set(again.calls) <= set(nothing.calls)
     last = made(changed, store, pixels=pixels)
     same(last, nothing)
@@ -194,8 +193,10 @@ def test_a_prompt_in_other_words_with_the_same_embedding_and_gate_text_is_told_b
     words = Condition(condition(5).embedding, "ein roter Ball", "a red ball")
     reuse = Reuse(store=store, identities=identities(asked))
     run = planned(parts.engine, asked.router, condition_of=lambda _: words, blocks=3, reuse=reuse)
-    assert [record.prompt for record in run.reused] == ["ein roter Ball"] * 3
-    assert all(block.condition is words for block in run.before)
+    shown = list(run.blocks())
+    assert all(block.record.reused for block in shown)
+    assert [block.record.prompt for block in shown] == ["ein roter Ball"] * 3
+    assert all(block.block.condition is words for block in shown)
 
 
 @every_pair("policy, context", POLICIES, CONTEXTS)
@@ -243,7 +244,7 @@ def test_blocks_that_are_re_used_cost_no_seconds_and_no_passes(policy: str) -> N
 
 
 def test_a_block_of_an_earlier_run_that_comes_up_in_the_middle_is_not_made_again() -> None:
-    """After a block that is made, the loop may meet one that is known: then it costs no passes either."""
+    """After a block whose draft is scored, the loop meets known ones: they count as made earlier too."""
     store = Store()
     made(Asked(directions="tttttt", blocks=6), store)
     made(Asked(directions="ttdddd", blocks=6), store)
@@ -251,7 +252,7 @@ def test_a_block_of_an_earlier_run_that_comes_up_in_the_middle_is_not_made_again
     again = made(Asked(directions="ttrttt", blocks=6), store)
     assert (again.reused, again.calls, again.parts.scorer.calls) == (2, [], 1)
     assert [works(record)[1] for record in again.records] == [Cost()] * 6
-    assert [record.reused for record in again.records] == [True] * 2 + [False] * 4
+    assert [record.reused for record in again.records] == [True, True, False, True, True, True]
     same(again, made(Asked(directions="ttrttt", blocks=6)))
 
 

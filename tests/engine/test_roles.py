@@ -15,9 +15,8 @@ from tiny import latents_of, make_engine, planned, scripted
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import MISSING, Lead, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import DIRECTION_LETTERS, ROUTER_PRESETS, RouterConfig
-from sdvg_core.engine.store import Store
+from sdvg_core.engine.store import Reuse, Store
 from sdvg_core.errors import BadInput
 
 EVERYTHING = ModelSet()
@@ -153,8 +152,8 @@ def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(
     first = six(without(make_engine(), role), router, reuse=Reuse(store=store, identities=alone))
     made = list(first.blocks())
     again = six(make_engine(), router, blocks=8, reuse=Reuse(store=store, identities=identities))
-    assert len(again.reused) == 6
-    assert torch.equal(torch.cat([block.latents for block in again.before], dim=2), latents_of(made))
-    assert len(list(again.blocks())) == 2
+    longer = list(again.blocks())
+    assert [block.record.reused for block in longer] == [True] * 6 + [False] * 2
+    assert torch.equal(latents_of(longer[:6]), latents_of(made))
     last = six(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, identities=alone))
-    assert len(last.reused) == 8
+    assert all(block.record.reused for block in last.blocks())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import PROMPT, EchoCodec, make_noise, timeline_of
+from tiny import PROMPT, EchoCodec, history_of, make_noise
 
 from sdvg_core.causal_wan.schedule import Step, get_schedule, nearest_sigma
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise, key
-from sdvg_core.engine.timeline import last_frames
+from sdvg_core.engine.pixels import last_frames
 from sdvg_core.engine.types import Block, Span, plan_spans, spans_of_clip
 from sdvg_core.errors import BadInput
 
@@ -120,20 +120,20 @@ def test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame():
     """Latent frame j > 0 shows pixel frames 4j - 3 to 4j; latent frame 0 shows pixel frame 0."""
     codec = EchoCodec()
     blocks = tuple(block(i, 3 * i) for i in range(3))
-    timeline, frames = timeline_of(blocks, codec, horizon=4)
+    history, frames = history_of(blocks, codec, horizon=4)
     assert frames.shape[1] == 1 + 4 * 8
     for latent_frame in (5, 6, 7, 8):
-        assert torch.equal(timeline.history.anchor(latent_frame), frames[:, 4 * latent_frame, None])
+        assert torch.equal(history.anchor(latent_frame), frames[:, 4 * latent_frame, None])
     with pytest.raises(ValueError, match="horizon of at least 5"):
-        timeline.history.anchor(4)
+        history.anchor(4)
     first = last_frames(frames[:, :9], 3, 4)
     assert torch.equal(torch.cat(first, 1), frames[:, (0, 4, 8)])
 
 
 def test_a_long_history_keeps_no_more_pixels_than_its_horizon():
     codec = EchoCodec()
-    timeline, _ = timeline_of(tuple(block(i, 3 * i) for i in range(20)), codec, horizon=3)
-    kept = timeline.history.anchors
+    history, _ = history_of(tuple(block(i, 3 * i) for i in range(20)), codec, horizon=3)
+    kept = [anchor() for anchor in history.anchors]
     assert len(kept) == 3
     whole = sum(a.untyped_storage().nbytes() for a in kept)
     assert whole == sum(a.nbytes for a in kept), "an anchor must not keep its whole block of frames alive"

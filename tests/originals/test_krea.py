@@ -25,7 +25,7 @@ from witness import (
 from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.context import AnchorEncoder, BlockContext, Recompute
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
-from sdvg_core.engine import timeline
+from sdvg_core.engine import pixels
 from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
@@ -183,7 +183,7 @@ FAULTS = {
 def test_a_planted_fault_shows(theirs, krea, fault, measured, monkeypatch):
     least, options = FAULTS[fault]
     if not options:
-        monkeypatch.setattr(timeline, "last_frames", one_pixel_frame_early)
+        monkeypatch.setattr(pixels, "last_frames", one_pixel_frame_early)
     latents, _ = video(krea, **options)
     assert measured(difference(latents, theirs["cases"]["3 context frames, 5 steps"]["latents"])) > least
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 from diffusers import WanTransformer3DModel
-from tiny import SIZE, condition, generator_of, make_noise, random_tree
+from tiny import SIZE, as_anchors, condition, generator_of, make_noise, random_tree
 from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
@@ -114,7 +114,7 @@ def random_history(blocks: int, channels: int) -> History:
     history, g = History(horizon=9), generator_of(11)
     for span in plan_spans(max(blocks, 1), 3)[:blocks]:
         latents = torch.randn(1, channels, 3, *SIZE, generator=g)
-        anchors = tuple(torch.rand(1, 1, 3, 8, 8, generator=g) for _ in range(3))
+        anchors = as_anchors(*(torch.rand(1, 1, 3, 8, 8, generator=g) for _ in range(3)))
         history = history.commit(Block(span, latents, PROMPT), anchors)
     return history
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import as_anchors
 from transformers import UMT5EncoderModel
 
 from sdvg_core.causal_wan.attention import TorchOps
@@ -60,7 +61,7 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
         condition = Condition(whole, "", "")
         history = History(horizon=3)
         if block:
-            stills = (torch.zeros(1, 1, 3, 64, 64),) * 3
+            stills = as_anchors(*[torch.zeros(1, 1, 3, 64, 64)] * 3)
             history = history.commit(Block(Span(0, 0, 3), context[i : i + 1], condition), stills)
         policy = Recompute(encode_anchor=AnchorEncoder(lambda frame: frame))
         wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=get_preset("custom"), device=torch.device("cpu"))

@@ -17,6 +17,7 @@ from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.router import Decision, Reason
 from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput
+from sdvg_core.report import assemble
 from sdvg_core.report.run_report import Tally, predict_target_only, read_report, report_from_dict
 from sdvg_core.report.summary import route_in_words, speedup_known, summarise
 
@@ -148,6 +149,15 @@ def test_frames_that_were_not_scored_are_told_from_scores_that_are_not_finite(tm
         assert [score is None for score in block.decision.frame_scores] == [score is None for score in scores]
         assert block.decision.known_scores == pytest.approx([s for s in scores if s is not None], nan_ok=True)
     assert "worst frame -0.20: pixel frame 5 of block 1" in summarise(made)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [([3], "Block 3 was"), ([1, 2, 3], "Blocks 1 to 3 were"), ([1, 2, 4, 6, 7], "Blocks 1 to 2, 4, 6 to 7 were")],
+)
+def test_a_note_names_the_blocks_it_is_of_and_none_between_them(numbers, words):
+    """Catches: a block that was made now among those said to be made earlier."""
+    assert assemble._were(numbers) == words
 
 
 def test_a_report_read_back_is_the_report_that_was_written(tmp_path):

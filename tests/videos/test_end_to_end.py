@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from thinned import every_pair
+from tiny import as_anchors
 
 from research.routers import planned_route
 from sdvg_core.engine.history import History
@@ -67,7 +68,9 @@ def check(pattern: str, engines, conditions, context: str) -> None:
         again = author.generate(BlockCall(history, one.block.span, NOISE, one.block.condition)).latents
         assert torch.equal(again, one.block.latents)
         shown = one.frames.shape[1] - 1
-        history = history.commit(one.block, tuple(one.frames[:, shown - 4 * back, None] for back in (2, 1, 0)))
+        history = history.commit(
+            one.block, as_anchors(*(one.frames[:, shown - 4 * back, None] for back in (2, 1, 0)))
+        )
 
 
 @every_pair("pattern, policy, context", SAMPLE, *SETTINGS)
@@ -80,9 +83,9 @@ def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engin
     emitted = list(speculate(engine, RouterConfig(tau=-0.5), plan_spans(5, 3), BlockInputs(NOISE, conditions)))
     for before, one in itertools.pairwise(emitted):
         draft = other.drafter.generate(
-            BlockCall(before.timeline.history, one.block.span, NOISE, one.block.condition)
+            BlockCall(before.history, one.block.span, NOISE, one.block.condition)
         ).latents
-        frames, _ = other.codec.decode(draft, before.timeline.decode_state)
+        frames, _ = other.codec.decode(draft, before.history.decode_state.get())
         scores = other.scorer.score(frames, one.block.condition.gate_text)
         assert one.record.decision.frame_scores == tuple(scores.tolist())
         assert one.record.decision.accepted == (min(scores.tolist()) >= -0.5)

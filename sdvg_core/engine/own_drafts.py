@@ -1,0 +1,54 @@
+"""The drafter's history of its own drafts, in place of the committed blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .history import History
+from .inputs import BlockInputs
+from .pixels import Decoder
+from .session import Session
+from .types import Block, Cost, Generated, Span
+
+
+class OwnDrafts:
+    """The drafts of a run, each continuing the one before it. They are made when the next draft needs them.
+
+    They depend on no decision, and are decoded only if the drafter's context asks for their pixels.
+    """
+
+    def __init__(self, session: Session, spans: tuple[Span, ...], inputs: BlockInputs, start: History) -> None:
+        self._session = session
+        # Its seconds are those of the draft that asks for pixels.
+        self._decoder = Decoder(session.decoder.codec)
+        self._spans = spans
+        self._inputs = inputs
+        self._history = start
+        self._newest: Block | None = None
+
+    def draft(self, span: Span, stop: int | None = None) -> Generated:
+        """Generate the draft at `span`, after every earlier draft that was skipped or left unfinished.
+
+        Their cost counts as this one's. `stop`: the step to stop before.
+        """
+        caught_up = Cost()
+        for skipped in self._spans:
+            if self._history.frames <= skipped.start < span.start:
+                if self._newest is None or self._newest.span != skipped:
+                    caught_up += self._make(skipped).cost
+                self._commit_newest()
+        made = self._make(span, stop)
+        return replace(made, cost=caught_up + made.cost)
+
+    def _make(self, span: Span, stop: int | None = None) -> Generated:
+        call = self._inputs.call(self._history, span, stop)
+        made = self._session.generate("drafter", call)
+        if stop is None:
+            self._newest = Block(span, made.latents, call.condition)
+        return made
+
+    def _commit_newest(self) -> None:
+        block = self._newest
+        assert block is not None
+        pixels = self._decoder.pixels(self._history, block)
+        self._history = self._history.commit(block, pixels.anchors, pixels.state)

@@ -1,0 +1,126 @@
+"""The calls of one run to its engine: each is timed, and made only if no earlier run made it.
+
+So a run of which everything is known goes through the same loop as any other, and calls no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .keys import begun_key, block_key, scores_key, tensor_key
+from .noise import KeyedNoise
+from .pixels import Decoder, Pixels
+from .protocols import BlockCall, BlockGenerator, Engine, steps_made
+from .records import Stopwatch
+from .store import Result, Reuse
+from .types import FiniteChecks, Generated, Span
+
+Role = Literal["drafter", "target"]
+PARTS = {"drafter": "draft", "target": "target"}
+"""The part of the stopwatch that counts the calls of a model."""
+
+
+class Session:
+    """An engine for one run. `watch`: counts its real calls; `decoder`: decodes by its codec.
+
+    `checks`: looks for NaN and infinity in what was made, and is read once a block.
+
+    `handover`: for how many steps the drafter's estimates are kept too, since the target may go on from them. Of a
+    draft that has no more steps than that, the last estimate is the draft.
+    """
+
+    def __init__(
+        self, engine: Engine, noise: KeyedNoise, handover: int, clock: Callable[[], Any], reuse: Reuse | None
+    ) -> None:
+        self.watch = Stopwatch(clock)
+        self.checks = FiniteChecks()
+        self.decoder = Decoder(engine.codec, reuse, self.watch)
+        self._engine = engine
+        self._noise = noise
+        drafted = steps_made(engine.drafter) - 1 if engine.drafter else 0
+        self._steps = {"drafter": min(handover, drafted), "target": 0}
+        self._reuse = reuse
+
+    def generate(self, role: Role, call: BlockCall) -> Generated:
+        """Generate a block. `checks` will refuse latents that are not finite, naming the block and the model."""
+        model: BlockGenerator | None = getattr(self._engine, role)
+        assert model is not None, "check_parts asks for it"
+        key = ""
+        if self._reuse:
+            identities = self._reuse.identities
+            key = block_key(getattr(identities, role), identities.codec, self._noise, call)
+            if known := self._known_block(key, role, call):
+                return known
+        with self.watch.part(PARTS[role]):
+            made = model.generate(call)
+        self.checks.add(made.latents, call.span, f"{model.name} latents")
+        self._keep_block(key, role, call, made)
+        return made
+
+    def score(self, pixels: Pixels, text: str, numbers: Sequence[int]) -> Tensor:
+        """Return the scores of frames, by their numbers, under the prompt `text`: `(f,)`, float32 on the CPU."""
+        scorer = self._engine.scorer
+        assert scorer is not None, "check_parts asks for it"
+        key = ""
+        if self._reuse:
+            key = scores_key(self._reuse.identities.scorer, pixels.key, text, numbers)
+            known = self._reuse.store.get(key)
+            if known and _fits(known, (len(numbers),)):
+                return known[0]
+        frames = pixels.frames()
+        if len(numbers) < pixels.count:
+            # A list as an index would be copied to the device, which waits.
+            frames = torch.stack([frames[:, number] for number in numbers], dim=1)
+        with self.watch.part("score"):
+            scores = scorer.score(frames, text)
+        if self._reuse:
+            self._reuse.store.put(key, (scores.float(),))
+        return scores
+
+    def _known_block(self, key: str, role: Role, call: BlockCall) -> Generated | None:
+        whole = self._stored(key, call.span, self._steps[role] + 1)
+        if whole is not None:
+            return Generated(whole[: call.stop])
+        begun = call.stop and self._stored(begun_key(key, call.stop), call.span, call.stop)
+        return Generated(begun) if begun else None
+
+    def _stored(self, key: str, span: Span, least: int) -> Result | None:
+        """Return a stored result of at least `least` tensors; None if no sound one is stored."""
+        assert self._reuse is not None
+        kept = self._reuse.store.get(key)
+        if kept is None or len(kept) < least or not _fits(kept, self._noise.shape(span)):
+            return None
+        return kept if all(map(_is_finite, kept)) else None
+
+    def _keep_block(self, key: str, role: Role, call: BlockCall, made: Generated) -> None:
+        if not self._reuse:
+            return
+        estimates = made.predictions[: self._steps[role]]
+        if call.stop is None:
+            estimates = (*estimates, made.latents)
+        else:
+            key = begun_key(key, call.stop)
+        kept = _on_cpu(estimates)
+        for estimate, copy in zip(estimates, kept, strict=True):
+            tensor_key(estimate, copy)
+        if all(map(_is_finite, kept)):
+            self._reuse.store.put(key, kept)
+
+
+def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
+    """True if a result has the right dtype and shape; it may come from a file."""
+    return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
+
+
+def _on_cpu(estimates: Result) -> Result:
+    """Return the estimates of a block on the CPU. From a device they are copied together, as each copy waits."""
+    return estimates if estimates[0].device.type == "cpu" else torch.stack(estimates).cpu().unbind()
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """True if a tensor has no NaN and no infinity. A sum is 50 times faster than a check of each value."""
+    return bool(torch.isfinite(tensor.sum()))
