@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
+from ..settings import check_fields
 
 Weights = Literal["auto", "ema", "raw"]
 STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
@@ -20,13 +21,6 @@ INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module", "generato
 """The names of state dicts that hold a model; without a choice, the first that is there is taken."""
 MOST_NAMED = 6
 LONGEST_NAME = 40
-
-
-def check_weights(word: str) -> None:
-    """Raise `BadInput` unless it is auto, ema or raw."""
-    words = get_args(Weights)
-    if word not in words:
-        raise BadInput(f"the weights {word!r:.60} are unknown; choose {', '.join(words[:-1])} or {words[-1]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +35,7 @@ class Choice:
     likely: Weights = AUTO
 
     def __post_init__(self) -> None:
-        for word in (self.weights, self.likely):
-            check_weights(word)
+        check_fields(self)
 
 
 UNSTATED = Choice()

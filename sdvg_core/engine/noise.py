@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import BadInput
+from ..settings import check_fields, setting
 from .types import Span
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ class KeyedNoise:
     one source, so they start from the same tensors and are re-noised with the same tensors.
     """
 
-    seed: int
+    seed: int = setting(least=0, most=MOST_SEED)
     channels: int
     height: int
     width: int
 
     def __post_init__(self) -> None:
-        check_seed(self.seed)
+        check_fields(self)
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
@@ -45,12 +45,6 @@ class KeyedNoise:
     def shape(self, span: Span) -> tuple[int, ...]:
         """Return the shape of a block's noise and latents, `b c t h w`."""
         return 1, self.channels, span.frames, self.height, self.width
-
-
-def check_seed(seed: int) -> None:
-    """Raise `BadInput` unless it is an unsigned 64-bit integer."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MOST_SEED:
-        raise BadInput(f"the seed {seed!r:.60} is not a whole number from 0 to 2**64 - 1; choose another")
 
 
 def key(*parts: int) -> int:

@@ -109,21 +109,15 @@ With no forced blocks `first` is the drafter alone, with one the target makes th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig:
-    """Settings of the router; the defaults are the paper's.
+    """Settings of the router, in the words of its fields; the defaults are the paper's.
 
-    `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best. `cascade`:
-    how far above tau the worst of a draft's four frames that are scored first must be for the others to be left
-    unscored, see `engine.cascade`; infinity never leaves out a frame of a draft that is kept, None scores all
-    frames at once.
-    `forced_blocks`: how many of the route's first blocks the target makes under every policy; `first` drafts all
-    others. `stride`: under the policy `stride` the target makes every so many blocks of the route, from its first
-    one on. `bail_out`: after this many rejections in a row, the target makes the rest; 0 for never. `handover`: how
-    many denoising steps the drafter makes of a block of the target's, which then continues; 0 for none.
-    `whole_blocks`: how many of the route's first blocks are never handed over. `directions`: the user's decisions,
-    under every policy: one of `DIRECTION_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
-    steps a restyled clip replaces, by block of the clip; if that is `handover` or more, nothing is handed over.
-    `part`: a router from outside, which decides in the policy's place. `route_start`: the block of the clip at
-    which the route begins, the first one after a clip given as pixels, which no model made.
+    `score >= tau` keeps a draft, in the scorer's units. `quantile`: 0 is the worst frame, 1 the best. `cascade`:
+    None scores all frames at once; see `engine.cascade`. `whole_blocks`: how many of the route's first blocks are
+    never handed over. `directions`: the user's decisions, under every policy: one of `DIRECTION_LETTERS` per block
+    of the clip, or `ROUTER_DECIDES`. `skipped`: how many steps a restyled clip replaces, by block of the clip; if
+    that is `handover` or more, nothing is handed over. `part`: a router from outside, which decides in the policy's
+    place. `route_start`: the block of the clip at which the route begins, the first one after a clip given as
+    pixels, which no model made.
     """
 
     policy: str = setting(REWARD, help=", ".join(POLICIES))

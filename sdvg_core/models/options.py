@@ -91,14 +91,10 @@ def _check_loras(loras: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """Where the models run, in which dtypes, and how.
+    """Where the models run, in which dtypes, and how, in the words of its fields.
 
-    `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
-    the same one. `dtype`: of the transformers, None as stored. `tae_kind`: which latents a TAEHV takes, if its file
-    does not tell. `schedule`: for models without one of their own; None for the presets'.
-    `loras`: files, each perhaps with `:STRENGTH`, for the model that they fit. `weight_dtype`: of the target's
-    linear weights. `vram`: how many GB of `device` a video may take, `auto` for what is free on a GPU; layers that
-    do not fit are copied over in every pass, which changes no bit. `all` makes no plan.
+    `device`: of the transformers; `side_device`: the paper's second GPU. None stands for the same device, the dtype
+    as stored, the presets' schedules. A plan of memory changes no bit.
     """
 
     drafter: ModelOptions = setting(factory=ModelOptions, flags=("--drafter-settings",), part="drafter")

@@ -33,16 +33,11 @@ TWO_STARTS = "the video has two starts; give a clip, an image or a clip to resty
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoRequest:
-    """What one video should be.
+    """What one video should be, in the words of its fields.
 
-    `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480. `budget`: a share of
-    target-only's cost for the router to spend, or None. `directions`, `takes`: what the user decides block by
-    block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
-    `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
-    are made from, as strongly as `strength` says: `medium`, or `medium,7:0.6` for another one from block 7 on.
-    `colour_hold`: from 0 (none) to 1; see `ColourHold`.
-    `control`: such a clip that the blocks obey, as strongly as `control_strength` says; `control_mask`: white where
-    they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
+    `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480. `directions`, `takes`: see
+    `engine.plan`. `strength`: `medium`, or `medium,7:0.6` for another one from block 7 on. `colour_hold`: see
+    `ColourHold`.
     """
 
     blocks: int = setting(
