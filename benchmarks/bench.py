@@ -109,7 +109,7 @@ def bench(words: Sequence[str] | None) -> int:
     variants = tuple(dict.fromkeys(case.variant for case in todo))
     device = _device(options, options.device)
     devices = device, _device(options, options.side_device) if options.side_device else device
-    for model in (request.drafter, request.target):
+    for model in (request.drafter.config, request.target.config):
         choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)
     for variant in variants:
         check_compile(variant.execution.compile, device)
@@ -127,7 +127,8 @@ def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
     if options.size:
         changes["width"], changes["height"] = parse_size(options.size)
     if options.draft_steps is not None:
-        changes["drafter_preset"] = replace(base.drafter_preset, draft_steps=options.draft_steps)
+        preset = replace(base.drafter.preset, draft_steps=options.draft_steps)
+        changes["drafter"] = replace(base.drafter, preset=preset)
     execution = Execution(attention=options.attention, kv_dtype=options.kv_dtype)
     request = replace(base, execution=execution, **changes)
     usual = PROPORTIONAL_ROUTES if options.scale == "proportional" else ROUTES
@@ -162,7 +163,8 @@ def _run(options: argparse.Namespace, request: PlanRequest, devices: Devices, to
         route = parse_route(CHECK_ROUTE, request.blocks)
         variants = dict.fromkeys((ours, *(case.variant for case in todo if not case.variant.as_published)))
         todo = [Case(route=route, variant=variant) for variant in variants]
-    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {side}")
+    sizes = " and ".join(model.config.size for model in request.models.values())
+    say(f"making {sizes} models on {device}, VAE and scorer on {side}")
     models = random_models(request, device, side, fp8=options.fp8)
     bench = Bench(
         setups=set_up(dict.fromkeys(case.variant for case in todo), models, request),

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.checkpoints.weights import WeightFile
@@ -57,8 +58,8 @@ REWARD = ImageRewardConfig(
 TINY = PlanRequest(
     width=32,
     height=16,
-    drafter=replace(DRAFTER, text_len=64),
-    target=replace(TARGET, text_len=64),
+    drafter=replace(PUBLISHED_DRAFTER, config=replace(DRAFTER, text_len=64)),
+    target=replace(PUBLISHED_TARGET, config=replace(TARGET, text_len=64)),
     dtype="float32",
     vae_base=VAE_BASE,
     vae_dtype="float32",
@@ -72,8 +73,12 @@ PROPORTIONAL = replace(
     TINY,
     width=112,
     height=64,
-    drafter=replace(TINY.drafter, dim=384, ffn_dim=2240, num_layers=11, num_heads=3),
-    target=replace(TINY.target, dim=1024, ffn_dim=3072, num_layers=18, num_heads=8),
+    drafter=replace(
+        TINY.drafter, config=replace(TINY.drafter.config, dim=384, ffn_dim=2240, num_layers=11, num_heads=3)
+    ),
+    target=replace(
+        TINY.target, config=replace(TINY.target.config, dim=1024, ffn_dim=3072, num_layers=18, num_heads=8)
+    ),
     vae_base=12,
     reward=replace(
         TINY.reward, image_size=64, patch_size=16, vision_width=96, vision_layers=6, vision_mlp=384, text_mlp=256
@@ -114,11 +119,11 @@ def random_models(
     side = side_device or device
     random, aside = Random(device, 0), Random(side, 1)
     dtype = DTYPES[request.dtype]
-    drafter = random_wan(request.drafter, dtype, random)
-    target = random_wan(request.target, dtype, random, fp8=fp8)
+    drafter = random_wan(request.drafter.config, dtype, random)
+    target = random_wan(request.target.config, dtype, random, fp8=fp8)
     vae = _filled(empty_wan_vae(base_dim=request.vae_base), DTYPES[request.vae_dtype], aside)
     scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], aside)
-    embedding = random.normal((1, request.target.text_len, request.target.text_dim))
+    embedding = random.normal((1, request.target.config.text_len, request.target.config.text_dim))
     embedding[:, PROMPT_TOKENS:] = 0
     return Models(
         drafter=drafter,

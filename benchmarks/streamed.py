@@ -51,7 +51,8 @@ class Trial:
         grid = (FRAMES, rows // 2, columns // 2)
         draw = Random(self.device, 3).normal
         x = draw((1, 16, FRAMES, rows, columns))
-        text = project_text(self.tree, draw((1, request.target.text_len, request.target.text_dim)), self.ops)
+        sizes = request.target.config
+        text = project_text(self.tree, draw((1, sizes.text_len, sizes.text_dim)), self.ops)
         cache = KVCache(self.tree, 2 * FRAMES, grid[1] * grid[2], self.ops.dtype, self.device)
         clock = waiting_clock(self.device)
 
@@ -111,7 +112,7 @@ def main() -> int:
     request = replace(SCALES["tiny" if device.type == "cpu" else "full"], where="on the command line")
     dtype = DTYPES[request.dtype]
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        tree = random_wan(request.target, dtype, Random(device, 0))
+        tree = random_wan(request.target.config, dtype, Random(device, 0))
         kernel = choose_attention("auto", device=device, dtype=dtype, head_dim=tree.head_dim)
         trial = Trial(tree=tree, ops=TorchOps(dtype, kernel), request=request, device=device)
         trial.block()

@@ -257,8 +257,8 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         return Setup(
             variant=replace(variant, execution=execution),
             models=models,
-            drafter=wan(models.drafter, shortened(request.drafter_preset, variant), variant),
-            target=wan(models.target, request.target_preset, variant),
+            drafter=wan(models.drafter, shortened(request.drafter.preset, variant), variant),
+            target=wan(models.target, request.target.preset, variant),
             codec=codec(variant.vae, *shared),
             kernels={of: kernel(getattr(models, of), execution.attention).name for of in ("drafter", "target")},
         )

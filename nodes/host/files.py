@@ -22,7 +22,8 @@ from comfy.model_patcher import ModelPatcher
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
 from ...sdvg_core.causal_wan.config import HEAD_DIM, WAN_1_3B, WanConfig, control_shapes
 from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
-from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
+from ...sdvg_core.causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET
+from ...sdvg_core.causal_wan.presets import Preset, notes_by_name, preset_by_name
 from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights, note_on
 from ...sdvg_core.checkpoints.weights import SAFETENSORS, open_weights
 from ...sdvg_core.devices.execution import AUTO
@@ -133,19 +134,17 @@ def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: 
     request = planned.request
     return chosen, (
         f"weight_dtype auto is {chosen} for {checkpoint.weights.path.name}: planned for {request.width}x{request.height} on "
-        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.size}, VAE and scorer."
+        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.config.size}, VAE and scorer."
     )
 
 
 def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
     """Return the plan for a card of `total` bytes, a target, and the usual other models."""
-    preset = preset or get_preset("krea-14b")
-    drafter = get_preset("self-forcing-1.3b")
+    usual = PUBLISHED_DRAFTER
+    model = replace(PUBLISHED_TARGET, config=target, preset=preset or PUBLISHED_TARGET.preset)
     # A drafter's blocks must divide the target's.
-    fitting = drafter if preset.block_frames % drafter.block_frames == 0 else preset
-    return plan(
-        total / SOLD_UNIT, PlanRequest(target=target, target_preset=preset, drafter_preset=fitting), card=True
-    )
+    drafter = usual if model.block_frames % usual.block_frames == 0 else replace(usual, preset=model.preset)
+    return plan(total / SOLD_UNIT, PlanRequest(target=model, drafter=drafter), card=True)
 
 
 OPERATIONS = comfy.ops.disable_weight_init

@@ -77,15 +77,18 @@ def run(options: argparse.Namespace) -> int:
         execution=Execution(kv_dtype=options.kv_dtype),
         side=options.side_device,
         vae=options.vae,
-        control={"drafter": CONTROL_BLOCKS["1.3B"], "target": CONTROL_BLOCKS["14B"]} if options.control else {},
     )
+    if options.control:
+        models = (request.drafter, request.target)
+        drafter, target = (replace(m, control_blocks=CONTROL_BLOCKS[m.config.size]) for m in models)
+        request = replace(request, drafter=drafter, target=target)
     if options.command_line:
         usual = LoadOptions()
         request = replace(request, where="on the command line", fp8=False)
         request = replace(request, vae_dtype=usual.vae_dtype)
     if options.weight_dtype:
         request = replace(request, fp8=WEIGHT_DTYPES[options.weight_dtype])
-    sizes = {role: preset.block_frames for role, (_, preset) in request.models.items()}
+    sizes = {role: model.block_frames for role, model in request.models.items()}
     route = plan_blocks(ROUTER_PRESETS[options.preset], blocks=request.blocks, block_frames=sizes)
     request = replace(request, needed=route.models_needed)
     amounts = options.vram or USUAL

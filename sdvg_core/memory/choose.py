@@ -60,6 +60,7 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         request = self.request
+        controls = {role: model.control_blocks for role, model in request.models.items() if model.control_blocks}
         return {
             "where": request.where,
             "vram_gb": self.vram,
@@ -68,8 +69,10 @@ class Plan:
             "width": request.width,
             "height": request.height,
             "blocks": request.blocks,
-            "drafter": {"size": request.drafter.size, "preset": request.drafter_preset.name},
-            "target": {"size": request.target.size, "preset": request.target_preset.name},
+            **{
+                role: {"size": model.config.size, "preset": model.preset.name}
+                for role, model in request.models.items()
+            },
             "target_weights": "float8_e4m3fn" if self.fp8 else request.dtype,
             "dtype": request.dtype,
             "side_device": request.side,
@@ -79,7 +82,7 @@ class Plan:
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "models": list(request.parts),
-            **({"control_blocks": dict(request.control)} if request.control else {}),
+            **({"control_blocks": controls} if controls else {}),
             "weight_bytes": dict(self.sizes.weights),
             "copied_bytes_per_pass": dict(self.copied),
             "peak_bytes": self.peak,

@@ -57,10 +57,12 @@ def operations(request: PlanRequest) -> dict[str, float]:
     name, base = request.decoder
     decode = TAE_OPERATIONS if name == "tae" else WAN_OPERATIONS * (base / PUBLISHED_BASE) ** 2
     counted = {"decodes": frames * decode * request.pixels, "scores": 4 * frames * SCORE_OPERATIONS}
-    for role, (config, preset) in request.models.items():
+    for role, model in request.models.items():
+        config = model.config
+        preset = model.preset
         tokens = frame_tokens(config, request)
         once = pass_operations(config, preset.block_frames, kv_frames(preset), tokens)
-        once += control_operations(config, request.control.get(role, 0), preset.block_frames, tokens)
+        once += control_operations(config, model.control_blocks, preset.block_frames, tokens)
         counted[f"{role}_denoising"] = once
         counted[f"{role}_context"] = context_operations(config, preset, tokens)
     return counted

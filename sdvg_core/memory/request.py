@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, common_patch
-from ..causal_wan.presets import Preset, get_preset
+from ..causal_wan.config import common_patch
+from ..causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET, WanHeader
 from ..decoders import DecoderName
 from ..decoders.open import LIGHT_BASE
 from ..devices.device import DTYPES
@@ -33,17 +33,14 @@ class PlanRequest:
     loading. `side`: whether VAE and scorer have a second device. `where`: who runs it. `fp8`: whether the target's
     linear weights are fp8; None for what copies less. `vae`: what decodes. `vae_base`: the narrowest width of a Wan
     VAE. `needed`: the models that the route may load, as its `RunPlan` says. `prompts`: how many there are.
-    `control`: by role, the blocks of its control module, if the run has one.
     Raises `BadInput` for impossible values.
     """
 
     width: int = 832
     height: int = 480
     blocks: int = 9
-    drafter: WanConfig = WAN_1_3B
-    target: WanConfig = WAN_14B
-    drafter_preset: Preset = field(default_factory=lambda: get_preset("self-forcing-1.3b"))
-    target_preset: Preset = field(default_factory=lambda: get_preset("krea-14b"))
+    drafter: WanHeader = PUBLISHED_DRAFTER
+    target: WanHeader = PUBLISHED_TARGET
     dtype: str = "bfloat16"
     execution: Execution = field(default_factory=Execution)
     side: bool = False
@@ -56,7 +53,6 @@ class PlanRequest:
     reward_dtype: str = "float16"
     needed: ModelSet = field(default_factory=ModelSet)
     prompts: int = 1
-    control: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_size(self.width, self.height, self.step)
@@ -64,9 +60,7 @@ class PlanRequest:
         for name in ("dtype", "vae_dtype", "reward_dtype"):
             if getattr(self, name) not in DTYPES:
                 raise BadInput(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(DTYPES)}")
-        check_sub_blocks(
-            self.drafter_preset.block_frames, self.drafter_preset.anchor_horizon, self.target_preset.block_frames
-        )
+        check_sub_blocks(self.drafter.block_frames, self.drafter.anchor_horizon, self.target.block_frames)
 
     @property
     def vae_layers(self) -> VaeLayers:
@@ -82,12 +76,12 @@ class PlanRequest:
     @property
     def block_frames(self) -> int:
         """Latent frames per block."""
-        return self.target_preset.block_frames
+        return self.target.block_frames
 
     @property
     def step(self) -> int:
         """Pixels that width and height are multiples of."""
-        return VAE_STRIDE * common_patch((self.drafter, self.target))
+        return VAE_STRIDE * common_patch((self.drafter.config, self.target.config))
 
     @property
     def pixels(self) -> int:
@@ -95,9 +89,9 @@ class PlanRequest:
         return self.width * self.height
 
     @property
-    def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
-        """Both transformers, each with its preset."""
-        return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
+    def models(self) -> Mapping[str, WanHeader]:
+        """Both transformers."""
+        return {"drafter": self.drafter, "target": self.target}
 
     @property
     def decoder(self) -> tuple[DecoderName, int]:

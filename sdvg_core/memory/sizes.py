@@ -150,15 +150,16 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
     itemsize = request.itemsize("dtype")
     towers, head = scorer_parameters(request.reward)
     weights = {
-        "target": wan_bytes(request.target, itemsize, fp8=fp8),
-        "drafter": wan_bytes(request.drafter, itemsize),
+        "target": wan_bytes(request.target.config, itemsize, fp8=fp8),
+        "drafter": wan_bytes(request.drafter.config, itemsize),
         "vae": decoder_bytes(*request.decoder, request.itemsize("vae_dtype")),
         # The head is float32, whatever the dtype of the towers.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
     modules = {
-        f"{role} control": sum(map(math.prod, control_shapes(request.models[role][0], blocks).values())) * itemsize
-        for role, blocks in request.control.items()
+        f"{role} control": sum(map(math.prod, control_shapes(m.config, m.control_blocks).values())) * itemsize
+        for role, m in request.models.items()
+        if m.control_blocks
     }
     return {name: size for name, size in (weights | modules).items() if name.split()[0] in request.parts}
 
@@ -167,7 +168,9 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
     """Return the bytes held besides weights: the keys and values of both models, and a decode state."""
     itemsize = request.itemsize("dtype")
     states: dict[str, int] = {}
-    for name, (config, preset) in request.models.items():
+    for name, model in request.models.items():
+        config = model.config
+        preset = model.preset
         frames = kv_frames(preset)
         tokens = frame_tokens(config, request)
         if name == "drafter" and preset.policy == "incremental":
@@ -175,7 +178,7 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
             frames += request.block_frames - preset.block_frames
         states[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
-        layers = config.num_layers + request.control.get(name, 0)
+        layers = config.num_layers + model.control_blocks
         states[f"{name} text keys and values"] = 2 * prompts * layers * config.text_len * config.dim * itemsize
     states["vae state"] = decode_state_bytes(*request.decoder, request.pixels, request.itemsize("vae_dtype"))
     return states
@@ -186,29 +189,27 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     itemsize = request.itemsize("dtype")
     vae_itemsize = request.itemsize("vae_dtype")
     layers = request.vae_layers
-    tokens = {name: frame_tokens(config, request) for name, (config, _) in request.models.items()}
-    passes = {
-        name: pass_bytes(
-            config,
-            kv_frames(preset) if preset.recache and request.prompts > 1 else preset.block_frames,
+    tokens = {name: frame_tokens(model.config, request) for name, model in request.models.items()}
+    passes = {}
+    for name, model in request.models.items():
+        preset = model.preset
+        seen = kv_frames(preset)
+        passes[name] = pass_bytes(
+            model.config,
+            seen if preset.recache and request.prompts > 1 else preset.block_frames,
             tokens[name],
             itemsize,
-            read=kv_frames(preset) if request.execution.kv_fp8 else 0,
-            turned=kv_frames(preset) if preset.rotates_later else 0,
+            read=seen if request.execution.kv_fp8 else 0,
+            turned=seen if preset.rotates_later else 0,
         )
-        + (
-            control_working_bytes(config, preset.block_frames, tokens[name], itemsize)
-            if name in request.control
-            else 0
-        )
-        for name, (config, preset) in request.models.items()
-    }
+        if model.control_blocks:
+            passes[name] += control_working_bytes(model.config, preset.block_frames, tokens[name], itemsize)
     if fp8:  # one weight at a time is cast up
-        config = request.target
+        config = request.target.config
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
     encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae_itemsize
-    for name, (_, preset) in request.models.items():
-        if preset.anchor_horizon:  # the window's first frame is encoded when the cache already exists
+    for name, model in request.models.items():
+        if model.anchor_horizon:  # the window's first frame is encoded when the cache already exists
             passes[name] = max(passes[name], encode)
     frames = 4 * request.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
@@ -244,8 +245,8 @@ class Sizes:
             states=state_bytes(request),
             working=working_bytes(request, fp8=fp8),
             layers={
-                role: wan_bytes(config, request.itemsize("dtype"), LAYER, fp8=fp8 and role == "target")
-                for role, (config, _) in request.models.items()
+                role: wan_bytes(model.config, request.itemsize("dtype"), LAYER, fp8=fp8 and role == "target")
+                for role, model in request.models.items()
             },
         )
 
@@ -262,10 +263,10 @@ def phase_parts(request: PlanRequest, sizes: Sizes) -> Parts:
         parts = {**sizes.weights, "working": sizes.working[phase]}
         # The committed state, and while a draft is decoded or scored, the next one.
         parts["vae state"] = states["vae state"] * (2 if phase in ("decode", "score") else 1)
-        for name, (_, preset) in request.models.items():
+        for name, model in request.models.items():
             if name in request.parts:
                 parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
-                if name == worker or preset.policy == "incremental":
+                if name == worker or model.preset.policy == "incremental":
                     parts[f"{name} keys and values"] = states[f"{name} keys and values"]
         phases[phase] = parts
     return phases
@@ -305,7 +306,7 @@ def streamed_layers(
     for role in roles:
         size = sizes.layers[role]
         # Two layers' room is spent on those in flight.
-        count = min(max(-(-excess // size), 1) + LAYERS_IN_FLIGHT, request.models[role][0].num_layers)
+        count = min(max(-(-excess // size), 1) + LAYERS_IN_FLIGHT, request.models[role].config.num_layers)
         excess -= (count - LAYERS_IN_FLIGHT) * size
         streamed[role] = count
     return streamed

@@ -30,7 +30,7 @@ PHASE_NAMES = {
 def plan_text(plan: Plan) -> str:
     """Return a plan as a few lines of text."""
     request = plan.request
-    sizes = {"drafter": f"{request.drafter.size} drafter", "target": f"{request.target.size} target"}
+    sizes = {role: f"{model.config.size} {role}" for role, model in request.models.items()}
     models = [model for role, model in sizes.items() if role in request.parts]
     video = f"{request.width}x{request.height}, {request.blocks} blocks"
     host = f"{request.where[0].upper()}{request.where[1:]}"

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..causal_wan.header import WanHeader
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
 from ..engine.keys import Identities
 from ..scorers.tokenizer import find_vocabulary
-from .headers import WanHeader
 from .options import LoadOptions
 
 # A larger file would take seconds, so only evenly spread pieces of it are hashed: other training changes every one

@@ -10,9 +10,9 @@ import torch
 
 from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
-from ..causal_wan.config import WanConfig
-from ..causal_wan.control_files import GIVE_VACE, ControlCheckpoint, inspect_control, open_control
-from ..causal_wan.presets import Preset, notes_by_name
+from ..causal_wan.control_files import GIVE_VACE, inspect_control, open_control
+from ..causal_wan.header import WanHeader
+from ..causal_wan.presets import notes_by_name
 from ..checkpoints.lora import Lora, OtherModel
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import FP8
@@ -27,56 +27,6 @@ from ..report.summary import count
 from ..scorers.image_reward import check_reward_dtype
 from ..text.umt5 import check_text_dtype
 from .options import LoadOptions, ModelOptions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WanHeader:
-    """What is known of a transformer before a weight is read, and how it will be run: the engine's `ModelShape`.
-
-    `weights`: identifies the weights. `notes`: what a user should know of its file. `control_blocks`: of its
-    control module, 0 in a run without a control. Of a file: its `checkpoint`, its LoRAs, its control module. A
-    host, which loads by itself, leaves these out.
-    """
-
-    config: WanConfig
-    preset: Preset
-    weights: object
-    notes: tuple[str, ...] = ()
-    control_blocks: int = 0
-    checkpoint: WanCheckpoint | None = None
-    loras: tuple[Lora, ...] = ()
-    control: ControlCheckpoint | None = None
-    name: str = ""
-
-    @property
-    def block_frames(self) -> int:
-        """Latent frames per block."""
-        return self.preset.block_frames
-
-    @property
-    def latent_channels(self) -> int:
-        """Latent channels."""
-        return self.config.out_dim
-
-    @property
-    def timesteps(self) -> tuple[float, ...]:
-        """The timestep of each denoising step."""
-        return tuple(step.timestep for step in self.preset.steps)
-
-    @property
-    def first_timesteps(self) -> tuple[float, ...]:
-        """The same for the clip's first block."""
-        return tuple(step.timestep for step in self.preset.first_steps)
-
-    @property
-    def draft_steps(self) -> int | None:
-        """After how many steps a drafter stops; None for all of them."""
-        return self.preset.draft_steps
-
-    @property
-    def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames it needs the last pixel frame."""
-        return self.preset.anchor_horizon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,6 +16,7 @@ from ..causal_wan.checkpoint import load_wan
 from ..causal_wan.control_files import load_control
 from ..causal_wan.forward import compiled_stages
 from ..causal_wan.generator import Wan, build_engine
+from ..causal_wan.header import WanHeader
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
@@ -33,7 +34,7 @@ from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
 from .fingerprints import part_fingerprints
-from .headers import Headers, WanHeader, attention_for
+from .headers import Headers, attention_for
 from .options import LoadOptions
 
 EVERYTHING = ModelSet()

@@ -52,17 +52,12 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
 
 def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
     """Return the run whose memory is planned; a missing model counts as the other one."""
-    drafter = headers.shape("drafter")
-    target = headers.shape("target")
     return PlanRequest(
         width=width,
         height=height,
         blocks=blocks,
-        drafter=drafter.config,
-        target=target.config,
-        drafter_preset=drafter.preset,
-        target_preset=target.preset,
+        drafter=headers.shape("drafter"),
+        target=headers.shape("target"),
         vae=headers.vae.planned_as,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
-        control={role: model.control_blocks for role, model in headers.models.items() if model.control_blocks},
     )

@@ -68,6 +68,7 @@ def test_a_handover_a_cascade_and_a_stride_take_the_passes_their_name_says(
 
 
 def test_drafts_of_fewer_steps_are_timed_but_not_as_published():
-    short = replace(TINY, drafter_preset=replace(TINY.drafter_preset, draft_steps=3))
+    preset = replace(TINY.drafter.preset, draft_steps=3)
+    short = replace(TINY, drafter=replace(TINY.drafter, preset=preset))
     setups = set_up((OURS, AS_PUBLISHED), tiny_models(), short)
     assert [setups[name].drafter.preset.draft_steps for name in ("ours", "as-published")] == [3, None]

@@ -103,17 +103,16 @@ def test_a_copy_of_some_slots_is_put_back_whole():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
     base = SCALES["tiny"]
-    preset = replace(base.target_preset, policy=policy, window=9)
-    request = replace(
-        base, dtype=dtype, execution=Execution(kv_dtype=kv_dtype), drafter_preset=preset, target_preset=preset
-    )
+    preset = replace(base.target.preset, policy=policy, window=9)
+    models = {role: replace(model, preset=preset) for role, model in base.models.items()}
+    request = replace(base, dtype=dtype, execution=Execution(kv_dtype=kv_dtype), **models)
     with torch.device("meta"):
-        tree = WanTree(request.target)
+        tree = WanTree(request.target.config)
     kind = Fp8KVCache if request.execution.kv_fp8 else KVCache
     made = kind(
         tree,
         sizes.kv_frames(preset),
-        sizes.frame_tokens(request.target, request),
+        sizes.frame_tokens(request.target.config, request),
         getattr(torch, dtype),
         torch.device("meta"),
     )

@@ -28,6 +28,7 @@ from sdvg_pack.sdvg_core.causal_wan.control_files import load_control, open_cont
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.presets import Preset, get_preset
+from sdvg_pack.sdvg_core.checkpoints.weights import open_weights
 from sdvg_pack.sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.protocols import BlockCall
@@ -108,7 +109,7 @@ def test_the_branch_over_comfyuis_modules_makes_what_comfyuis_vace_model_makes(
     assert ((ours - plain).norm() > 0.05 * plain.norm()) == (strength != "none")
     save_file(control_weights(config=sizes), tmp_path / "module.safetensors")
     for file in ("module.safetensors", "vace5.safetensors"):
-        found = open_control(tmp_path / file, sizes, "target")
+        found = open_control(open_weights(tmp_path / file), sizes, "target")
         own = load_control(found, device=torch.device("cpu"), dtype=torch.float32)
         by_own = controlled(wan.tree, TorchOps(torch.float32), own, clips)
         assert torch.allclose(by_own, theirs, atol=1e-4), (by_own - theirs).abs().max()

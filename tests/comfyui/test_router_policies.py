@@ -70,7 +70,7 @@ PAPER_REJECTED = 1.44
 def costs() -> dict[str, str]:
     """The cost of each preset as a share of target-only's, as it is written: to two places."""
     request = PlanRequest()
-    run = BudgetedRun(presets={role: preset for role, (_, preset) in request.models.items()}, blocks=9)
+    run = BudgetedRun(presets={role: model.preset for role, model in request.models.items()}, blocks=9)
     shares = route_shares(run, RouterConfig())
     weights = WEIGHTS
     whole = 36 * weights["target_denoising"] + 8 * (weights["target_context"] + weights["encodes"])

@@ -32,8 +32,10 @@ from sdvg_core.memory.request import PlanRequest
 BLOCKS, LAYERS = 3, 6
 USUAL = replace(
     REQUEST,
-    drafter=replace(REQUEST.drafter, num_layers=LAYERS),
-    target=replace(REQUEST.target, num_layers=LAYERS),
+    **{
+        role: replace(model, config=replace(model.config, num_layers=LAYERS))
+        for role, model in REQUEST.models.items()
+    },
     where="on the command line",
     fp8=False,
 )
@@ -46,10 +48,11 @@ ROUTERS = {
 """Routes by the models that they need."""
 IN_COMFYUI = replace(USUAL, where="in ComfyUI")
 INCREMENTAL = {
-    f"{role}_preset": replace(getattr(REQUEST, f"{role}_preset"), policy="incremental", window=9)
-    for role in ("drafter", "target")
+    role: replace(model, preset=replace(model.preset, policy="incremental", window=9))
+    for role, model in REQUEST.models.items()
 }
-FRAMEWISE = {"drafter_preset": replace(INCREMENTAL["drafter_preset"], block_frames=1)}
+SLOW = INCREMENTAL["drafter"]
+FRAMEWISE = {"drafter": replace(SLOW, preset=replace(SLOW.preset, block_frames=1))}
 
 
 class Card(Peak, Gauge):

@@ -23,7 +23,6 @@ from benchmarks.measure import Bench, Gauge
 from benchmarks.models import PROMPT, Models, random_models
 from benchmarks.variants import AS_PUBLISHED, Case, Variant, parse_route, parse_variant, set_up
 from sdvg_core.causal_wan import backends, forward
-from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.decoders import wan_vae
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
@@ -35,13 +34,17 @@ from sdvg_core.scorers.blip import ImageRewardConfig
 
 GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
 BLOCKS = 3  # the third's context is the first that a picture is encoded for
-PRESETS = {f"{role}_preset": getattr(PlanRequest(), f"{role}_preset") for role in ("drafter", "target")}
 # Three steps, the fewest of which two can be handed over: later ones meet and hold what the second does.
 REQUEST = PlanRequest(
-    **{role: replace(preset, schedule="1000,750,500") for role, preset in PRESETS.items()},
+    **{
+        role: replace(
+            model,
+            config=replace(model.config, num_layers=2),
+            preset=replace(model.preset, schedule="1000,750,500"),
+        )
+        for role, model in PlanRequest().models.items()
+    },
     blocks=BLOCKS,
-    drafter=replace(WAN_1_3B, num_layers=2),
-    target=replace(WAN_14B, num_layers=2),
     reward=replace(ImageRewardConfig(), vision_layers=2, text_layers=2),
 )
 
@@ -149,10 +152,9 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
     ],
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
-    preset = replace(REQUEST.target_preset, policy=policy, window=6)
-    request = replace(
-        REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), drafter_preset=preset, target_preset=preset
-    )
+    preset = replace(REQUEST.target.preset, policy=policy, window=6)
+    models = {role: replace(model, preset=preset) for role, model in REQUEST.models.items()}
+    request = replace(REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), **models)
     made = random_models(request, GPU, fp8=True)
     assert make(made, request, parse_variant(name, request.execution), "r=1") == (1, 33, 3, 480, 832)
 
@@ -162,7 +164,8 @@ def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
 def test_a_device_without_float64_is_given_none(policy, shapes, monkeypatch):
     """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
-    request = replace(REQUEST, target_preset=replace(REQUEST.target_preset, policy=policy, window=6))
+    target = replace(REQUEST.target, preset=replace(REQUEST.target.preset, policy=policy, window=6))
+    request = replace(REQUEST, target=target)
     made = random_models(request, GPU, GPU)
     with NoFloat64():
         assert make(made, request, AS_PUBLISHED, "r=1") == (1, 33, 3, 480, 832)

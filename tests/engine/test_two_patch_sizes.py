@@ -120,8 +120,9 @@ def test_a_token_of_two_latent_frames_is_refused(fine, tmp_path, capsys):
 def test_tokens_are_counted_by_model_in_memory_and_operations():
     """Four times the tokens: four times the cache, and at least four times the operations."""
     plain = PlanRequest()
-    plain = replace(plain, target_preset=replace(plain.target_preset, policy="incremental"))
-    small = replace(plain, target=replace(plain.target, patch_size=(1, 1, 1)))
+    target = replace(plain.target, preset=replace(plain.target.preset, policy="incremental"))
+    plain = replace(plain, target=target)
+    small = replace(plain, target=replace(target, config=replace(target.config, patch_size=(1, 1, 1))))
     states = [sizes.state_bytes(request) for request in (plain, small)]
     assert states[1]["target keys and values"] == 4 * states[0]["target keys and values"]
     assert states[1]["drafter keys and values"] == states[0]["drafter keys and values"]
@@ -134,6 +135,6 @@ def test_tokens_are_counted_by_model_in_memory_and_operations():
     replace(small, drafter=small.target, width=840, height=488)
     with pytest.raises(BadInput, match="width 840 is no multiple of 16"):
         replace(small, width=840)
-    thirds = replace(small.target, patch_size=(1, 3, 3))
+    thirds = replace(target, config=replace(target.config, patch_size=(1, 3, 3)))
     with pytest.raises(BadInput, match="height 496 is no multiple of 48"):
         replace(plain, target=thirds, width=816, height=480 + 16)

@@ -107,7 +107,7 @@ def test_seconds_by_events_are_those_of_a_clock_that_waits(gpu):
 
 
 def small_tree(gpu: torch.device, dtype: torch.dtype = torch.float32) -> Any:
-    return random_wan(replace(TINY.target, num_layers=4), dtype, Random(gpu, 0))
+    return random_wan(replace(TINY.target.config, num_layers=4), dtype, Random(gpu, 0))
 
 
 def passes(tree: Any, gpu: torch.device) -> Tensor:
@@ -216,8 +216,8 @@ def test_compiled_stages_are_the_eager_ones_to_rounding(gpu):
 
 
 def test_weights_in_fp8_are_the_cpus(gpu):
-    kept = random_wan(TINY.target, torch.float32, Random(CPU, 0), fp8=True)
-    x = drawn(8, TINY.target.dim)
+    kept = random_wan(TINY.target.config, torch.float32, Random(CPU, 0), fp8=True)
+    x = drawn(8, TINY.target.config.dim)
     wanted = kept.blocks[0].self_attn.q(x)
     assert off(kept.to(gpu).blocks[0].self_attn.q(x.to(gpu)), wanted) < 1e-5
     assert DTYPES["float32"] == wanted.dtype

@@ -48,13 +48,13 @@ def test_as_few_layers_are_streamed_as_there_is_no_room_for(vram, streamed):
     assert (found.fp8, tuple(found.streamed)) == (True, streamed)
     for role, count in found.streamed.items():
         layer = found.sizes.layers[role]
-        assert 2 * layer * found.request.models[role][0].num_layers > 0.9 * found.sizes.weights[role]
+        assert 2 * layer * found.request.models[role].config.num_layers > 0.9 * found.sizes.weights[role]
         there = found.sizes.weights[role] - (count - LAYERS_IN_FLIGHT) * layer
         assert {step[role] for step in found.parts.values()} == {there}
         assert found.copied[role] == count * layer
     last = streamed[-1]
     assert found.peak + found.sizes.layers[last] > vram * GB >= found.peak
-    assert all(found.streamed[role] == found.request.models[role][0].num_layers for role in streamed[:-1])
+    assert all(found.streamed[role] == found.request.models[role].config.num_layers for role in streamed[:-1])
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,9 @@ def test_a_pass_with_a_control_needs_what_is_planned_for_a_while(size):
 @pytest.mark.parametrize("role, size, operations", [("drafter", "1.3B", 8.4), ("target", "14B", 28.6)])
 def test_a_control_costs_the_weights_and_operations_that_were_counted(role, size, operations):
     """Of the published modules. Catches: a module that a plan forgets, or that context passes would run."""
-    request = PlanRequest(control={"drafter": CONTROL_BLOCKS["1.3B"], "target": CONTROL_BLOCKS["14B"]})
-    config, _ = request.models[role]
+    models = PlanRequest().models.items()
+    request = PlanRequest(**{name: replace(m, control_blocks=CONTROL_BLOCKS[m.config.size]) for name, m in models})
+    config = request.models[role].config
     module = {"1.3B": 0.735e9, "14B": 3.049e9}[size] * 2
     assert sizes.weight_bytes(request, fp8=False)[f"{role} control"] == pytest.approx(module, rel=1e-3)
     plain, controlled = counts.operations(PlanRequest()), counts.operations(request)

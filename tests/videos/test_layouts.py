@@ -1,19 +1,22 @@
 """Memory layouts on the command line: the same video in each, a refusal where none fits, and the target in fp8."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.checkpoints import weights
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.cli import main
 from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import ROUNDED, load_encoder
+from sdvg_core.models.loading import ROUNDED, load_encoder, load_models
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.request.memory import plan_memory
 from sdvg_core.request.request import VideoRequest
@@ -106,3 +109,18 @@ def test_in_fp8_the_targets_linear_weights_and_nothing_else_are_rounded(tmp_path
     assert report.settings["drafter"]["quantisation"] == "none"
     assert report.settings["target"]["bytes"] < 0.4 * usual[1].settings["target"]["bytes"]
     assert not torch.equal(latents, usual[0])
+
+
+def test_each_file_of_weights_is_opened_once_on_the_way_into_memory(monkeypatch):
+    """Catches a loader that opens again what the check of the headers has open."""
+    opened: list[str] = []
+    honest = weights.safe_open
+
+    def safe_open(path: str, **options: Any) -> Any:
+        opened.append(Path(path).name)
+        return honest(path, **options)
+
+    monkeypatch.setattr(weights, "safe_open", safe_open)
+    options = pocket_options()
+    load_models(FILES, options, check_models(FILES, options))
+    assert sorted(opened) == sorted(path.name for path in (FILES.drafter, FILES.target, FILES.vae, FILES.reward))
