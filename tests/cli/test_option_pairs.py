@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -50,14 +51,9 @@ def written(option: str, value: str) -> str:
     return f"{option} '{value}'" if value else option
 
 
-class Known:
-    """A scorer double that knows the scores of frames which show their own numbers."""
-
-    def __init__(self, scores: torch.Tensor) -> None:
-        self._scores = scores
-
-    def score(self, frames: torch.Tensor, prompt: str) -> torch.Tensor:
-        return self._scores[frames.flatten()]
+def known(scores: torch.Tensor) -> Callable[[tuple[int, ...]], torch.Tensor]:
+    """A scorer's answers about the frames of one draft."""
+    return lambda frames: scores[list(frames)]
 
 
 def route(router: RouterConfig, seed: int) -> list[Decision]:
@@ -65,10 +61,9 @@ def route(router: RouterConfig, seed: int) -> list[Decision]:
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(BLOCKS, FRAMES, generator=generator) + 2 * torch.randn(BLOCKS, 1, generator=generator)
     past: tuple[Decision, ...] = ()
-    frames = torch.arange(FRAMES).view(1, -1, 1, 1, 1)
     for index in range(BLOCKS):
         early = decide_early(router, index, past)
-        past += (early or score_and_decide(router, index, frames, Known(scores[index]), ""),)
+        past += (early or score_and_decide(router, index, FRAMES, known(scores[index])),)
     return list(past)
 
 
