@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import comfyui_version
 import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
+from comfy.quant_ops import QUANT_ALGOS, QuantizedTensor
 from host_clip import with_lora
 from host_run import Parts, changed, load_parts, make_job, state_of, video_of
 from host_tiny import CONFIG, load_model, load_vae, random_weights
@@ -81,6 +83,37 @@ def test_a_model_that_computes_in_sixteen_bits_is_also_tried_in_float32(dtype: t
         )
     assert list(tried) == [str(dtype).removeprefix("torch."), "float32"]
     assert tried["float32"] < 1e-5
+
+
+def quantised(form: str) -> dict[str, Tensor]:
+    """The weights of a layer that is wide enough for every form, as ComfyUI writes them in that form."""
+    weights: dict[str, Tensor] = {}
+    for name, weight in random_weights(0, replace(CONFIG, dim=256, ffn_dim=512, num_layers=1)).items():
+        if weight.ndim != 2 or not name.startswith("blocks."):
+            weights[name] = weight.bfloat16()
+            continue
+        tensor = QuantizedTensor.from_float(weight.bfloat16(), QUANT_ALGOS[form]["comfy_tensor_layout"])
+        parts = {key: part.contiguous() for key, part in tensor.state_dict(name).items() if torch.is_tensor(part)}
+        stated = json.dumps({"format": form}).encode()
+        mark = torch.tensor(list(stated), dtype=torch.uint8)
+        weights |= {**parts, f"{name.removesuffix('.weight')}.comfy_quant": mark}
+    return weights
+
+
+@pytest.mark.parametrize("form", QUANT_ALGOS)
+def test_every_quantised_form_of_the_host_is_taken(form: str, parts: Parts, tmp_path: Path) -> None:
+    """Computed as ComfyUI computes it: equal in the MODEL's dtype. Catches: 8-bit inputs, which step, refused."""
+    try:
+        weights = quantised(form)
+    except (NotImplementedError, RuntimeError) as error:
+        pytest.skip(f"this ComfyUI does not write {form} on a CPU: {error}")
+    patcher = load_model(tmp_path, weights)
+    layer = patcher.model.diffusion_model.blocks[0].ffn[0]
+    assert isinstance(layer.weight, QuantizedTensor), type(layer.weight)
+    assert "computes the same" in check_host(job_over(parts, patcher))
+    with torch.inference_mode():
+        theirs, ours = self_check._layer(patcher, torch.bfloat16)
+    assert torch.equal(theirs, ours)
 
 
 def test_layers_that_take_no_float32_are_compared_in_their_own_dtype(tmp_path: Path) -> None:
