@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from cli_runs import OUTPUTS, generate, latents, names, options, refused, report
 from torch import equal
 
-from sdvg_core import BadInput, make
+from sdvg_core import BadInput, LoadOptions, make, read_report
 from sdvg_core.cli import main, make_parser
+from sdvg_core.cli.again import load_again
 
 pytestmark = pytest.mark.heavy
 
@@ -136,6 +138,15 @@ def test_files_are_found_by_the_names_in_the_report(files, tmp_path, capsys):
     asked = ["generate", "--from", str(tmp_path / "out" / "report.json"), "--models", str(models), *more]
     assert main([*asked, "--output", str(tmp_path / "again")]) == 0
     assert "bit for bit" in capsys.readouterr().out
+
+
+def test_the_state_dict_that_a_report_names_is_taken_again(clip):
+    """Of a checkpoint with two. Catches: the one that the preset states, so raw weights come back as EMA."""
+    then = read_report(clip / "report.json")
+    drafter = {**then.settings["drafter"], "dictionary": "generator"}
+    load = load_again(replace(then, settings={**then.settings, "drafter": drafter}), LoadOptions())
+    assert (load.drafter.weights, load.target.weights) == ("raw", "auto")
+    assert (load.drafter.context_frames, load.dtype, load.text_dtype) == (6, "float32", "float32")
 
 
 @pytest.mark.parametrize("settings", [{}, {"router": None}, {"router": {}, "scorer": {}}])
