@@ -206,7 +206,8 @@ def against_balanced(
 ) -> str:
     """Return by how much routes are clearer than *balanced* after block LATE, with intervals over prompts."""
     strides = [route for route in routes if route.startswith("stride")]
-    if "balanced" not in routes or not strides:
+    blocks = len(next(iter(videos.values())))
+    if "balanced" not in routes or not strides or blocks <= LATE:
         return ""
 
     def late(text: str, name: str, route: str) -> float:

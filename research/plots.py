@@ -58,6 +58,12 @@ class LineStyle:
 LOOKS = {
     "first": LineStyle("first m blocks the target's", BLACK, "o", "-"),
     "handover-2": LineStyle("first m, 2 steps handed over", RED, "P", "-"),
+    "handover-3": LineStyle("first m, 3 steps handed over", RED, "X", "--"),
+    "stride": LineStyle("every nth block the target's", GREEN, "v"),
+    "stride-2": LineStyle("every nth, 2 steps handed over", GREEN, "P"),
+    "stride-3": LineStyle("every nth, 3 steps handed over", GREEN, "X"),
+    "hybrid": LineStyle("SDVG-hybrid", ORANGE, "o", "-"),
+    "drafts-3": LineStyle("the same with drafts of 3 steps", BLACK, "x"),
     "random": LineStyle("random, block 0 the target's", GREY, "o", "-"),
     "reward-min": LineStyle("reward, worst frame", BLUE, "o", "-"),
     "reward-mean": LineStyle("reward, mean frame", GREEN, "s", "--"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from research.metrics import Oracle, parse_external
+from research.plots import LOOKS
 from research.protocol import POCKET_TAUS, pick, protocol
 from research.routers import RandomRouter
 from research.world import held_out_prompts, render
@@ -80,6 +81,7 @@ def test_names_are_unique_and_say_what_they_are():
     assert by_name["handover-3@2"].router == RouterConfig(policy="first", forced_blocks=2, handover=3)
     short = by_name["drafts-3:hybrid@-0.7"]
     assert (short.router, short.draft_steps) == (router_preset("hybrid"), 3)
+    assert {c.group for c in configurations} - {"ends", "anchor-only"} == {*LOOKS}, "each is drawn"
     assert by_name["reward-mean@-0.7"].router.aggregation == "mean"
     assert by_name["first@3"].router == RouterConfig(policy="first", forced_blocks=3)
     assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
