@@ -129,7 +129,7 @@ class LoadOptions:
     )
     vram: float | Literal["auto", "all"] = setting(
         AUTO,
-        least=0.01,
+        least=0.0001,
         most=1_000_000,
         help="GB that a video may take of the GPU; layers of drafter and target without room are copied over in "
         "every pass, with the same result; auto: what is free; all: no plan",
