@@ -139,7 +139,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
         return None
     codec = load_decoder(trained_set().vae, batch.load)
     frames = [codec.decode(load_latents(video / LATENTS).latents)[0][0] for video in (folder, other)]
-    sides = Side("Drafted and routed", frames[0], report), Side("Target only", frames[1], alone_report)
+    sides = Side("Both models", frames[0], report), Side("Large model alone", frames[1], alone_report)
     with whole_file(folder / COMPARISON) as path, Mp4Writer(path, report.fps) as video:
         for frame in side_by_side(*sides):
             video.add(frame)

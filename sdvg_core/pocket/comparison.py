@@ -65,7 +65,7 @@ def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -
     pen = ImageDraw.Draw(image)
     for place, side in enumerate(sides):
         records = side.report.blocks
-        title = f"{side.title}: {side.report.tally.by_target} of {count(len(records), 'block')} by the target"
+        title = f"{side.title}: {side.report.tally.by_target} of {count(len(records), 'block')} by the large one"
         x = _left_edge(place, width)
         write(pen, x, ABOVE / 2, fitted(title, 16, width), 16, INK, "lm")
         cell = width / len(records)
