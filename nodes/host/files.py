@@ -41,6 +41,7 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
     "default": {},
     "fp8_e4m3fn": {"dtype": torch.float8_e4m3fn},
     "fp8_e4m3fn_fast": {"dtype": torch.float8_e4m3fn, "fp8_optimizations": True},
+    "fp8_e5m2": {"dtype": torch.float8_e5m2},
 }
 
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")

@@ -50,6 +50,17 @@ def test_the_weights_asked_for_are_loaded_also_for_another_device(tmp_path: Path
         assert bool(origin_of(one).notes) is (weights == "auto")
 
 
+@pytest.mark.parametrize("name", [name for name, options in files.WEIGHT_DTYPES.items() if options])
+def test_weights_are_kept_in_the_eight_bits_asked_for(tmp_path: Path, name: str) -> None:
+    """For either role, by ComfyUI's own casting."""
+    model = load_model(str(write_random_set(tmp_path).drafter), name)
+    layer = model.model.diffusion_model.blocks[0].self_attn.q
+    assert layer.weight.dtype == files.WEIGHT_DTYPES[name]["dtype"]
+    found = layer(torch.ones(1, 4, layer.in_features))
+    wide = torch.ones(1, 4, layer.in_features) @ layer.weight.float().T + layer.bias.float()
+    assert torch.allclose(found.float(), wide, rtol=0.1, atol=0.1)
+
+
 def test_a_preset_states_the_weights_unless_the_loader_does(tmp_path: Path) -> None:
     path, raw = str(write_random_set(tmp_path).drafter), get_preset("causal-forcing")
     assert origin_of(load_checkpoint(path, "default", raw)).state_dict == "generator"
