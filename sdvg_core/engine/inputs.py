@@ -19,7 +19,7 @@ from .types import Condition, Span
 class BlockInputs:
     """Everything that new blocks are made from, besides the blocks before them.
 
-    `condition_of`: what a block should show, by its number. `restyle`: the clip that is restyled, if one is.
+    `condition_of`: what a block should show, by its number. `restyle`: the clip to restyle, or None.
     `controls`: the clips that blocks obey.
     """
 

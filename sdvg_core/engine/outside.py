@@ -1,7 +1,7 @@
-"""Parts that others write, by the protocols of `protocols.py`, and checks on what they return.
+"""Checks on parts that others write, by the protocols of `protocols.py`: what they are, and what they return.
 
-A part may have a text `key`, which must differ wherever its results could. A part without one gets a new name in
-every run, so its results are never re-used.
+A part may have a text `key`, which must differ wherever its results could. One without a key is named anew in every
+run, so nothing it made is used again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def note_on(role: str, part: Any) -> str:
 
 
 class OutsidePart:
-    """A part from outside in its role. The shapes of its results are checked, since a wrong one may go unseen."""
+    """Pass calls on to a part from outside, and refuse results of a wrong shape, which might go unseen."""
 
     def __init__(self, role: str, inner: Any) -> None:
         self.name = role

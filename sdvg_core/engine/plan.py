@@ -75,13 +75,13 @@ class ModelSet:
 def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
     """Return the models that the blocks at `spans` may ask for; an undecided block may ask for all."""
     certain = [(span.index, decide_early(router, span.index, ())) for span in spans]
-    open_ = any(decision is None for _, decision in certain)
+    undecided = any(decision is None for _, decision in certain)
     kept = any(decision and decision.accepted for _, decision in certain)
     remade = [index for index, decision in certain if decision and not decision.accepted]
     return ModelSet(
-        drafter=open_ or kept or any(router.handover_at(index) for index in remade),
-        target=open_ or bool(remade),
-        scorer=open_,
+        drafter=undecided or kept or any(router.handover_at(index) for index in remade),
+        target=undecided or bool(remade),
+        scorer=undecided,
     )
 
 
@@ -97,9 +97,9 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
                 raise MissingModel(role, f"the directions need {model}", f"take {letters} out of them")
             if router.part:
                 raise MissingModel(role, f"the router {type(router.part).__name__} needs {model}", "take another")
-            anew = replace(router, route_start=0)
-            named = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == anew]
-            raise MissingModel(role, f"the policy {(*named, router.policy)[0]} needs {model}", way_out)
+            from_start = replace(router, route_start=0)
+            presets = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == from_start]
+            raise MissingModel(role, f"the policy {(*presets, router.policy)[0]} needs {model}", way_out)
     return needed
 
 
