@@ -17,7 +17,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ class Run:
             "code": code,
             "seconds": round(time.monotonic() - began, 1),
             "limit": round(limit),
-            "values": [parse_json(line) for line in text.splitlines() if line.startswith("{")],
+            "values": list(values_in(text)),
             "end": text[-6000:],
         }
 
@@ -167,6 +168,14 @@ class Run:
         self.result["stopped"] = True
         self.pack()
         sys.exit(1)
+
+
+def values_in(text: str) -> Iterator[Any]:
+    """Yield the lines of JSON; one that a kill has cut is left out."""
+    for line in text.splitlines():
+        with suppress(ValueError):
+            if line.startswith("{"):
+                yield parse_json(line)
 
 
 def page(result: dict[str, Any]) -> str:

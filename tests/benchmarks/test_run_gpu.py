@@ -63,6 +63,10 @@ def test_results_are_there_after_every_step_and_stay_when_one_takes_too_long(tmp
     assert "a card, 80 GB; commit abc." in page
 
 
+def test_a_line_that_a_kill_has_cut_is_left_out():
+    assert list(run_gpu.values_in('a word\n{"a": 1}\n{"b": [1, 2')) == [{"a": 1}]
+
+
 def test_a_step_begins_only_if_there_is_time_for_it(tmp_path):
     run = Run(tmp_path, run_gpu.GRACE + run_gpu.LEAST - 1, ABOUT)
     run.step(python(PRINTS))
