@@ -130,7 +130,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "causal-forcing-2step": {**FEW_STEPS, "schedule": "two-step"},
     "causal-forcing-1step": {**FEW_STEPS, "schedule": "one-step"},
     "one-forcing": {**FEW_STEPS, "schedule": "one-step", "weights": "raw"},
-    # Source: scripts/infer_self_gradient_forcing.sh of zhuang2002/Self_Gradient_Forcing, both read 2026-11-27.
+    # Source: scripts/infer_self_gradient_forcing.sh as copied into the repository of its successor, Self Gradient
+    # Forcing Plus; window and sink agree with the original's README. Read on 2026-11-27.
     "self-gradient-forcing": {**SELF_GRADIENT_FORCING, "window": 12, "sink": 3},
     "self-gradient-forcing-framewise": {**SELF_GRADIENT_FORCING, "block_frames": 1, "window": 21, "sink": 4},
     # Source: raven_sample100.yaml of mvp-ai-lab/RAVEN. Its code rounds timesteps: 938 for 937.5, 833 for 833.33.

@@ -23,11 +23,13 @@ from benchmarks.measure import Bench, Gauge
 from benchmarks.models import PROMPT, Models, random_models
 from benchmarks.variants import AS_PUBLISHED, Case, Variant, parse_route, parse_variant, set_up
 from sdvg_core.causal_wan import backends, forward
+from sdvg_core.causal_wan.schedule import shifted_table
 from sdvg_core.decoders import wan_vae
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
 from sdvg_core.engine.router import decide
+from sdvg_core.engine.types import FiniteChecks
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
@@ -82,8 +84,8 @@ def shapes(monkeypatch) -> Iterator[None]:
     """Tensors without memory, and stand-ins for what looks at numbers or asks the device itself."""
     taps = preprocess._bicubic_taps
 
-    def decide_blindly(config, index, frames, scorer, prompt):
-        scores = scorer.score(frames, prompt)
+    def decide_blindly(config, index, count, score):
+        scores = score(range(count))
         assert scores.device == CPU
         with unset_fake_temporarily():
             return decide(config, index, torch.zeros(scores.shape))
@@ -96,8 +98,9 @@ def shapes(monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(models, "Random", Empty)
     monkeypatch.setattr(preprocess, "_bicubic_taps", taps_of_the_host)
     monkeypatch.setattr(speculate, "score_and_decide", decide_blindly)
-    monkeypatch.setattr(speculate.FiniteChecks, "read", lambda *_: None)
+    monkeypatch.setattr(FiniteChecks, "read", lambda *_: None)
     monkeypatch.setattr(speculate, "drift_of", lambda *_: None)
+    shifted_table()  # of numbers, not of shapes: made before the tensors lose theirs
     preprocess._taps_on.cache_clear()
     preprocess._normalisation.cache_clear()
     monkeypatch.setattr(backends, "_capability", lambda device: backends.HOPPER)
