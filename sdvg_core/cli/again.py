@@ -141,9 +141,14 @@ def prompts_again(report: RunReport) -> PromptSchedule:
 def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:
     """Return whether a video made again is the same, or what differs. `at`, `folder`: where the two are."""
     comparable = os.path.lexists(at / LATENTS)
+    changed = differences(_settings_of(then), _settings_of(now))
+    if then.fps != now.fps:
+        changed = ", ".join(filter(None, (f"frames per second (then {then.fps:g}, now {now.fps:g})", changed)))
     if comparable and torch.equal(load_latents(at / LATENTS).latents, load_latents(folder / LATENTS).latents):
+        if changed:
+            return f"The same latents as in {at}, bit for bit; other {changed}."
         return f"The same video as in {at}, bit for bit."
-    if changed := differences(_settings_of(then), _settings_of(now)):
+    if changed:
         return f"Not the video of {at}: other {changed}."
     reason = "the latents are others" if comparable else f"there are no {LATENTS} to compare"
     return f"The settings are those of {at}; {reason}."

@@ -199,6 +199,7 @@ class RouterConfig:
         del values["skipped"], values["part"], values["route_start"]
         if self.cascade is not None:
             values["cascade"] = min(self.cascade, MOST_MARGIN)
+        values["tau"] = min(max(self.tau, -MOST_MARGIN), MOST_MARGIN)
         return values if self.part is None else {**values, "part": type(self.part).__name__}
 
     def place(self, index: int) -> int:

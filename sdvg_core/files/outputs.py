@@ -202,10 +202,16 @@ def check_output(folder: Path, *, renamed: bool) -> None:
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
             raise _unusable(folder, f"{path} is a link to nowhere")
-    here = folder.exists() and folder.samefile(os.curdir)
+    where = Path.cwd()
+    real = _real(folder)
+    below = where.relative_to(real).parts if where.is_relative_to(real) else None
+    here = below == ()
     if renamed and (here or os.path.ismount(folder)):
         kind = "the folder you are in" if here else "a disk of its own"
         raise BadInput(f"{folder} is {kind}, and a video comes as a new folder; name one in it")
+    if below and (renamed or below[0].isdecimal()):
+        # It would be renamed under your feet, and a relative path then leads elsewhere.
+        raise BadInput(f"you are inside {folder}, which a new video replaces; go out of it, or name another one")
 
 
 def check_unfinished(folder: Path) -> Path:
@@ -261,7 +267,9 @@ def _is_ours(hidden: Path) -> bool:
     work = hidden / UNFINISHED
     if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
         return False
-    return all(path.name in HIDDEN for path in hidden.iterdir())
+    # A desktop may have put a hidden file of its own there.
+    strays = (path for path in hidden.iterdir() if path.name not in HIDDEN)
+    return all(path.name.startswith(".") and _is(stat.S_ISREG, path) for path in strays)
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:

@@ -65,7 +65,9 @@ def _evidence(decision: Decision) -> str:
     threshold = decision.threshold
     if score is None:
         return decision.reason.value
-    name = "worst frame" if score == min(decision.known_scores, default=None) else "score"
+    scored = decision.known_scores
+    worst = "worst frame" if len(scored) == len(decision.frame_scores) else f"worst of {len(scored)} frames"
+    name = worst if score == min(scored, default=None) else "score"
     if threshold is None:
         return f"{decision.reason.value}, {name} {score:.2f}"
     left, right = _tell_apart(score, threshold)

@@ -98,7 +98,10 @@ def test_a_folder_that_has_no_name_is_refused_rather_than_its_neighbour_taken(
     (tmp_path / "here" / "video.mp4").write_text("mine")
     monkeypatch.chdir(tmp_path / "here" / ("below" if output == ".." else ""))
     assert main([*base, *SMALL, *BALL, "--output", output]) == 2
-    faults = {".": ". is the folder you are in", "..": ".. has a video.mp4 that is not ours; name another folder"}
+    faults = {
+        ".": ". is the folder you are in",
+        "..": "you are inside .., which a new video replaces; go out of it",
+    }
     assert faults[output] in capsys.readouterr().err
     assert names(tmp_path) == ["here"]
 

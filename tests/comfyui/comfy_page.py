@@ -27,7 +27,8 @@ SCRIPT = "raaraarar"
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
 COUNTS = re.escape("large model (always): 1small model, checked: 5large model, remade: 3")
 """What the strip says of that route."""
-WEAKEST = r"weakest frame \d+: -?\d+\.\d\d \(needs -?\d+\.\d\d\)"
+WEAKEST = r"weakest frame \d+: -?\d+\.\d\d"
+"""What it says of a scored block that a direction decided; a gate adds what the block needs."""
 
 
 def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, Any]:

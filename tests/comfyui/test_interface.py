@@ -60,7 +60,7 @@ def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict
     assert seed in (SEED, SEED + 20)
     assert page["done"]["saved"] == page["loaded"]["saved"]
     begun, rest = ["", 64, 64, 9, seed, "fixed", "preset", "committed"], ["auto", "", ""]
-    assert page["done"]["saved"] == [*begun, *rest, *SCHEDULES, 4, "auto", "", 0, 0]
+    assert page["done"]["saved"] == [*begun, *rest, *SCHEDULES, 4, "auto", "", 0, 0, 0]
     assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
 
 

@@ -14,6 +14,7 @@ from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.sdvg_core.scorers import preprocess
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("newest_runs")]
 
@@ -61,6 +62,7 @@ def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs: int, tmp_p
         video_of(make_nth_job(number, parts))
         for run in RUNS.now():
             run.beginnings.clear()  # of the newest runs (test_kept.py)
+        preprocess._taps_on.cache_clear()  # of four resizes at most, which are of the newest sizes
         if number == SETTLED:
             settled = held()
         if settled is not None:

@@ -40,7 +40,8 @@ def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_agai
         (SAMPLER, i, 3) for i in (1, 2, 3)
     ]
     assert events[0]["fate"] == "forced"
-    assert [event["score"] for event in events] == [block["score"] for block in first.record()["blocks"]]
+    for shown in ("score", "threshold"):
+        assert [event[shown] for event in events] == [block[shown] for block in first.record()["blocks"]]
     assert again.outputs[SAMPLER]["sdvg_route"] == events
 
 

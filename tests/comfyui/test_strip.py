@@ -231,7 +231,7 @@ def test_another_take_outlines_and_then_makes_that_block_and_the_later_ones(page
     asked, made = page["again"]["asked"], page["again"]["made"]
     assert asked["takes"] == "6:2"
     assert numbers(asked, "outlined") == [6, 7, 8, 9]
-    assert re.fullmatch(r"next run: blocks 6 to 9(, about \d+\.\d s)?", asked["next"])
+    assert re.fullmatch(r"next run: remakes blocks 6 to 9(, about \d+\.\d s)?", asked["next"])
     assert of_squares(asked, "label")[5].endswith(" · take 2 · made again by the next run")
     assert [event["reused"] for event in page["again"]["events"]] == [True] * 5 + [False] * 4
     assert [event["take"] for event in page["again"]["events"]] == [1] * 5 + [2] + [1] * 3
@@ -273,7 +273,7 @@ def test_a_stopped_run_keeps_what_it_made(page: dict[str, Any], server: Server) 
     assert left["done"]["stopped"]
     assert made == len(numbers(left["stopped"], "fate")) < 200
     assert left["stopped"]["legend"].endswith(f"stopped after block {made} of 200")
-    assert left["stopped"]["next"].startswith(f"next run: blocks {made + 1} to 200, about ")
+    assert left["stopped"]["next"].startswith(f"next run: remakes blocks {made + 1} to 200, about ")
     assert numbers(left["stopped"], "outlined") == list(range(made + 1, 201))
     assert left["seconds"] == pytest.approx((12 * made - 3) / 16, abs=0.1)
     assert list((server.folder / "output" / "sdvg").glob("pocket*.mp4"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -106,3 +107,11 @@ def test_the_papers_routes_without_scores_by_the_policy_that_makes_them(router, 
     assert "".join("d" if decision.accepted else "t" for decision in decisions) == authors
     assert not any(decision.scored for decision in decisions)
     assert not router.needs_scorer
+
+
+@pytest.mark.parametrize("tau", [math.inf, -math.inf])
+def test_a_threshold_without_end_can_be_made_again_from_its_report(tau):
+    """Catches null in the report, which no router takes. JSON has no infinity."""
+    again = RouterConfig(**json.loads(json.dumps(RouterConfig(tau=tau).settings, allow_nan=False)))
+    for score in (-1e6, 1e6):
+        assert decide(again, 1, scores(score)).accepted == decide(RouterConfig(tau=tau), 1, scores(score)).accepted

@@ -367,10 +367,37 @@ def test_a_folder_that_cannot_take_another_name_is_refused_for_a_video_and_not_f
             check_output(folder, renamed=True)
 
 
+@pytest.mark.parametrize(("where", "output"), [("v/sub", ".."), ("v/sub/x", "../../../v")])
+@pytest.mark.parametrize("more", [False, True], ids=["one", "numbered"])
+def test_a_folder_is_not_renamed_under_the_feet_of_who_stands_in_it(tmp_path, monkeypatch, where, output, more):
+    """Catches a relative path that leads elsewhere after the rename: what lay there stayed in the hidden folder."""
+    base = tmp_path / "0001" if more else tmp_path
+    (base / where).mkdir(parents=True)
+    monkeypatch.chdir(base / where)
+    with pytest.raises(BadInput, match=r"you are inside .*, which a new video replaces; go out of it"):
+        check_output(Path(output), renamed=True)
+    check_output(Path(output), renamed=False)
+    if more:
+        with pytest.raises(BadInput, match="you are inside"):
+            check_output(tmp_path, renamed=False)
+    check_output(base / "other", renamed=True)
+
+
+def test_a_desktops_own_file_in_the_hidden_folder_is_no_reason_to_begin_again(tmp_path):
+    """Catches `.DS_Store`, after which finished blocks were not found; a folder there is somebody's."""
+    hidden = tmp_path / ".out.unfinished"
+    blocks = hidden / "video" / BLOCKS
+    blocks.mkdir(parents=True)
+    (blocks / "000001.safetensors").write_text("")
+    (hidden / ".DS_Store").write_text("")
+    assert unfinished_blocks(tmp_path / "out") == [blocks / "000001.safetensors"]
+    (hidden / ".git").mkdir()
+    assert unfinished_blocks(tmp_path / "out") == []
+
+
 @pytest.mark.parametrize("inside", ["file/new", "file/new/run", "new/" + "n" * 300, "new/\0"])
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path, inside):
     (tmp_path / "file").write_text("")
-    check_output(tmp_path / inside, renamed=True)
     with (
         pytest.raises(BadInput, match=r"cannot write into the folder .* name another folder"),
         lock_folder(tmp_path / inside),

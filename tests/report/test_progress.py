@@ -68,6 +68,14 @@ def test_a_near_miss_is_shown_with_the_digits_it_takes(score, threshold, shown):
     assert block_line(record(missed), 1, 1).endswith(shown)
 
 
+def test_a_line_says_of_how_many_frames_the_worst_is():
+    """Catches the worst of four frames that is called the worst of all."""
+    kept = Decision(
+        accepted=True, reason=Reason.REACHED, score=0.5, threshold=-0.7, frame_scores=(0.6, None, None, 0.5)
+    )
+    assert block_line(record(kept), 1, 1).endswith("worst of 2 frames 0.50 >= -0.70")
+
+
 def test_where_there_is_no_terminal_each_block_is_one_plain_line():
     """Every kind of decision has its sentence."""
     stream = io.StringIO()

@@ -78,7 +78,7 @@ async function useMenu(page) {
     [item.getAttribute("role"), item.firstChild.textContent, item.getAttribute("aria-checked")]));
   await square(page, 3).click({ button: "right" });
   const opened = { items: await items(), focus: (await look(page)).focus, expanded: await square(page, 3).getAttribute("aria-expanded") };
-  await page.getByRole("menuitemradio", { name: "target" }).click();
+  await page.getByRole("menuitemradio", { name: "large model remakes it" }).click();
   const target = await look(page);
   await square(page, 3).click();
   const selected = await items();
