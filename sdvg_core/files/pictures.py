@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput, first_line
+from .outputs import LATENTS, REPORT, VIDEO
 from .small_files import check_regular
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # its messages on damaged files are no sentences of ours
@@ -132,9 +133,15 @@ def check_picture_size(width: int, height: int, path: Path) -> None:
 
 
 def pictures_in(path: Path) -> list[Path] | None:
-    """Return the pictures of a folder by their numbers, or the one that `path` is; None for any other file."""
+    """Return the pictures of a folder by their numbers, or the one that `path` is; None for any other file.
+
+    Raises `BadInput` for the folder of a video that was made here, whose one picture is its chart.
+    """
     if not path.is_dir():
         return [path] if path.suffix.lower() in SUFFIXES else None
+    if (path / REPORT).is_file() and (path / VIDEO).is_file():
+        fault = f"{path.name} is the folder of a finished video, not of pictures"
+        raise BadInput(f"{fault}; give the {VIDEO} in it, or to continue it its {LATENTS}")
     files = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
     padded = {file: re.sub(r"\d+", lambda digits: digits[0].zfill(255), file.name) for file in files}
     return sorted((file for file in files if not file.is_dir()), key=lambda file: (padded[file], file))

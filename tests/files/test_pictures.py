@@ -14,7 +14,7 @@ from PIL import Image
 from sdvg_core.errors import BadInput
 from sdvg_core.files import pictures
 from sdvg_core.files.footage import count_frames, read_footage
-from sdvg_core.files.pictures import read_image
+from sdvg_core.files.pictures import pictures_in, read_image
 
 SIDE = 64
 RAMP = np.linspace(0, 65535, SIDE * SIDE).reshape(SIDE, SIDE).astype(np.uint16)
@@ -105,6 +105,17 @@ def test_the_wide_mode_of_an_older_pillow_is_read_too(tmp_path, monkeypatch):
 
 
 # --- folders
+
+
+def test_the_folder_of_a_finished_video_is_not_read_as_its_chart(tmp_path):
+    """Kind: a folder that means something else here; route.png was taken for the clip."""
+    for name in ("video.mp4", "report.json", "latents.safetensors"):
+        (tmp_path / name).write_text("")
+    Image.new("RGB", (8, 8)).save(tmp_path / "route.png")
+    with pytest.raises(BadInput, match=r"folder of a finished video.*give the video\.mp4 in it.*latents"):
+        pictures_in(tmp_path)
+    (tmp_path / "report.json").unlink()
+    assert pictures_in(tmp_path) == [tmp_path / "route.png"]
 
 
 def test_a_folder_is_read_by_its_numbers_without_what_is_hidden(tmp_path):
