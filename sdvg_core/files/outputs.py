@@ -22,12 +22,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import BadInput, why
+from .small_files import LATENTS as LATENTS
 from .small_files import MEGABYTE, parse_json, read_small
+from .small_files import REPORT as REPORT
+from .small_files import VIDEO as VIDEO
 
-VIDEO = "video.mp4"
-LATENTS = "latents.safetensors"
 PICTURE = "route.png"
-REPORT = "report.json"
 BLOCKS = "blocks"
 FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
 """What a finished video is."""

@@ -17,8 +17,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput, first_line
-from .outputs import LATENTS, REPORT, VIDEO
-from .small_files import check_regular
+from .small_files import LATENTS, REPORT, VIDEO, check_regular
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # its messages on damaged files are no sentences of ours
 

@@ -10,6 +10,11 @@ from typing import Any
 
 MEGABYTE = 1_000_000
 
+VIDEO = "video.mp4"
+LATENTS = "latents.safetensors"
+REPORT = "report.json"
+"""What the folder of a finished video has, by which readers too know it."""
+
 
 def read_small(path: Path, limit: int) -> bytes:
     """Return the content of a file.
