@@ -36,7 +36,18 @@ GRACE = 10
 """Seconds that a step has to print what it has once it was interrupted."""
 LEAST = 15
 """Seconds below which no step begins."""
-ROUTES = ("target-only", "anchor-only", "r=1", "r=2", "first=2+2", "stride=4", "cascade=1+3")
+ROUTES = (
+    "target-only",
+    "anchor-only",
+    "first=2+2",
+    "r=1",
+    "r=1+1",
+    "r=2",
+    "cascade=1+3",
+    "stride=4+2",
+    "r=8+1",
+)
+SHORT_ROUTES = ("first=2+2", "r=1+1")
 DRY_SECONDS = 900
 WHOLE, ROUNDED = 48, 32
 """GB of a card that holds both models of the published sizes with the target in bfloat16, or in fp8."""
@@ -66,8 +77,10 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
         *fp8,
         *(["--scale", "tiny", "--blocks", "3"] if dry else []),
     ]
-    compiled = ["diffusers"] if dry else ["compiled", "compiled+tae", "compiled+tae+drafts3", "compiled+drafts3"]
-    tests = ["-m", "pytest", "-q", "-rA", "--tb=short", "-W", "default", "-p", "no:cacheprovider"]
+    compiled = ["diffusers"] if dry else ["compiled", "compiled+tae"]
+    short = ["diffusers+drafts3"] if dry else ["compiled+tae+drafts3", "compiled+drafts3"]
+    quiet = ["-q", "-rA", "--tb=short", "--show-capture=no", "-W", "default"]
+    tests = ["-m", "pytest", *quiet, "-p", "no:cacheprovider"]
     variables = {"SDVG_DRY_GPU": "1", "OMP_NUM_THREADS": "1"} if dry else {}
     no_host = "" if comfyui else "no checkout of ComfyUI (--comfyui)"
     nodes = {**variables, "COMFYUI_PATH": str(comfyui or "")}
@@ -76,8 +89,14 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
         Step(name="tests", seconds=80, words=[*tests, "-m", "gpu", "tests/gpu"], environment=variables),
         Step(
             name="routes",
-            seconds=290,
+            seconds=300,
             words=[*bench, "--routes", *ROUTES[: 2 if dry else None], "--executions", *compiled],
+            why_not=small,
+        ),
+        Step(
+            name="short-drafts",
+            seconds=70,
+            words=[*bench, "--routes", *SHORT_ROUTES[: 1 if dry else None], "--executions", *short],
             why_not=small,
         ),
         Step(
@@ -87,16 +106,30 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
             environment=nodes,
             why_not=no_host,
         ),
-        Step(name="streamed", seconds=70, words=["-m", "benchmarks.streamed", *device], why_not=small),
+        Step(
+            name="published-nodes",
+            seconds=110,
+            words=["-m", "benchmarks.nodes", str(comfyui), *device],
+            environment=variables,
+            why_not=no_host or small,
+        ),
+        Step(
+            name="dynamic-nodes",
+            seconds=100,
+            words=["-m", "benchmarks.nodes", str(comfyui), *device, "--dynamic"],
+            environment=variables,
+            why_not=no_host or small,
+        ),
+        Step(name="streamed", seconds=55, words=["-m", "benchmarks.streamed", *device], why_not=small),
         Step(
             name="long",
-            seconds=60,
+            seconds=45,
             words=[*bench, "--routes", "draft-only", "--blocks", "4" if dry else "64", "--executions", "ours"],
             why_not=small,
         ),
         Step(
             name="same",
-            seconds=60,
+            seconds=50,
             words=["-m", "benchmarks.same_on_gpu", *device, "--json", "--blocks", "3", "--variants", "plain"],
             why_not="takes too long for a trial on a CPU" if dry else "",
         ),
@@ -140,7 +173,7 @@ class Run:
             "seconds": round(time.monotonic() - began, 1),
             "limit": round(limit),
             "values": list(values_in(text)),
-            "end": text[-6000:],
+            "end": text[-20000:],
         }
 
     def _wait(self, child: subprocess.Popen[bytes], limit: float) -> int | None:

@@ -36,7 +36,7 @@ def test_every_step_asks_for_what_there_is(gb, tmp_path):
         else:
             assert (run_gpu.ROOT / Path(*step.words[1].split("."))).with_suffix(".py").exists()
     assert [step.name for step in every if step.why_not and step.name != "same"] == (
-        ["routes", "streamed", "long"] if gb == 24 else []
+        ["routes", "short-drafts", "published-nodes", "dynamic-nodes", "streamed", "long"] if gb == 24 else []
     )
 
 
@@ -45,6 +45,7 @@ def test_all_of_it_fits_into_ten_minutes_and_asks_for_the_goals():
     assert list(every)[:2] == ["tests", "routes"]
     assert sum(step.seconds for step in every.values() if not step.why_not) <= 600
     assert every["nodes"].why_not
+    assert every["published-nodes"].why_not
     assert {"target-only", "anchor-only", "r=1", "r=2", "first=2+2"} <= set(every["routes"].words)
     assert {"compiled", "compiled+tae"} <= set(every["routes"].words)
 
@@ -105,7 +106,7 @@ run.step(Step(name="second", seconds=600, words=["-c", step]))
 
 @pytest.mark.heavy
 def test_every_step_runs_on_a_cpu(tmp_path):
-    names = ["tests", "routes", "streamed", "long"]
+    names = ["tests", "routes", "short-drafts", "streamed", "long"]
     words = [sys.executable, "-m", "benchmarks.run_gpu", str(tmp_path), "--dry", "--steps", *names]
     done = subprocess.run(words, cwd=run_gpu.ROOT, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -113,5 +114,5 @@ def test_every_step_runs_on_a_cpu(tmp_path):
     assert {name: step["code"] for name, step in found.items()} == dict.fromkeys(names, 0), found
     assert all(value["same_bits"] for value in found["streamed"]["values"][1:])
     page = (tmp_path / "page.md").read_text()
-    assert page.count("\n## ") == 4
+    assert page.count("\n## ") == 5
     assert "| anchor-only |" in page
