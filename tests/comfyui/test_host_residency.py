@@ -134,10 +134,15 @@ def test_under_dynamic_vram_the_note_says_what_lies_there_and_compares_only_what
     target.is_dynamic = drafter.is_dynamic = lambda: True
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 11 * GB)
     models = {"target": target, "drafter": drafter, "vae": vae}
-    assert Memory(models=models, request=PlanRequest(), needs={GPU: NEEDS}).measured() == (
+    held = Memory(models=models, request=PlanRequest(), needs={GPU: NEEDS})
+    assert held.measured() == (
         "Memory: target 7.0 GB of 14.0 GB on the device, drafter 3.0 GB on the device, vae 1.0 GB on the device, "
         "without the weights of target, drafter: planned peak 11.0 GB, measured peak 11.0 GB, +0.0 %.",
+        "Dynamic VRAM did not keep all weights on the card. On 24 GB, ComfyUI started with --disable-dynamic-vram was "
+        "1.6 times as fast (random weights, one H100).",
     )
+    target.loaded_size = lambda: 14 * GB
+    assert [line[:7] for line in held.measured()] == ["Memory:"]
 
 
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_loaded(
