@@ -138,8 +138,8 @@ def test_under_dynamic_vram_the_note_says_what_lies_there_and_compares_only_what
     assert held.measured() == (
         "Memory: target 7.0 GB of 14.0 GB on the device, drafter 3.0 GB on the device, vae 1.0 GB on the device, "
         "without the weights of target, drafter: planned peak 11.0 GB, measured peak 11.0 GB, +0.0 %.",
-        "Dynamic VRAM did not keep all weights on the card. On 24 GB, ComfyUI started with --disable-dynamic-vram was "
-        "1.6 times as fast (random weights, one H100).",
+        "Dynamic VRAM did not keep all weights on the card. On 24 GB, ComfyUI started with --disable-dynamic-vram "
+        "was 1.6 times as fast (random weights, one H100).",
     )
     target.loaded_size = lambda: 14 * GB
     assert [line[:7] for line in held.measured()] == ["Memory:"]
