@@ -122,6 +122,11 @@ FRAMEWISE = {"block_frames": 1, "policy": "incremental", "relative": True, "weig
 FEW_STEPS = {**FRAMEWISE, "first_schedule": "four-step"}
 SELF_GRADIENT_FORCING = {"policy": "incremental", "relative": True, "weights": "ema"}
 
+CONTEXT_FIELDS: Mapping[ContextPolicy, tuple[str, ...]] = {
+    "recompute": ("context_frames", "keep_first_frame"),
+    "incremental": ("window", "sink", "relative", "recache", "flush", "context_memory"),
+}
+"""The fields that each policy reads."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "self-forcing-1.3b": {"weights": "ema"},
     "krea-14b": {"window": 6},

@@ -29,6 +29,7 @@ BAD_INPUT = 2
 SIGNALLED = 128
 NOBODY_READS = 141
 # What torch says when the host has none left.
+NEGATIVE = re.compile(r"-(?:[\d.]+(?:e[-+]?\d+)?|inf|nan)$", re.IGNORECASE)
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
 
 
@@ -39,6 +40,11 @@ class Parser(argparse.ArgumentParser):
     """
 
     short: tuple[str, ...] = ()
+
+    def __init__(self, *args: Any, **details: Any) -> None:
+        """Take numbers such as -1e3 and -inf for values, not only -1 and -0.5 as argparse does."""
+        super().__init__(*args, **details)
+        self._negative_number_matcher = NEGATIVE
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; an unknown option is refused before a missing one."""

@@ -49,13 +49,14 @@ def run(options: argparse.Namespace) -> int:
     """Make one video with the embedded models; say who made its blocks, how long it took, and where to look."""
     from ..devices.device import resolved_threads
 
-    if not options.prompt.strip():
+    options.prompt = options.prompt.strip()
+    if not options.prompt:
         raise BadInput("the prompt is empty; write one, or give the number of one of --list")
     numbered = {str(number): prompt for number, prompt in enumerate(EXAMPLES, 1)}
     if options.list:
         print(*(f"{number}  {prompt}" for number, prompt in numbered.items()), sep="\n")
         return 0
-    if options.prompt.strip().lstrip("+-").isdecimal() and options.prompt not in numbered:
+    if options.prompt.lstrip("+-").isdecimal() and options.prompt not in numbered:
         raise BadInput(f"there is no prompt {options.prompt:.20}; choose 1 to {len(numbered)}, as --list has them")
     options.prompt = numbered.get(options.prompt, options.prompt)
     with resolved_threads(embedded=True):

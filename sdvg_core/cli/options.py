@@ -23,8 +23,13 @@ from ..request.request import VideoRequest, blocks_in
 from ..settings import check_needs, flag_of, settings_of
 from ..videos.files import choose_files
 
-READ_AS = {"preset": ("policy", "handover"), "budget": ("policy",), "gate_prompt": ("aggregation",)}
-"""Options that are no field of the router, and the fields that are read where they have an effect."""
+READ_AS = {
+    "policy": ("policy", "forced_blocks"),
+    "preset": ("policy", "forced_blocks", "handover"),
+    "budget": ("policy", "forced_blocks"),
+    "gate_prompt": ("aggregation",),
+}
+"""Options that choose several fields of the router, or none; the fields that are read where they have an effect."""
 SPENT = ("preset", "policy", "forced_blocks", "handover")
 """What a budget chooses."""
 
@@ -58,14 +63,14 @@ def router_config(
     Raises `BadInput` for an option that no block would read.
     """
     settings = {name: value for name, value in stated(options, RouterConfig).items() if name != "directions"}
-    others = [name for name in READ_AS if getattr(options, name, None) is not None]
+    known = settings_of(RouterConfig)
+    others = [name for name in READ_AS if name not in known and getattr(options, name, None) is not None]
     if "budget" in others:
         base = RouterConfig(policy="first")
     elif "preset" in others:
         base = ROUTER_PRESETS[options.preset]
     elif base is None:
         base = ROUTER_PRESETS["paper" if settings or others else DEFAULT_PRESET]
-    known = settings_of(RouterConfig)
     fields = POLICIES[base.policy]
     chosen = [policy for name in settings if (policy := known[name].chooses) and name not in fields]
     if chosen and "budget" not in others:
@@ -84,12 +89,22 @@ def router_config(
         if name in sound or (name not in spent and not read.isdisjoint(READ_AS.get(name, (name,)))):
             continue
         flag = flag_of(RouterConfig, name) if name in known else f"--{name.replace('_', '-')}"
-        if name == "handover" and not spent:
-            raise BadInput(f"no block is handed over, so {flag} has no effect; leave it out")
-        if name not in spent and "policy" not in read:
-            raise BadInput(f"--directions decides every block, so {flag} has no effect; leave one of them out")
-        raise BadInput(f"{chooser} does not heed {flag}; leave one of them out")
+        if name in spent:
+            raise BadInput(f"{chooser} does not heed {flag}; leave one of them out")
+        raise BadInput(_without_effect(name, flag, chooser, router, read))
     return router
+
+
+def _without_effect(name: str, flag: str, chooser: str, router: RouterConfig, read: set[str]) -> str:
+    """Return why an option has no effect, and what to do. `read`: the fields that blocks read."""
+    if name == "handover":
+        return f"no block is handed over, so {flag} has no effect; leave it out"
+    if read.isdisjoint(READ_AS["policy"]):
+        return f"--directions decides every block, so {flag} has no effect; leave one of them out"
+    if READ_AS.get(name, (name,))[0] not in POLICIES[router.policy]:
+        return f"{chooser} does not heed {flag}; leave one of them out"
+    earlier = "so many rejections" if "policy" in read else "the forced ones"
+    return f"no block comes after {earlier}, so {flag} has no effect; leave it out, or make more blocks"
 
 
 def _read_in(request: VideoRequest, router: RouterConfig) -> set[str]:

@@ -16,7 +16,7 @@ from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from ..models.options import LoadOptions, ModelOptions
 from ..pocket import POCKET
 from ..request.request import VideoRequest
-from ..settings import choices_in, flag_of, kinds_of, settings_of
+from ..settings import WORDS, choices_in, flag_of, kinds_of, settings_of
 
 YES_NO = {"yes": True, "no": False}
 
@@ -85,10 +85,25 @@ def model_setting(text: str) -> tuple[str, Any]:
     kinds = [kind for kind in kinds_of(ModelOptions)[name] if kind is not NoneType]
     choices = tuple(YES_NO) if kinds == [bool] else choices_in(kinds)
     if not choices:
-        return name, READERS[kinds[0]](value)
+        try:
+            return name, READERS[kinds[0]](value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{word} is {value!r:.60}; give {WORDS[kinds[0]]}") from None
     if value not in choices:
         raise argparse.ArgumentTypeError(f"there is no {word} {value!r:.60}; choose {', '.join(choices)}")
     return name, YES_NO.get(value, value)
+
+
+class ModelSettings(argparse.Action):
+    """Takes settings of one model; those of the same option given once more come last."""
+
+    def __call__(self, _: object, options: argparse.Namespace, values: Any, name: str | None = None) -> None:
+        """Add them. Argparse prints the error for one that is given twice."""
+        names = [name for name, _ in values]
+        if twice := [name for name in names if names.count(name) > 1]:
+            word = flag_of(ModelOptions, twice[0]).removeprefix("--")
+            raise argparse.ArgumentError(self, f"{word} is given twice; leave one of them out")
+        setattr(options, self.dest, [*getattr(options, self.dest), *values])
 
 
 SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
@@ -164,7 +179,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             f"--{role}-settings",
             type=model_setting,
             nargs="+",
-            action="extend",
+            action=ModelSettings,
             default=[],
             metavar="NAME=VALUE",
             help=f"preset={AUTO} (default), {', '.join(PRESETS)}; and what is other than the preset's, such as "

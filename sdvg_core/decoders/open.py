@@ -12,6 +12,7 @@ from ..checkpoints.weights import WeightFile
 from ..decoders import StatedKind, TaeKind
 from ..devices.execution import AUTO, Backend, VaeLayers
 from ..engine.protocols import VideoCodec
+from ..errors import BadInput
 from .taehv import SPATIAL_STRIDE, TEMPORAL_STRIDE, is_taehv, load_taehv, open_taehv
 from .wan_vae import load_wan_vae, open_vae_file, open_wan_vae
 
@@ -51,11 +52,13 @@ class VaeHeader:
 def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     """Read the header of a Wan 2.1 VAE or a TAEHV; no weight is loaded.
 
-    `tae_kind`: the kind of a TAEHV, as the user states it; ignored for a Wan VAE.
-    Raises `BadInput` if `load_vae` could not load the file.
+    `tae_kind`: the kind of a TAEHV, as the user states it.
+    Raises `BadInput` if `load_vae` could not load the file, or if a Wan VAE is said to be a TAEHV.
     """
     file = open_vae_file(path)
     if not is_taehv(file):
+        if tae_kind != AUTO:
+            raise BadInput(f"{file.path.name} is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out")
         _, sizes = open_wan_vae(file)
         return VaeHeader(
             latent_channels=sizes["z_dim"],

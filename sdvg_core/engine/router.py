@@ -127,12 +127,14 @@ class RouterConfig:
         flags=("--gate", "--tau"),
         chooses=REWARD,
         widget={"min": -3.0, "max": 3.0, "step": 0.05},
+        part="scorer",
     )
     aggregation: Aggregation = setting(
         "min",
         help="the frames' scores as one: min (the worst frame), mean, or a quantile as a number, such as 0.1",
         metavar="HOW",
         widget={"advanced": True},
+        part="scorer",
     )
     quantile: float = setting(0.1, least=0, most=1, widget={"step": 0.05, "advanced": True, "optional": True})
     cascade: float | None = setting(
@@ -142,6 +144,7 @@ class RouterConfig:
         "between the others are scored too (inf: those of every draft that is kept)",
         metavar="MARGIN",
         chooses=REWARD,
+        part="scorer",
     )
     stride: int = setting(
         4,
@@ -163,6 +166,7 @@ class RouterConfig:
         least=0,
         help="target-only after this many rejections in a row (0: never)",
         widget={"max": 64, "advanced": True},
+        part="scorer",
     )
     handover: int = setting(
         0,
@@ -277,17 +281,24 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
 
 def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:
     """Return the fields that any of these blocks of a clip reads, by the policy or by its direction."""
+    fields = POLICIES[config.policy]
     read: set[str] = set()
+    after_forced = 0
     handing = replace(config, handover=max(config.handover, 1))
     for index in blocks:
         direction = config.direction(index)
-        if direction == ROUTER_DECIDES:
-            read |= {"policy", *POLICIES[config.policy]}
+        if direction == ROUTER_DECIDES and "forced_blocks" in fields and config.place(index) < config.forced_blocks:
+            read.add("forced_blocks")
+        elif direction == ROUTER_DECIDES:
+            read |= {"policy", *fields}
+            after_forced += 1
         elif direction not in DIRECTED:  # it is scored, too
             read.add("aggregation")
         certain = decide_early(handing, index, ())
         if handing.handover_at(index) and not (certain and certain.accepted):
             read.add("handover")
+    if after_forced <= config.bail_out:  # none is left after as many rejections
+        read.discard("bail_out")
     return read
 
 

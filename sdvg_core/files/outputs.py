@@ -42,6 +42,8 @@ UNFINISHED = "video"
 REPLACED = "replaced"
 HIDDEN = (LOCK, REQUEST, UNFINISHED, REPLACED)
 """What a hidden folder can have."""
+LONGEST_NAME = 255 - len("..unfinished-999")
+"""Bytes of a folder's name, so that systems take that of its hidden one, and of the next free one."""
 LARGEST_REQUEST = 64 * MEGABYTE
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
@@ -202,8 +204,13 @@ def check_output(folder: Path, *, renamed: bool) -> None:
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
             raise _unusable(folder, f"{path} is a link to nowhere")
+        if path != folder and path.is_file():
+            raise _unusable(folder, f"{path} is a file")
     where = Path.cwd()
     real = _real(folder)
+    if (length := len(os.fsencode(real.name))) > LONGEST_NAME:
+        fault = f"the name of the folder {real.name:.40}... has {length} bytes"
+        raise BadInput(f"{fault}; give it one of at most {LONGEST_NAME}")
     below = where.relative_to(real).parts if where.is_relative_to(real) else None
     here = below == ()
     if renamed and (here or os.path.ismount(folder)):
@@ -232,8 +239,12 @@ def unfinished_blocks(folder: Path) -> list[Path]:
 
 def unfinished_request(folder: Path) -> dict[str, Any]:
     """Return the request of an unfinished video as `staged_video` got it; an empty one if it is damaged."""
+    return _request_in(hidden_folder(folder))
+
+
+def _request_in(hidden: Path) -> dict[str, Any]:
     try:
-        content = parse_json(read_small(hidden_folder(folder) / REQUEST, LARGEST_REQUEST))
+        content = parse_json(read_small(hidden / REQUEST, LARGEST_REQUEST))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -267,9 +278,11 @@ def _is_ours(hidden: Path) -> bool:
     work = hidden / UNFINISHED
     if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
         return False
-    # A desktop may have put a hidden file of its own there.
-    strays = (path for path in hidden.iterdir() if path.name not in HIDDEN)
-    return all(path.name.startswith(".") and _is(stat.S_ISREG, path) for path in strays)
+    strays = [path for path in hidden.iterdir() if path.name not in HIDDEN]
+    # A desktop may have put a hidden file of its own there. Other files are somebody's, and stay, where a request
+    # shows that the rest is ours.
+    hidden_ones = all(path.name.startswith(".") for path in strays)
+    return all(_is(stat.S_ISREG, path) for path in strays) and (hidden_ones or bool(_request_in(hidden)))
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:

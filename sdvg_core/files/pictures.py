@@ -138,10 +138,12 @@ def pictures_in(path: Path) -> list[Path] | None:
     """
     if not path.is_dir():
         return [path] if path.suffix.lower() in SUFFIXES else None
-    if (path / REPORT).is_file() and (path / VIDEO).is_file():
+    if (path / LATENTS).is_file() or ((path / REPORT).is_file() and (path / VIDEO).is_file()):
         fault = f"{path.name} is the folder of a finished video, not of pictures"
         raise BadInput(f"{fault}; give the {VIDEO} in it, or to continue it its {LATENTS}")
     files = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
+    if not files:
+        raise BadInput(f"the folder {path.name} has no pictures; give a video, or a folder of pictures")
     padded = {file: re.sub(r"\d+", lambda digits: digits[0].zfill(255), file.name) for file in files}
     return sorted((file for file in files if not file.is_dir()), key=lambda file: (padded[file], file))
 
@@ -153,5 +155,7 @@ def reading(path: Path, what: str = "", cure: str = "give an mp4, webm or mov") 
         yield
     except BadInput:
         raise
+    except FileNotFoundError as error:
+        raise BadInput(f"there is no file {path}; check the path") from error
     except Exception as error:  # a damaged file can fail in any way
         raise BadInput(f"{path.name} cannot be read{what} ({first_line(error)}); {cure}") from error

@@ -32,8 +32,9 @@ def read_small(path: Path, limit: int) -> bytes:
 
 def check_regular(path: Path) -> None:
     """Raise `OSError` unless there is something by that name, and `ValueError` unless it is a regular file."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is no regular file")
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
 
 
 def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:

@@ -99,6 +99,9 @@ def inspect_file(path: Path, *, values: bool = False) -> Inspection:
         values="all finite" if values else "not read (--values reads them, and looks for NaN and infinity)",
     )
     try:
+        if set(file.info) == {"latents"}:
+            result = replace(result, kind="latents of a video")
+            raise BadInput("these are no weights; give them to generate --continue-from")
         if kind and kind in LOADERS:
             LOADERS[kind](file)
         else:

@@ -9,7 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..causal_wan.presets import ContextMemory, ContextPolicy, Preset, get_preset, guess_preset, preset_by_name
+from ..causal_wan.presets import (
+    CONTEXT_FIELDS,
+    ContextMemory,
+    ContextPolicy,
+    Preset,
+    get_preset,
+    guess_preset,
+    preset_by_name,
+)
 from ..causal_wan.schedule import SCHEDULES, get_schedule
 from ..checkpoints.state_dicts import Choice, Weights
 from ..decoders import StatedKind
@@ -71,12 +79,17 @@ class ModelOptions:
     def resolve(self, checkpoint: WanCheckpoint, schedule: str | None = None) -> Preset:
         """Return the preset for a checkpoint. `schedule`: for both models; this one's own comes first.
 
-        Raises `BadInput` if the preset is unknown or contradicts itself.
+        Raises `BadInput` if the preset is unknown or contradicts itself, or for a setting that it does not read.
         """
         base = self.named(checkpoint.weights.path) or guess_preset(checkpoint.config)
         changes = {name: value for name, value in asdict(self).items() if value is not None}
         del changes["preset"], changes["weights"]
         preset = replace(base, **{**changes, "schedule": self.schedule or schedule or base.schedule})
+        for policy, names in CONTEXT_FIELDS.items():
+            unread = [name for name in names if name in changes and policy != preset.policy]
+            if unread:
+                fault = f"cache={preset.policy} reads no {unread[0].replace('_', '-')}"
+                raise BadInput(f"{fault}; leave it out, or choose cache={policy}")
         for chosen in (preset.schedule, preset.first_schedule):
             get_schedule(chosen or preset.schedule)
         return preset

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from typing import Any, Protocol
 
-from ..causal_wan.presets import Preset
+from ..causal_wan.presets import CONTEXT_FIELDS, Preset
 from ..devices.execution import Execution
 from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
@@ -19,8 +19,6 @@ FAST_NOTE = (
     "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
     "Wan VAE would have shown."
 )
-OF_RECOMPUTE = ("context_frames", "keep_first_frame")
-OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush", "context_memory")
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -54,7 +52,6 @@ class ModelSettings:
     def as_dict(self, execution: Execution) -> dict[str, Any]:
         """Return it as JSON values."""
         preset = self.preset
-        recompute = preset.policy == "recompute"
         return {
             "file": self.file,
             "dictionary": self.state_dict,
@@ -65,7 +62,7 @@ class ModelSettings:
             "first_schedule": [step.timestep for step in preset.first_steps],
             **({"draft_steps": preset.draft_steps} if preset.draft_steps else {}),
             "policy": preset.policy,
-            **{name: getattr(preset, name) for name in (OF_RECOMPUTE if recompute else OF_INCREMENTAL)},
+            **{name: getattr(preset, name) for name in CONTEXT_FIELDS[preset.policy]},
             "dtype": self.dtype,
             "kv_dtype": execution.kv_dtype if execution.kv_fp8 else self.dtype,
             "attention": self.attention,

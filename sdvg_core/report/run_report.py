@@ -18,7 +18,7 @@ from typing import Any
 
 from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Reason
-from ..errors import BadInput
+from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .record_json import (
     SECONDS,
@@ -255,7 +255,8 @@ def read_report(path: Path) -> RunReport:
     try:
         data = parse_json(read_small(path, LARGEST_FILE), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
-        problem = f"the run report {path} cannot be read ({type(error).__name__})"
+        no_json = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+        problem = f"{path} is no run report ({'it is not JSON' if no_json else why(error)})"
         raise BadInput(f"{problem}; give the report.json of a run") from error
     return report_from_dict(data)
 

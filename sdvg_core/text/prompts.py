@@ -47,9 +47,12 @@ class PromptSchedule:
             raise BadInput(EMPTY)
         for _, text in self.entries:
             check_prompt(text)
-        if self.starts[0] != 0 or any(b <= a for a, b in pairwise(self.starts)):
+        if self.starts[0] != 0:
+            later = self.starts[0] + 1
+            raise BadInput(f"the first block has no prompt; write one before that of block {later}, or as block 1")
+        if any(b <= a for a, b in pairwise(self.starts)):
             blocks = ", ".join(str(start + 1) for start in self.starts)
-            raise BadInput(f"the prompts start at blocks {blocks:.40}; number the first one 1 and sort the rest")
+            raise BadInput(f"the prompts start at blocks {blocks:.40}; sort them, and give each block one")
 
     @property
     def changes(self) -> bool:
@@ -178,8 +181,10 @@ def _lines(text: str) -> list[str]:
 def _read_lines(path: Path) -> list[str]:
     try:
         return _lines(read_small(path, LARGEST_FILE).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the prompt file {path.name} is not UTF-8 text; save it as UTF-8") from error
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path.name} is not UTF-8 text ({why(error)}); check the file") from error
+        raise BadInput(f"the prompt file {path} cannot be read ({why(error)}); check the path") from error
 
 
 def clean_prompt(prompt: str) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..checkpoints.latents import load_latents
 from ..checkpoints.model_files import ModelFiles
 from ..engine.plan import MISSING, ModelSet
+from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import (
     CSV,
@@ -44,11 +45,12 @@ from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
 OF_PARTS = {
     flag_of(config, name): known.part
-    for config in (VideoRequest, LoadOptions, ModelFiles)
+    for config in (VideoRequest, RouterConfig, LoadOptions, ModelFiles)
     for name, known in settings_of(config).items()
     if known.part
-}
+} | {"--gate-prompt": "scorer"}
 """The options that have no effect in a video that does not ask for a part, and the part."""
+HANDOVER = flag_of(RouterConfig, "handover")
 MOST_FOLDERS = 999
 TABLE_BEGINS = {CSV: b"number,folder,", LINES: b'{"number": '}
 """How the files of a table of ours begin."""
@@ -156,6 +158,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     check_output(batch.output, renamed=not numbered)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
+    handover = resolved.plan.router.handover
+    if HANDOVER in batch.stated and request.router.handover > handover:
+        fault = f"handover is {request.router.handover}, and the schedules and the drafts' steps allow {handover}"
+        raise BadInput(f"{fault}; hand over {handover} at most")
     routed = route_prompts([prompt.first for prompt in prompts], headers, resolved)
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
     needed_by = {route: of_route.plan.models_needed for route, of_route in routes.items()}
@@ -318,7 +324,8 @@ def look_up(video: Video, batch: Batch) -> Video:
     taken = video_file(folder, *([batch.last] if batch.last else []))
     if taken is None:
         if _is_full(folder):
-            raise BadInput(f"{folder} is no empty folder and has no video; name another folder")
+            kind = "is no empty folder and has no video" if folder.is_dir() else "is a file"
+            raise BadInput(f"{folder} {kind}; name another folder")
         return replace(video, unfinished=unfinished)
     request = _request_of(folder / LATENTS)
     if not isinstance(request, str):

@@ -1,17 +1,21 @@
 """What a newcomer mistypes: the sentence says what was meant, and where to look."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from cli_runs import refused
+from safetensors.torch import save_file
 
 import sdvg_core
-from sdvg_core.cli import make_parser
+from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.options import load_options
 from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.pocket import DEFAULT_PROMPT
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
 
@@ -68,6 +72,43 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
 )
 def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsys, budget, said):
     assert said in refused(capsys, ["generate", "--models", "pocket", "--prompt", "x", "--budget", budget])
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--prompt-file nope", "the prompt file nope cannot be read (No such file or directory); check the path"),
+        ("--prompt-file .", "the prompt file . cannot be read (it is a folder); check the path"),
+        ("--prompt-file latin.txt", "the prompt file latin.txt is not UTF-8 text; save it as UTF-8"),
+        ("--prompt '5: x'", "the first block has no prompt; write one before that of block 5, or as block 1"),
+        ("--prompt 'x\n5: y\n3: z'", "the prompts start at blocks 1, 5, 3; sort them, and give each block one"),
+        ("--from nope", "nope is no run report (No such file or directory); give the report.json of a run"),
+        ("--from latin.txt", "latin.txt is no run report (it is not JSON); give the report.json of a run"),
+        (f"--prompt '{DEFAULT_PROMPT}' --output latin.txt --resume", "latin.txt is a file; name another folder"),
+        (f"--prompt '{DEFAULT_PROMPT}' --output latin.txt/new", "(latin.txt is a file); name another folder"),
+        (f"--prompt '{DEFAULT_PROMPT}' --output {'n' * 240}", "n... has 240 bytes; give it one of at most 239"),
+    ],
+)
+def test_a_file_or_a_line_that_cannot_be_read_is_told_with_what_to_do(tmp_path, monkeypatch, capsys, words, said):
+    """Catches `nope is not UTF-8 text`, `(JSONDecodeError)`, `the prompts start at blocks 5`."""
+    monkeypatch.chdir(tmp_path)
+    Path("latin.txt").write_bytes(b"a caf\xe9")
+    lines = refused(capsys, ["generate", "--models", "pocket", *shlex.split(words)])
+    assert said in lines
+    assert [path.name for path in tmp_path.iterdir()] == ["latin.txt"]
+
+
+@pytest.mark.parametrize("number", ["-inf", "-1e-3", "-.5", "-2."])
+def test_a_number_below_zero_is_a_value_and_no_option(number):
+    assert make_parser().parse_args(["generate", "--gate", number]).tau == float(number)
+
+
+def test_the_latents_of_a_video_are_told_from_weights(tmp_path, capsys):
+    save_file({"latents": torch.zeros(1, 16, 3, 8, 8)}, tmp_path / "latents.safetensors")
+    assert main(["inspect", str(tmp_path)]) == 2
+    told = capsys.readouterr().out
+    assert "kind         latents of a video\n" in told
+    assert "reason       these are no weights; give them to generate --continue-from\n" in told
 
 
 @pytest.mark.heavy

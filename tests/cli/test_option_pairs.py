@@ -14,7 +14,7 @@ import pytest
 import torch
 from cli_runs import generate, options, refused, without
 
-from sdvg_core.cli import make_parser
+from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.options import video_request
 from sdvg_core.engine.cascade import score_and_decide
 from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early
@@ -138,6 +138,22 @@ OF_VIDEO = [
     ("--stride 4 --gate 0", "the policy stride does not heed --gate; leave one of them out"),
     ("--stride 4 --handover 1 --blocks 4", "no block is handed over, so --handover has no effect"),
     ("--preset fast --handover 1", "no block is handed over, so --handover has no effect"),
+    ("--blocks 1 --gate 1", "no block comes after the forced ones, so --gate has no effect; leave it out, or make"),
+    ("--blocks 2 --forced-blocks 5 --gate 1", "no block comes after the forced ones, so --gate has no effect"),
+    ("--blocks 2 --forced-blocks 2 --stride 2", "no block comes after the forced ones, so --stride has no effect"),
+    ("--blocks 1 --preset paper --gate-prompt ball", "no block comes after the forced ones, so --gate-prompt has"),
+    ("--blocks 3 --gate 1 --bail-out 2", "no block comes after so many rejections, so --bail-out has no effect"),
+    ("--tae-kind taew2_1", "is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out"),
+    ("--drafter-settings window=9 sink=3 window=6", "window is given twice; leave one of them out"),
+    ("--drafter-settings window=9", "cache=recompute reads no window; leave it out, or choose cache=incremental"),
+    (
+        "--target-settings cache=incremental context-frames=6",
+        "cache=incremental reads no context-frames; leave it out, or choose cache=recompute",
+    ),
+    (
+        "--handover 3 --preset hybrid --drafter-settings draft-steps=1",
+        "handover is 3, and the schedules and the drafts' steps allow 1; hand over 1 at most",
+    ),
     ("--gate 0 --directions ttttttttt", "--directions decides every block, so --gate has no effect"),
     ("--strength medium", "strength has no effect without restyle; add it, or leave strength out"),
     ("--control-strength 1", "control strength has no effect without control; add it, or leave"),
@@ -164,6 +180,30 @@ def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypat
     base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT]
     assert sentence in refused(capsys, [*base, *words.split()])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--blocks 2 --gate 1",
+        "--blocks 1 --gate 1 --forced-blocks 0",
+        "--blocks 4 --gate 1 --bail-out 2",
+        "--blocks 1 --gate 1 --continue-from latents.safetensors",
+        "--blocks 1 --preset paper",
+        "--blocks 1 --policy first",
+        "--blocks 1 --budget 0.5",
+    ],
+)
+def test_an_option_that_a_block_reads_is_taken(words):
+    """Catches a refusal of what the last block reads, or of a route whose forced blocks are all there are."""
+    router_of(words)
+
+
+def test_the_gate_of_prompts_that_state_their_first_blocks_is_told(tmp_path, capsys):
+    (tmp_path / "prompts.txt").write_text(f"[first 1] {DEFAULT_PROMPT}")
+    more = ["--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "2", "--gate", "1", "--gate-prompt", "x"]
+    assert main(["generate", "--models", "pocket", *more, "--output", str(tmp_path / "out")]) == 0
+    assert "Without effect, as no block asks for it: --gate, --gate-prompt.\n" in capsys.readouterr().err
 
 
 def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):

@@ -131,7 +131,7 @@ def test_what_is_no_clip_is_refused_in_a_sentence(what, tmp_path, monkeypatch):
         path = inner
     elif what != "missing":
         path.write_text("" if what == "empty" else "no video")
-    with pytest.raises(BadInput, match=r"^[^\n]*; give [^\n]*$"):
+    with pytest.raises(BadInput, match=r"^[^\n]*; (give|check) [^\n]*$"):
         read_footage(path, 32, 32)
 
 

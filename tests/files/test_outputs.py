@@ -23,6 +23,7 @@ from sdvg_core.files.outputs import (
     REPORT,
     VIDEO,
     check_output,
+    hidden_folder,
     lock_folder,
     staged_video,
     unfinished_blocks,
@@ -393,6 +394,22 @@ def test_a_desktops_own_file_in_the_hidden_folder_is_no_reason_to_begin_again(tm
     assert unfinished_blocks(tmp_path / "out") == [blocks / "000001.safetensors"]
     (hidden / ".git").mkdir()
     assert unfinished_blocks(tmp_path / "out") == []
+
+
+def test_somebodys_file_in_the_hidden_folder_of_a_stopped_run_stays_and_the_run_goes_on(tmp_path):
+    """The kind: any file that is not ours. Without a request nothing shows that the folder is."""
+    out = tmp_path / "out"
+    with pytest.raises(ZeroDivisionError):
+        stopped_run(out, ZeroDivisionError, blocks=True)
+    note = hidden_folder(out) / "notes.txt"
+    note.write_text("mine")
+    assert len(unfinished_blocks(out)) == 1
+    with pytest.raises(ZeroDivisionError):
+        stopped_run(out, ZeroDivisionError)
+    assert len(unfinished_blocks(out)) == 1
+    (hidden_folder(out) / "request.json").write_text("")
+    assert unfinished_blocks(out) == []
+    assert note.read_text() == "mine"
 
 
 @pytest.mark.parametrize("inside", ["file/new", "file/new/run", "new/" + "n" * 300, "new/\0"])

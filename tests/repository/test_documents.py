@@ -41,7 +41,7 @@ ANYTHING = ("COMMAND", "...", "…", " | ")
 CHEAP = ("doctor", "plan")
 NEED_FILES = ("generate", "study --prompt-file")
 LACKING = re.compile(
-    r"sdvg: .*(none was given or found in|has no device 'cuda|json cannot be read|outside the grammar).*; [^;]+"
+    r"sdvg: .*(none was given or found in|has no device 'cuda|json is no run report|outside the grammar).*; [^;]+"
 )
 LINK = re.compile(
     r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\""

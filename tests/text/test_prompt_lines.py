@@ -48,7 +48,7 @@ def test_a_strength_needs_no_prompt_and_may_have_one() -> None:
         ("a sea\n0: a storm", "of block 0"),
         ("a sea\n7: a storm\n5: a lake", "start at blocks 1, 7, 5"),
         ("a sea\n1: a storm", "start at blocks 1, 1"),
-        ("5: a storm", "start at blocks 5"),
+        ("5: a storm", "the first block has no prompt; write one before that of block 5"),
         ("a sea\n5:", "block 5 says nothing"),
         ("a sea\n5 strength much: a storm", "'much' is no strength"),
         ("a sea\n5 strength 7: a storm", "'7' is no strength"),
@@ -82,7 +82,7 @@ def test_lines_that_name_blocks_mean_the_same_in_a_file_and_in_the_option(tmp_pa
         ("1: a sea\nwith gulls", "'with gulls' names none; number all lines for one video, or none"),
         ("a ball\na cube\n5: a storm", "'a cube' names none"),
         ("a sea\n7: a storm\n5: a lake", "start at blocks 1, 7, 5"),
-        ("5: a storm", "start at blocks 5"),
+        ("5: a storm", "the first block has no prompt; write one before that of block 5"),
     ],
 )
 def test_a_file_that_is_neither_a_list_nor_a_story_is_refused(tmp_path: Path, text: str, fault: str) -> None:

@@ -26,8 +26,9 @@ SETTINGS = (["recompute", "incremental"], ["committed", "own"])  # context polic
 
 
 def load(files, policy: str) -> Engine:
+    window = {"window": 9, "sink": 3} if policy == "incremental" else {}
     models = {
-        name: ModelOptions(preset=preset, policy=policy, window=9, sink=3)
+        name: ModelOptions(preset=preset, policy=policy, **window)
         for name, preset in (("drafter", "self-forcing-1.3b"), ("target", "krea-14b"))
     }
     options = LoadOptions(**models, text_dtype="float32", schedule="1000,625")

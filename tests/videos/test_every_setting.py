@@ -7,6 +7,7 @@ import pytest
 from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.decoders.open import open_vae
 from sdvg_core.devices.execution import Execution
 from sdvg_core.models.fingerprints import part_fingerprints
 from sdvg_core.models.headers import check_models
@@ -89,6 +90,7 @@ def elsewhere(monkeypatch) -> None:
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.models.headers.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.models.headers.check_compile", lambda *_: None)
+    monkeypatch.setattr("sdvg_core.models.headers.open_vae", lambda path, tae_kind: open_vae(path))
     monkeypatch.setattr(LoadOptions, "resolved", lambda load: load)
 
 
