@@ -15,32 +15,30 @@ from sdvg_core.checkpoints.state_dicts import STATE_DICTS
 
 OTHERS = {
     "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
-    "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels, so needs another sampler",
-    "Reward-Forcing 1.3B": "its sink is an average of the frames that left the window; ours keeps the first ones",
-    "MemFlow 1.3B": "needs a memory bank in addition to window and sink",
-    "StreamDiffusionV2 1.3B, 14B": "changes a given video; our blocks start from noise",
-    "Self Gradient Forcing Plus 1.3B": "has a second set of weights for context passes; a role has one",
-    "AAD-1 1.3B": "its paper is on image-to-video, and no code was found that says how it is run",
-    "History-Forcing 1.3B": "no code was found that says how it is run; the preset custom may run it",
-    "AnyFlow-FAR 1.3B, 14B": "needs an adapter of its own; licence NSCLv1, non-commercial, by a secondary source",
-    "Krea Realtime in 4 bits (w4a4, 7.8 GB)": "for nunchaku's own kernels; no ComfyUI loader takes it, nor do we",
-    "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two 14B experts take turns by noise level; a role has one",
-    "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go, not blocks",
+    "Rolling-Forcing 1.3B": "denoises several blocks at once, which needs another sampler",
+    "Reward-Forcing 1.3B": "its sink is a mean of the frames that left the window",
+    "MemFlow 1.3B": "needs a memory bank",
+    "StreamDiffusionV2 1.3B, 14B": "changes a given video",
+    "Self Gradient Forcing Plus 1.3B": "has a second set of weights for context passes",
+    "AAD-1 1.3B": "no code was found that says how it is run",
+    "History-Forcing 1.3B": "no code was found; the preset custom may run it",
+    "AnyFlow-FAR 1.3B, 14B": "needs an adapter; licence NSCLv1, non-commercial, by a secondary source",
+    "Krea Realtime in 4 bits (w4a4, 7.8 GB)": "for nunchaku's kernels",
+    "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two 14B experts take turns by noise level",
+    "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go",
     "lightx2v Self-Forcing NVFP4": "we do not read NVFP4; its FP8 file and others like it may load",
-    "lightx2v Wan2.1-T2V-14B-CausVid": "we do not know block, window and steps; the preset custom may run it",
-    "Clean Forcing 1.3B": "we do not know files and steps; the preset custom may run it",
+    "lightx2v Wan2.1-T2V-14B-CausVid": "block, window and steps unknown; the preset custom may run it",
+    "Clean Forcing 1.3B": "files and steps unknown; the preset custom may run it",
 }
 """Models that we know of and have no row for, each with the reason."""
 
 PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
 
-Checkpoints that SDVG knows, and how it runs each. A file named as below (with its folder, if two share a name)
-gets its preset by itself (`auto`). `--drafter-settings preset=NAME`, `--target-settings` and the loaders' `preset`
-override it. Any other 1.3B file runs like Self-Forcing, any other 14B one like Krea Realtime. None was run
-with its published weights: each layout was tried with random numbers, and [parity](parity.md) says whose code gave
-the same latents.
-`docs/list_models.py` writes this.
+Which checkpoints SDVG knows, how it runs each, where they are and under which licence. A file named as below
+(with its folder, if two share a name) gets its preset by itself; `preset` overrides it. Any other 1.3B file
+runs like Self-Forcing, any other 14B one like Krea Realtime. None was run with its published weights: each
+layout was tried with random numbers ([parity](parity.md)). `docs/list_models.py` writes this.
 
 ## How they are run
 """

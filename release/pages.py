@@ -2,7 +2,7 @@
 
     python3 release/bill.py, then python3 release/pages.py
 
-docs/portability.md is written by tests/campaigns/portability.py, which runs what it reports.
+release/portability.md is written by tests/campaigns/portability.py, which runs what it reports.
 """
 
 from __future__ import annotations

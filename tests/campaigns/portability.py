@@ -1,6 +1,6 @@
 """The default test suite under the oldest and newest libraries that are supported, one environment a row.
 
-    python3 tests/campaigns/portability.py FOLDER             run every row, and write docs/portability.md
+    python3 tests/campaigns/portability.py FOLDER             run every row, and write release/portability.md
     python3 tests/campaigns/portability.py FOLDER ROW ...     run some; the others keep their last result
 
 Rows are named below; each is a run of its own, logged in release/portability.json. Environments are made in
@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE, LOG = ROOT / "docs" / "portability.md", ROOT / "release" / "portability.json"
+TABLE, LOG = ROOT / "release" / "portability.md", ROOT / "release" / "portability.json"
 TOOLS = ("pytest", "jsonschema", "ftfy", "sentencepiece", "tqdm", "Pillow", "tokenizers")
 INTRODUCTION = """\
 # Portability
 
-The default test suite (`pytest`, on the CPU) with other versions of its dependencies, written by
-`python3 tests/campaigns/portability.py FOLDER`. The first two rows use the oldest versions that
-`pyproject.toml` allows, `newest` the newest of that day. The rows for other Pythons use the torch of
-development and the newest version of everything else. A torch without `+cpu` is the CUDA build, run on
-the CPU.
+Which versions of Python and of the libraries pass the default tests. The first two rows use the oldest versions
+that `pyproject.toml` allows, `newest` the newest of that day; other Pythons take the torch of development and
+the newest of everything else. A torch without `+cpu` is the CUDA build, run on the CPU. Written by
+`tests/campaigns/portability.py`.
 """
 SHOWN = ("torch", "transformers", "diffusers", "numpy", "safetensors", "av")
 COUNTS = ("passed", "failed", "skipped", "minutes")
