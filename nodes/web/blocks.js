@@ -41,15 +41,16 @@ export function takeOf(text, number) {
 
 /** Without takes of blocks that the run does not have. What is no take stays, for the server to object to. */
 export function fitTakes(text, blocks) {
-  return partsOf(text).every((part) => TAKE.test(part)) ? write(takesOf(text), blocks) : text;
+  return partsOf(text).every((part) => TAKE.test(part)) ? writeTakes(takesOf(text), blocks) : text;
 }
 
 /** The takes of a run of `blocks` blocks with one changed. */
 export function withTake(text, blocks, number, take) {
-  return write(takesOf(text).set(number, take), blocks);
+  return writeTakes(takesOf(text).set(number, take), blocks);
 }
 
-function write(takes, blocks) {
+/** Takes as text, of the first `blocks` blocks. */
+export function writeTakes(takes, blocks) {
   const written = [...takes].filter(([one, its]) => one <= blocks && its > 1).sort(([a], [b]) => a - b);
   return written.map((pair) => pair.join(":")).join(", ");
 }

@@ -47,14 +47,21 @@ export function nodeOf(id) {
 
 /** Change a widget as a hand would, as one step that can be undone. */
 export function setWidget(node, widget, value) {
+  setWidgets([[node, widget, value]]);
+}
+
+/** Change several, `[node, widget, value]`, as one such step. */
+export function setWidgets(changes) {
   const { canvas } = app;
-  const before = widget.value;
   canvas.emitBeforeChange?.();
   try {
-    widget.value = value;
-    widget.callback?.(value, canvas, node);
-    node.onWidgetChanged?.(widget.name, value, before, widget);
-    node.setDirtyCanvas?.(true, true);
+    for (const [node, widget, value] of changes) {
+      const before = widget.value;
+      widget.value = value;
+      widget.callback?.(value, canvas, node);
+      node.onWidgetChanged?.(widget.name, value, before, widget);
+      node.setDirtyCanvas?.(true, true);
+    }
   } finally {
     canvas.emitAfterChange?.();
   }

@@ -1,17 +1,39 @@
 // Reads and writes the lines of a prompt that say what begins at a block, such as "5: a storm" or "7 strength 0.6: a lake". Any
 // other line belongs to the prompt before it. The server's reading is sdvg_core/text/prompts.py.
 const LINE = /^[ \t]*([0-9]{1,6})((?:[ \t]+[^:]*?)?)[ \t]*:(?![0-9])[ \t]*(.*)$/;
-const HEAD = /^(|[ \t]+cut|[ \t]+strength[ \t]+\S+)$/; // between number and colon; anything else is no line
+const HEAD = /^([ \t]+cut)?([ \t]+strength[ \t]+\S+)?$/; // between number and colon; anything else is no line
 
-/** The parts of a prompt: the block each begins at (1: the prompt itself), what stands before its colon, and its text. */
-function parts(text) {
+/** The number, what stands before the colon, and the text of a line about a block; null for any other line. */
+function matchLine(line) {
+  const [, number, head, said] = line.match(LINE) ?? [];
+  return number !== undefined && HEAD.test(head) ? { from: Number(number), head, said } : null;
+}
+
+/** Whether a line is about a block. */
+export function namesBlock(line) {
+  return matchLine(line) !== null;
+}
+
+/** Whether such a line begins a new scene, and the strength that it gives, as they stand before its colon. */
+export function headParts(head) {
+  const [, cut = "", strength = ""] = head.match(HEAD) ?? [];
+  return { cut: cut !== "", strength };
+}
+
+/** The parts of a prompt: the block each begins at (1: the prompt itself), what stands before its colon, and its lines. */
+export function parts(text) {
   const found = [{ from: 1, head: "", lines: [] }];
   for (const line of text.split(/\r\n|\r|\n/)) {
-    const [, number, head, said] = line.match(LINE) ?? [];
-    if (number === undefined || !HEAD.test(head)) found.at(-1).lines.push(line);
-    else found.push({ from: Number(number), head, lines: [said] });
+    const match = matchLine(line);
+    if (match) found.push({ from: match.from, head: match.head, lines: [match.said] });
+    else found.at(-1).lines.push(line);
   }
   return found;
+}
+
+/** A part as it is written. */
+export function lineOf({ from, head, lines }) {
+  return `${from}${head}: ${lines.join("\n").trimEnd()}`.trimEnd();
 }
 
 /** The prompt that the line of a block has; empty if there is none. */
@@ -27,6 +49,5 @@ export function withPromptFrom(text, number, prompt) {
   const head = old?.head ?? "";
   if (prompt.trim() || head) rest.push({ from: number, head, lines: [prompt.trim()] });
   rest.sort((a, b) => a.from - b.from);
-  const written = rest.map(({ from, head: of, lines }) => `${from}${of}: ${lines.join("\n").trimEnd()}`.trimEnd());
-  return [own.lines.join("\n").trimEnd(), ...written].join("\n");
+  return [own.lines.join("\n").trimEnd(), ...rest.map(lineOf)].join("\n");
 }

@@ -1,12 +1,14 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { app } from "../../scripts/app.js";
-import { after, inputSlot, locale, promptNode, setWidget } from "./common.js";
+import { after, inputSlot, locale, promptNode, rootGraph, setWidget, setWidgets } from "./common.js";
 import { RATE, ROUTER, fateOf, fitDirections, fitTakes, framesOf, letterOf, lengthIn, takeOf, takesOf, withLetter, withTake } from "./blocks.js";
 import { nextRun } from "./runs.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
 import { askText, openLarge, openSheet } from "./strip_dialog.js";
 import { openMenu } from "./strip_menu.js";
 import { promptFrom, withPromptFrom } from "./prompt_lines.js";
+import { writeBoard } from "./shots.js";
+import { Board } from "./strip_board.js";
 import { Player } from "./strip_player.js";
 import { HEIGHT } from "./strip_style.js";
 import { StripView } from "./strip_view.js";
@@ -14,6 +16,9 @@ import { words } from "./strip_words.js";
 
 const TEXT_OF = { SDVGPrompt: "text", SDVGPocketModels: "prompt" }; // type of node -> its widget with the prompt
 const SHOWN = ["blocks", "directions", "takes", "kept_blocks"]; // the widgets that the strip shows
+const MOST_BLOCKS = 4096; // that the sampler takes, unless its widget says otherwise
+
+const opened = new Map(); // workflow and node -> whether its cards are to be seen, where somebody said so
 
 export class Strip {
   /**
@@ -42,7 +47,15 @@ export class Strip {
       paint: (canvas, event, frame) => this.player.paint(canvas, event, frame),
       stop: () => stop(this.others().find((log) => log.going) ?? this.log),
       undo,
+      shots: () => this.openShots(!this.shotsOn),
     });
+    this.board = new Board({
+      write: (board) => this.writeShots(board),
+      keep: (number) => this.keepItem(number),
+      paint: (canvas, event, frame) => this.player.paint(canvas, event, frame),
+      choose: (number) => this.choose(number),
+    });
+    this.view.element.append(this.board.element);
     this.player = new Player(this.view.film, {
       thumb: (number) => this.view.thumb(number),
       going: () => Boolean(this.log?.going),
@@ -52,12 +65,13 @@ export class Strip {
     this.nameOfLength = this.widget("blocks")?.label;
     this.sendFitted("directions", fitDirections);
     this.sendFitted("takes", fitTakes);
+    this.view.openShots(false);
     this.show(null);
   }
 
   /** The same with and without a run, so that nothing below it moves when one begins. */
   get height() {
-    return this.on ? HEIGHT.playing : HEIGHT.still;
+    return (this.on ? HEIGHT.playing : HEIGHT.still) + (this.shotsOn ? HEIGHT.shots : 0);
   }
 
   // --- what it shows
@@ -77,11 +91,13 @@ export class Strip {
     this.view.sum(this.log);
     this.view.reveal(this.log.events.length);
     this.drawSheet();
+    this.drawShots();
     this.player.wake();
   }
 
   /** Show how the run stands, and what the widgets say. */
   refresh() {
+    if (this.writing) return; // it is refreshed once all is written
     this.shown = this.said();
     this.view.size(this.count());
     this.view.shape(Number(this.read("width")) / Number(this.read("height")) || 1);
@@ -91,6 +107,7 @@ export class Strip {
     this.view.sum(this.log);
     this.view.foretell(asked.next);
     this.drawSheet();
+    this.drawShots();
     this.view.offer({ going: Boolean(this.log?.going) || this.others().some((log) => log.going), stopping: Boolean(this.log?.stopping) });
   }
 
@@ -100,7 +117,7 @@ export class Strip {
   }
 
   said() {
-    return [...SHOWN.map((name) => this.read(name)), ...Object.values(this.start())].join("|");
+    return [...SHOWN.map((name) => this.read(name)), ...Object.values(this.start()), this.promptSource()?.widget.value].join("|");
   }
 
   /** What the video starts from. */
@@ -201,6 +218,59 @@ export class Strip {
       this.making = false;
       this.drawSheet();
       if (!error.response) throw error; // what the server refused is said on the strip
+    }
+  }
+
+  // --- shots
+
+  /** Show the shots, if the prompt's text is at hand; with more than one, unless somebody closed them. */
+  drawShots() {
+    const source = this.wired("blocks") ? undefined : this.promptSource();
+    const [blocks, directions, takes] = [Number(this.read("blocks")), this.read("directions"), this.read("takes")];
+    const values = source && { text: String(source.widget.value), blocks, directions, takes };
+    const { clip, image } = this.start();
+    const most = this.widget("blocks")?.options?.max ?? MOST_BLOCKS;
+    this.board.show({ values, before: this.log?.info.before ?? 0, kept: this.kept, most, events: this.on ? (this.log?.events ?? []) : [], start: { clip, image } });
+    this.view.offerShots(source ? this.board.count : null);
+    this.openShots();
+  }
+
+  /** Open or close the cards, where `on` says so; returns whether they are open. */
+  openShots(on) {
+    const key = `${rootGraph()?.id} ${this.node.id}`;
+    if (on !== undefined) opened.set(key, on);
+    const open = this.board.count > 0 && (opened.get(key) ?? this.board.count > 1);
+    if (open !== Boolean(this.shotsOn)) this.resize(open);
+    return open;
+  }
+
+  /** Make room for the cards, or take it away. Nodes 2.0 measures by itself. */
+  resize(open) {
+    this.shotsOn = open;
+    this.view.element.classList.toggle("with-shots", open);
+    this.view.openShots(open);
+    if (window.LiteGraph.vueNodesMode || !this.node.computeSize) return;
+    const [width, height] = this.node.size;
+    const least = this.node.computeSize()[1];
+    if (open) this.grown = least > height ? least - height : HEIGHT.shots; // it may be as high as a workflow was saved
+    this.node.setSize([width, open ? Math.max(height, least) : Math.max(height - this.grown, least)]);
+    this.node.setDirtyCanvas?.(true, true);
+  }
+
+  /** Write a board on the widgets, as one step that can be undone. */
+  writeShots(board) {
+    const values = writeBoard(board);
+    const { node, widget } = this.promptSource();
+    const own = ["blocks", "directions", "takes"].filter((name) => String(this.widget(name).value) !== String(values[name]));
+    if (own.some((name) => this.refuseWired(name))) return;
+    const changes = own.map((name) => [this.node, this.widget(name), values[name]]);
+    if (widget.value !== values.text) changes.push([node, widget, values.text]);
+    this.writing = true;
+    try {
+      setWidgets(changes);
+    } finally {
+      this.writing = false;
+      this.refresh();
     }
   }
 
@@ -333,15 +403,21 @@ export class Strip {
     if (this.usable(number)) openMenu(anchor, words().menu(number), this.items(number).filter((items) => items.length));
   }
 
+  /** What keeps the blocks up to one as they are; null if the run that is shown does not have them, or if nothing would be made. */
+  keepItem(number) {
+    const given = this.log?.events.filter(({ fate }) => fate === "given").length; // to the run that is shown
+    const digest = number > this.kept && number < this.asked().blocks && this.log?.done?.digests?.[number - 1 - given];
+    return digest ? { key: "k", text: words().keep(number), act: () => this.keep(number, digest) } : null;
+  }
+
   /** What can be done at a block, in groups: its menu has them all, and a key on its square does one. */
   items(number) {
     const event = this.log?.events[number - 1];
     const film = event?.sprite ? [{ key: "e", text: words().enlarge, act: () => this.enlarge(number) }] : [];
     if (this.before()) film.push({ key: "b", text: words().twoRuns, act: () => this.compare(number, 0, true) });
     if (!this.usable(number)) return [film];
-    const given = this.log?.events.filter(({ fate }) => fate === "given").length; // to the run that is shown
-    const digest = number < this.asked().blocks && this.log?.done?.digests?.[number - 1 - given];
-    const keep = digest ? [{ key: "k", text: words().keep(number), act: () => this.keep(number, digest) }] : [];
+    const item = this.keepItem(number);
+    const keep = item ? [item] : [];
     if (this.kept) keep.push({ text: words().unkeep(this.kept), act: () => this.write("kept_blocks", "") });
     if (number <= this.kept) return [keep, film];
     const [letter, take] = [letterOf(this.read("directions"), number), takeOf(this.read("takes"), number)];

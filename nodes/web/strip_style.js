@@ -1,10 +1,12 @@
 // How the strip looks. Sides and heights are in pixels of the canvas, before it is zoomed.
-export const HEIGHT = { playing: 300, still: 124 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
+export const HEIGHT = { playing: 300, still: 124, shots: 152 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
 
 export const STYLE = `
 .sdvg-route { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 6px; height: ${HEIGHT.still - 20}px;
   padding: 0 5px; overflow: hidden; font: 12px/16px Inter, Arial, sans-serif; color: var(--input-text, #ddd); }
 .sdvg-route.playing { height: ${HEIGHT.playing - 20}px; }
+.sdvg-route.with-shots { height: ${HEIGHT.still + HEIGHT.shots - 20}px; }
+.sdvg-route.playing.with-shots { height: ${HEIGHT.playing + HEIGHT.shots - 20}px; }
 .sdvg-route :focus { outline: none; }
 
 .sdvg-squares { --side: 24px; --high: 24px; display: flex; flex: none; flex-wrap: wrap; gap: 3px; max-height: 57px; margin: 0; padding: 3px;
@@ -92,6 +94,28 @@ export const STYLE = `
 .sdvg-button:focus-visible { outline: 2px solid #3b9bff; outline-offset: -2px; }
 .sdvg-button[hidden] { display: none; }
 .sdvg-said { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+
+.sdvg-shots { display: none; flex: none; gap: 6px; height: ${HEIGHT.shots - 6}px; box-sizing: border-box; margin: 0; padding: 3px; overflow: auto hidden;
+  list-style: none; scrollbar-width: thin; }
+.with-shots .sdvg-shots { display: flex; }
+.sdvg-shot { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 4px; width: 196px; padding: 5px;
+  border: 1px solid var(--border-color, #4e4e4e); border-radius: 6px; background: color-mix(in srgb, var(--comfy-input-bg, #222) 55%, transparent); }
+.sdvg-shot[hidden] { display: none; }
+.sdvg-shot-top, .sdvg-shot-row, .sdvg-shot-length { display: flex; flex: none; gap: 5px; align-items: center; }
+.sdvg-shot-top canvas { flex: none; width: auto; height: 26px; border-radius: 3px; }
+.sdvg-shot-title { flex: 1; min-width: 0; padding: 0; overflow: hidden; border: 0; background: none; color: inherit; font: 600 12px/16px Inter, Arial, sans-serif;
+  text-align: left; text-overflow: ellipsis; white-space: nowrap; cursor: pointer; }
+.sdvg-shot textarea, .sdvg-shot input { box-sizing: border-box; margin: 0; border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px;
+  background: var(--comfy-input-bg, #222); color: var(--input-text, #ddd); font: 12px/15px Inter, Arial, sans-serif; }
+.sdvg-shot textarea { flex: 1; width: 100%; min-height: 0; padding: 3px 5px; resize: none; scrollbar-width: thin; }
+.sdvg-shot textarea:read-only, .sdvg-shot input:disabled { opacity: 0.7; }
+.sdvg-shot input { width: 52px; height: 20px; padding: 0 4px; }
+.sdvg-shot .sdvg-button { padding: 1px 6px; }
+.sdvg-shot-row .sdvg-button { flex: 1; }
+.sdvg-shot-cut[aria-pressed="true"] { border-color: currentColor; }
+.sdvg-shot :focus-visible { outline: 2px solid #3b9bff; outline-offset: -1px; }
+.sdvg-add { display: flex; flex: none; align-items: center; }
+.sdvg-add .sdvg-button { height: 100%; }
 
 .sdvg-menu { position: fixed; z-index: 10000; min-width: 150px; padding: 4px; border: 1px solid var(--border-color, #4e4e4e);
   border-radius: 6px; background: var(--comfy-menu-bg, #353535); box-shadow: 0 4px 14px #0006; color: var(--input-text, #ddd);

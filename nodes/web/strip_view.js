@@ -12,7 +12,7 @@ export class StripView {
   /**
    * `acts`: `open(number)` the menu, `key(number, key)` which tells whether it took the key, `look(number or null, share)` at
    * a block, `choose(number)` it, `closeSheet()`, `enlargeSheet()`, `paint(canvas, event, frame)`, `enlarge(number)`, `play()`, `touch()` whenever somebody does something, `stop()`, and
-   * `undo(number)` when a step is undone while a square has the focus.
+   * `undo(number)` when a step is undone while a square has the focus, and `shots()` to open or close the cards of the shots.
    */
   constructor(acts) {
     this.acts = acts;
@@ -34,6 +34,7 @@ export class StripView {
     this.button = this.controls.appendChild(push("sdvg-stop", this.acts.stop));
     this.more = this.controls.appendChild(push("sdvg-more", () => this.acts.open(this.named, this.more)));
     this.more.setAttribute("aria-haspopup", "menu");
+    this.shots = this.controls.appendChild(push("sdvg-shots-button", this.acts.shots));
     this.said = this.element.appendChild(make("div", "sdvg-said", "", { role: "status" }));
     this.listen();
   }
@@ -132,6 +133,18 @@ export class StripView {
     this.square(number)?.classList.add("at");
     this.shown = number;
     if (number) this.name(number);
+  }
+
+  /** Offer the cards of so many shots; 0: the text cannot be shown as cards; null: there is no text. */
+  offerShots(count) {
+    this.shots.hidden = count === null;
+    this.shots.disabled = count === 0;
+    this.shots.textContent = words().shotsButton;
+    this.shots.title = count === 0 ? words().noShots : words().shots;
+  }
+
+  openShots(on) {
+    this.shots.setAttribute("aria-expanded", String(on));
   }
 
   /** Have `count` squares. */

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from running_server import ROOT
 
-PURE = ("blocks.js", "prompt_lines.js", "runs.js")
+PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shots.js")
 PLAYER = "strip_player.js"
 NEXT = "({ run, next, outlook }) => js.nextRun(run, next, outlook)"
 

@@ -1,0 +1,149 @@
+// The shots of a video: stretches of blocks, each with its prompt. They are another view of what the nodes hold already: the text
+// with its lines, the number of blocks, who makes each block, and its take. Every edit returns another board and changes none.
+import { ROUTER, fitDirections, fitTakes, letterOf, takesOf, writeTakes } from "./blocks.js";
+import { headParts, lineOf, namesBlock, parts } from "./prompt_lines.js";
+
+export const NEW_BLOCKS = 3; // of a shot that is added
+
+/**
+ * The board of the values `{ text, blocks, directions, takes }`: its `shots` `{ cut, strength, prompt, marks }`, with a mark
+ * `{ letter, take }` for each block, and `later`, the lines that no block reaches. Lines count the `before` blocks of a clip that
+ * is continued too; these have no mark. Null if the lines are out of order or the takes cannot be read: then text alone edits them.
+ */
+export function readBoard({ text, blocks, directions, takes }, before = 0) {
+  const [own, ...others] = parts(text);
+  const plain = own.lines.join("").trim() || others[0]?.from !== 1; // not a prompt that is written "1: ..."
+  const lines = plain ? [own, ...others] : others;
+  const sorted = lines.every(({ from }, i) => !i || from > lines[i - 1].from);
+  const known = takesOf(takes);
+  if (!sorted || fitTakes(takes, Infinity) !== writeTakes(known, Infinity)) return null;
+  const last = blocks + before;
+  const mark = (number) => (number > before ? { letter: letterOf(directions, number - before), take: known.get(number - before) ?? 1 } : null);
+  const shots = [];
+  lines.filter(({ from }) => from <= last).forEach((line, i) => {
+    const end = Math.min(lines[i + 1]?.from ?? Infinity, last + 1);
+    const marks = Array.from({ length: end - line.from }, (_, block) => mark(line.from + block));
+    shots.push({ ...headParts(line.head), prompt: line.lines.join("\n").trim(), marks });
+  });
+  return { shots, later: lines.filter(({ from }) => from > last).map((line) => ({ ...line, from: line.from - last })) };
+}
+
+/** The values that a board stands for. */
+export function writeBoard({ shots, later }) {
+  const starts = startsOf(shots);
+  const marks = shots.flatMap((shot) => shot.marks);
+  const lines = shots.map((shot, i) => writeShot(shot, starts[i]));
+  const known = marks.filter(Boolean); // of the blocks that the run makes
+  const takes = new Map(known.map(({ take }, i) => [i + 1, take]));
+  return {
+    text: [...lines, ...later.map((line) => lineOf({ ...line, from: line.from + marks.length }))].join("\n"),
+    blocks: known.length,
+    directions: fitDirections(known.map(({ letter }) => letter).join(""), known.length),
+    takes: writeTakes(takes, known.length),
+  };
+}
+
+function writeShot({ cut, strength, prompt }, from) {
+  const head = (cut ? " cut" : "") + strength;
+  const plain = from === 1 && !head && !prompt.split("\n").some(namesBlock);
+  return plain ? prompt : lineOf({ from, head, lines: [prompt] });
+}
+
+/** The block at which each shot begins, as the lines count. */
+export function startsOf(shots) {
+  let from = 1;
+  return shots.map(({ marks }) => (from += marks.length) - marks.length);
+}
+
+function withShots(board, edit) {
+  const shots = [...board.shots];
+  edit(shots);
+  return { ...board, shots };
+}
+
+/** Another prompt for a shot. Without any, it is one with the shot before, unless it has a strength; the first one keeps its own. */
+export function sayShot(board, i, text) {
+  if (!text.trim() && !i) return board;
+  // A line that would name a block goes on the line before it.
+  const lines = text.trim().split(/\r\n|\r|\n/);
+  const prompt = lines.reduce((all, line) => all + (namesBlock(line) ? " " : "\n") + line);
+  if (!prompt && !board.shots[i].strength) {
+    return withShots(board, (shots) => {
+      const [{ marks }] = shots.splice(i, 1);
+      shots[i - 1] = { ...shots[i - 1], marks: [...shots[i - 1].marks, ...marks] };
+    });
+  }
+  const cut = board.shots[i].cut && prompt !== ""; // a cut needs a prompt
+  return withShots(board, (shots) => (shots[i] = { ...shots[i], cut, prompt }));
+}
+
+/** Have a shot begin with a cut, or go on from what is before it. */
+export function cutShot(board, i, cut) {
+  const { prompt } = spoken(board.shots)[i];
+  return withShots(board, (shots) => (shots[i] = { ...shots[i], cut, prompt }));
+}
+
+/** Give a shot a number of blocks; it grows and shrinks at its end, and the shots after it move. */
+export function lengthenShot(board, i, count) {
+  const { marks } = board.shots[i];
+  const added = Array.from({ length: Math.max(0, count - marks.length) }, newMark);
+  return withShots(board, (shots) => (shots[i] = { ...shots[i], marks: [...marks.slice(0, count), ...added] }));
+}
+
+/** Give the first block of a shot that the run makes its next take. */
+export function retakeShot(board, i, first = 0) {
+  const marks = board.shots[i].marks.map((mark, block) => (block === first ? { ...mark, take: mark.take + 1 } : mark));
+  return withShots(board, (shots) => (shots[i] = { ...shots[i], marks }));
+}
+
+/** Add a shot behind another one, which it goes on with until it has a prompt of its own. */
+export function addShot(board, i) {
+  const prompt = spoken(board.shots)[i].prompt;
+  const shot = { cut: false, strength: "", prompt, marks: Array.from({ length: NEW_BLOCKS }, newMark) };
+  return withShots(board, (shots) => shots.splice(i + 1, 0, shot));
+}
+
+/** Have a shot stand in another place. Its blocks keep their makers and takes; noise belongs to the place. */
+export function moveShot(board, i, to) {
+  return withShots({ ...board, shots: spoken(board.shots) }, (shots) => shots.splice(to, 0, ...shots.splice(i, 1)));
+}
+
+/** Take a shot away, with its blocks. */
+export function removeShot(board, i) {
+  return withShots({ ...board, shots: spoken(board.shots) }, (shots) => shots.splice(i, 1));
+}
+
+function newMark() {
+  return { letter: ROUTER, take: 1 };
+}
+
+/** The shots with the prompt in force where a line gives a strength alone, so that it comes along. */
+function spoken(shots) {
+  let prompt = "";
+  return shots.map((shot) => ({ ...shot, prompt: (prompt = shot.prompt || prompt) }));
+}
+
+/** What the blocks of a board are made by, one text each. */
+function blocksOf({ shots }) {
+  let strength = "";
+  return spoken(shots).flatMap((shot) => {
+    strength = shot.strength || strength;
+    return shot.marks.map((mark, block) => JSON.stringify([shot.prompt, strength, shot.cut && !block, mark]));
+  });
+}
+
+/** The first block that another board makes anew, as the lines count, and how many there are from it on. */
+export function changed(board, next) {
+  const [before, after] = [blocksOf(board), blocksOf(next)];
+  const same = after.findIndex((block, i) => block !== before[i]);
+  const from = same < 0 ? after.length + 1 : same + 1;
+  return { from, count: after.length - from + 1 };
+}
+
+/** Whether an edit leaves the first `fixed` blocks alone, which a clip gives or a lock keeps, and makes a video. */
+export function allowed(board, next, fixed, most) {
+  const blocks = next.shots.reduce((sum, { marks }) => sum + marks.length, 0);
+  const first = next.shots.length ? changed(board, next).from : 0;
+  const whole = next.shots.every(({ marks }) => marks.length) && (next.shots.length < 2 || spoken(next.shots)[0].prompt !== "");
+  return whole && blocks >= Math.max(1, fixed) && blocks <= most && first > fixed;
+}

@@ -1,0 +1,136 @@
+// The shots of a video as cards: every edit by mouse or keyboard, what it writes, undoing it, and the text changed elsewhere.
+//
+//     NODE_PATH=folder/with/playwright-core node shots.js OPTIONS        (see page.js)
+const { build, main, quiet, run } = require("./page.js");
+
+const SAMPLER = "SDVGSpeculativeSampler";
+const TEXT = "a big yellow ball runs right and down from the middle over night\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
+
+main(async (page, options) => {
+  await page.evaluate(build, { ...options, script: undefined });
+  await quiet(page);
+  const one = await look(page);
+  await page.locator(".sdvg-shots-button").click();
+  const opened = await look(page);
+  await write(page, TEXT);
+  await quiet(page, 500);
+  const three = await look(page);
+  const edits = await edit(page);
+  const undone = await undo(page);
+  await write(page, TEXT.replace("7: ", "2: "));
+  await quiet(page, 500);
+  const disordered = await look(page);
+  await write(page, TEXT);
+  await quiet(page, 500);
+  await run(page);
+  await page.waitForFunction(() => document.querySelectorAll(".sdvg-shot canvas:not(.blank)").length === 3);
+  await quiet(page);
+  const made = await look(page);
+  await card(page, 1).locator(".sdvg-shot-keep").click();
+  await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
+  await quiet(page);
+  const kept = await look(page);
+  await card(page, 2).locator(".sdvg-shot-top .sdvg-button").click();
+  kept.menu = await menu(page);
+  await page.keyboard.press("Escape");
+  await card(page, 3).locator("textarea").fill("a small blue ball rests on sand");
+  await page.keyboard.press("Enter");
+  await run(page);
+  await quiet(page);
+  const again = await look(page);
+  await page.locator(".sdvg-shots-button").click();
+  const closed = await look(page);
+  return { one, opened, three, edits, undone, disordered, made, kept, again, closed };
+});
+
+function card(page, number) {
+  return page.locator(`.sdvg-shot >> nth=${number - 1}`);
+}
+
+function menu(page) {
+  return page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
+}
+
+/** What the cards show, and what the nodes hold. */
+function look(page) {
+  return page.evaluate((type) => {
+    const { nodes } = window.app.graph;
+    const sampler = nodes.find((node) => node.type === type);
+    const value = (node, name) => node.widgets.find((widget) => widget.name === name).value;
+    const buttons = (element) => [...element.querySelectorAll(".sdvg-shot-row .sdvg-button")].map((one) => [one.textContent, one.getAttribute("aria-label"), one.disabled]);
+    const cards = [...document.querySelectorAll(".sdvg-shot")].map((element) => ({
+      name: element.getAttribute("aria-label"), title: element.querySelector(".sdvg-shot-title").textContent, prompt: element.querySelector("textarea").value,
+      blocks: Number(element.querySelector("input").value), seconds: element.querySelector("span").textContent, buttons: buttons(element),
+      shown: element.querySelector("canvas").dataset.shown ?? null, seen: element.checkVisibility(),
+      named: [...element.querySelectorAll("button, textarea, input")].every((one) => one.getAttribute("aria-label") || one.textContent),
+    }));
+    const [button, focused] = [document.querySelector(".sdvg-shots-button"), document.activeElement];
+    const shot = [...document.querySelectorAll(".sdvg-shot")].findIndex((one) => one.contains(focused));
+    return {
+      cards, text: value(nodes.find((node) => node.type === "SDVGPocketModels"), "prompt"), blocks: value(sampler, "blocks"),
+      directions: value(sampler, "directions"), takes: value(sampler, "takes"), kept: value(sampler, "kept_blocks").split(":")[0],
+      button: [button.disabled, button.getAttribute("aria-expanded"), button.title], height: sampler.size[1],
+      focus: [shot + 1, focused.tagName], fates: [...document.querySelectorAll(".sdvg-squares button")].map((one) => one.dataset.fate ?? null),
+      legend: document.querySelector(".sdvg-legend").textContent,
+    };
+  }, SAMPLER);
+}
+
+/** Change the text and the length as their own boxes would. */
+function write(page, text, blocks = 9) {
+  return page.evaluate(([type, ...values]) => {
+    [["SDVGPocketModels", "prompt"], [type, "blocks"]].forEach(([of, name], i) => {
+      const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === name);
+      widget.value = values[i];
+      widget.callback?.(widget.value);
+    });
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+  }, [SAMPLER, text, blocks]);
+}
+
+/** One edit after the other; the menu is used with keys and with the mouse. */
+async function edit(page) {
+  const seen = {};
+  await card(page, 2).locator("textarea").click();
+  await page.keyboard.press("Control+a");
+  await page.keyboard.type("a small green ring rests on grass");
+  await page.keyboard.press("Enter");
+  seen.said = await look(page);
+  await page.keyboard.type(" and more");
+  await page.keyboard.press("Escape");
+  seen.left = await look(page);
+  await card(page, 2).locator(".sdvg-shot-cut").click();
+  seen.cut = await look(page);
+  await card(page, 2).locator(".sdvg-shot-take").click();
+  seen.take = await look(page);
+  await card(page, 2).locator("input").fill("2");
+  await page.keyboard.press("Enter");
+  seen.shorter = await look(page);
+  await card(page, 2).locator(".sdvg-shot-top .sdvg-button").focus();
+  await page.keyboard.press("Enter");
+  seen.menu = await menu(page);
+  for (const key of ["ArrowDown", "Enter"]) await page.keyboard.press(key); // move later
+  seen.moved = await look(page);
+  await card(page, 1).locator(".sdvg-shot-top .sdvg-button").click();
+  await page.getByRole("menuitem", { name: /^remove/ }).click();
+  seen.removed = await look(page);
+  await page.locator(".sdvg-add button").click();
+  seen.added = await look(page);
+  await page.keyboard.type("fog");
+  await page.keyboard.press("Enter");
+  seen.named = await look(page);
+  return seen;
+}
+
+/** The last two edits undone; each is one step, though it changed more than one widget. */
+async function undo(page) {
+  const steps = [];
+  for (let i = 0; i < 2; i += 1) {
+    await page.evaluate(() => document.activeElement.blur());
+    await page.keyboard.press("Control+z");
+    await quiet(page, 700);
+    steps.push(await look(page));
+  }
+  return steps;
+}

@@ -1,0 +1,104 @@
+"""The shots of a video as cards in ComfyUI's page. What the page needs is said in comfy_page.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from comfy_page import page_of
+
+pytestmark = pytest.mark.comfyui
+
+BALL = "a big yellow ball runs right and down from the middle over night"
+RING = "a small red ring rests on grass"
+GREEN = "a small green ring rests on grass"
+SAND = "a large blue ball rests on sand"
+
+page = page_of("shots.js", seed=300)
+
+
+def held(seen: dict[str, Any]) -> tuple[str, int, str, str]:
+    """Return what the nodes hold."""
+    return (seen["text"], seen["blocks"], seen["directions"], seen["takes"])
+
+
+def of_cards(seen: dict[str, Any], name: str) -> list[Any]:
+    return [card[name] for card in seen["cards"]]
+
+
+def test_one_shot_has_its_card_where_somebody_asks_for_it(page: dict[str, Any]) -> None:
+    """A video with one prompt is no higher than before."""
+    assert (page["one"]["button"][1], of_cards(page["one"], "seen")) == ("false", [False])
+    assert (page["opened"]["button"][1], of_cards(page["opened"], "seen")) == ("true", [True])
+    assert (page["closed"]["button"][1], set(of_cards(page["closed"], "seen"))) == ("false", {False})
+
+
+def test_every_edit_of_the_text_shows_in_the_cards(page: dict[str, Any]) -> None:
+    three = page["three"]
+    assert of_cards(three, "prompt") == [BALL, RING, SAND]
+    assert of_cards(three, "blocks") == [3, 3, 3]
+    assert of_cards(three, "title") == ["Shot 1 · 0.0 s", "Shot 2 · 2.1 s", "Shot 3 · 4.3 s"]
+    assert of_cards(three, "seconds") == ["blocks, 2.1 s", "blocks, 2.3 s", "blocks, 2.3 s"]
+    assert all(of_cards(three, "named")), "everything has a name for a screen reader"
+
+
+def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page: dict[str, Any]) -> None:
+    edits = page["edits"]
+    assert held(edits["said"]) == (f"{BALL}\n4: {GREEN}\n7: {SAND}", 9, "", "")
+    assert held(edits["left"]) == held(edits["said"])
+    assert of_cards(edits["left"], "prompt")[1] == GREEN
+    assert edits["cut"]["text"] == f"{BALL}\n4 cut: {GREEN}\n7: {SAND}"
+    assert [button[0] for button in edits["cut"]["cards"][1]["buttons"]] == ["retake", "keep", "cut"]
+    assert edits["take"]["takes"] == "4:2"
+    assert held(edits["shorter"]) == (f"{BALL}\n4 cut: {GREEN}\n6: {SAND}", 8, "", "4:2")
+    assert held(edits["moved"]) == (f"{BALL}\n4: {SAND}\n7 cut: {GREEN}", 8, "", "7:2")
+    assert edits["moved"]["focus"] == [3, "BUTTON"], "the focus goes with the shot"
+    assert held(edits["removed"]) == (f"{SAND}\n4 cut: {GREEN}", 5, "", "4:2")
+    assert held(edits["added"]) == (f"{SAND}\n4 cut: {GREEN}\n6: {GREEN}", 8, "", "4:2")
+    assert edits["added"]["focus"] == [3, "TEXTAREA"]
+    assert edits["named"]["text"] == f"{SAND}\n4 cut: {GREEN}\n6: fog"
+
+
+def test_the_menu_says_what_is_made_again_before_it_is_done(page: dict[str, Any]) -> None:
+    assert page["edits"]["menu"] == [
+        "move earlier: remakes blocks 1 to 8",
+        "move later: remakes blocks 4 to 8",
+        "add a shot after it: remakes blocks 6 to 11",
+        "remove: remakes blocks 4 to 6",
+    ]
+
+
+def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page: dict[str, Any]) -> None:
+    first, second = page["undone"]
+    assert held(first) == held(page["edits"]["added"])
+    assert held(second) == held(page["edits"]["removed"])
+    assert of_cards(second, "prompt") == [SAND, GREEN]
+
+
+def test_lines_out_of_order_are_left_to_the_text(page: dict[str, Any]) -> None:
+    assert page["disordered"]["cards"] == []
+    assert page["disordered"]["button"][0]
+    assert page["disordered"]["button"][2].startswith("The lines of the prompt are out of order")
+
+
+def test_a_shot_shows_its_first_picture_and_can_be_kept(page: dict[str, Any]) -> None:
+    assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
+    kept = page["kept"]
+    assert kept["kept"] == "3"
+    assert kept["menu"] == [
+        "move later: remakes blocks 4 to 9",
+        "add a shot after it: remakes blocks 7 to 12",
+        "remove: remakes blocks 4 to 6",
+    ]
+    assert page["again"]["fates"][:3] == ["given"] * 3
+    assert "3 taken from memory" in page["again"]["legend"], "blocks 4 to 6 are as they were"
+
+
+def test_the_node_grows_by_the_cards_and_gives_their_room_back(page: dict[str, Any]) -> None:
+    assert page["three"]["height"] >= page["one"]["height"]
+    assert page["closed"]["height"] < page["again"]["height"]
+
+
+def test_nothing_went_wrong_meanwhile(page: dict[str, Any]) -> None:
+    assert page["errors"] == []
+    assert page["hosts"] == []
