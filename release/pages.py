@@ -1,4 +1,4 @@
-"""Write docs/dependencies.md: from pyproject.toml, the imports of the code, and the bills of materials beside this.
+"""Write docs/dependencies.md: from pyproject.toml and the bills of materials in this folder.
 
     python3 release/bill.py, then python3 release/pages.py
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -41,10 +40,8 @@ WHAT_FOR = {
     "ruff": "lint and format",
     "types-tqdm": "types of tqdm",
 }
-IMPORTED_AS = {"Pillow": "PIL"}
 NOT_INSTALLED = {"ray": "Apache-2.0"}
 """Licences, as their releases state them, of what the development environment does not have."""
-MOST_PLACES = 5
 
 
 def page() -> str:
@@ -62,11 +59,9 @@ def page() -> str:
 def table(extra: str) -> str:
     """Return a table of the packages that the core or an extra declares."""
     known = {**_licences("sbom"), **NOT_INSTALLED}
-    lines = ["| package | licence | what for | where |", "|---|---|---|---|"]
+    lines = ["| package | licence | what for |", "|---|---|---|"]
     for name in declared(extra):
-        where = sorted({*_where(IMPORTED_AS.get(name, name))})
-        places = ", ".join(f"`{place}`" for place in where) if len(where) <= MOST_PLACES else "everywhere"
-        lines.append(f"| {name} | {known[name.lower()]} | {WHAT_FOR[name]} | {places} |")
+        lines.append(f"| {name} | {known[name.lower()]} | {WHAT_FOR[name]} |")
     return "\n".join(lines)
 
 
@@ -80,14 +75,6 @@ def declared(extra: str = "") -> list[str]:
 def _licences(name: str) -> dict[str, str]:
     bill = json.loads((HERE / f"{name}.cdx.json").read_text(encoding="utf-8"))
     return {one["name"]: one["licenses"][0]["expression"] for one in bill["components"]}
-
-
-def _where(module: str) -> Iterator[str]:
-    """Yield the rooms that import a module."""
-    for folder in ("sdvg_core", "nodes", "research", "benchmarks"):
-        for path in (ROOT / folder).rglob("*.py"):
-            if re.search(rf"^\s*(?:from|import) {module}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
-                yield path.relative_to(ROOT).parent.as_posix()
 
 
 if __name__ == "__main__":
