@@ -101,7 +101,7 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
         ),
         Step(
             name="nodes",
-            seconds=75,
+            seconds=100,
             words=[*tests, "-m", "comfyui and gpu", "tests/comfyui/test_on_gpu.py"],
             environment=nodes,
             why_not=no_host,
@@ -117,6 +117,13 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
             name="dynamic-nodes",
             seconds=100,
             words=["-m", "benchmarks.nodes", str(comfyui), *device, "--dynamic"],
+            environment=variables,
+            why_not=no_host or small,
+        ),
+        Step(
+            name="compiled-nodes",
+            seconds=150,
+            words=["-m", "benchmarks.nodes", str(comfyui), *device, "--compiled"],
             environment=variables,
             why_not=no_host or small,
         ),

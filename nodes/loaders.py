@@ -11,10 +11,10 @@ from comfy_api.latest import io
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.state_dicts import Weights
-from ..sdvg_core.devices.execution import AUTO
+from ..sdvg_core.devices.execution import AUTO, CompileMode, Execution
 from ..sdvg_core.errors import BadInput
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
-from .host.model import CONTROL, check_control, origin_of
+from .host.model import CONTROL, attach_origin, check_control, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema, widget
 
@@ -49,6 +49,7 @@ def _schema(role: str) -> io.Schema:
                 advanced=True,
             ),
             io.Combo.Input("new_prompt", options=[FLUSH, "keep"], default=FLUSH, optional=True, advanced=True),
+            widget(Execution, "compile", optional=True, advanced=True),
         ],
         outputs=[io.Model.Output(display_name=role)],
     )
@@ -88,13 +89,22 @@ class DrafterLoader(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(
-        cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE, new_prompt=FLUSH
+        cls,
+        file,
+        weight_dtype,
+        preset=None,
+        weights=AUTO,
+        control=None,
+        control_file=NO_FILE,
+        new_prompt=FLUSH,
+        compile: CompileMode = "off",
     ) -> io.NodeOutput:
         """Load the model, with its preset and the chosen weights."""
         check_option(preset, "preset", (AUTO, *PRESETS))
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has a switch of its own
         model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role, flush=flush)
+        attach_origin(model, compile=compile)
         if control is not None and control_file != NO_FILE:
             raise BadInput("control and control_file are two control modules; leave one of them out")
         if control_file != NO_FILE:

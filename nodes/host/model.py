@@ -22,11 +22,13 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.attention import TorchOps
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.control_files import GIVE_VACE
+from ...sdvg_core.causal_wan.forward import PLAIN, Stages
 from ...sdvg_core.causal_wan.generator import Wan
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
 from ...sdvg_core.causal_wan.refusals import foreign
 from ...sdvg_core.checkpoints.known_models import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name
+from ...sdvg_core.devices.execution import CompileMode
 from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
 
@@ -81,11 +83,17 @@ def settle_attention(device: torch.device) -> None:
 
 
 def comfy_wan(
-    patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False, control: ModelPatcher | None = None
+    patcher: ModelPatcher,
+    preset: Preset,
+    *,
+    kv_fp8: bool = False,
+    control: ModelPatcher | None = None,
+    stages: Stages = PLAIN,
 ) -> Wan:
     """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `memory`.
 
     `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run with it.
+    `stages`: of its layers, perhaps compiled.
     """
     return Wan(
         tree=patcher.model.diffusion_model,
@@ -93,6 +101,7 @@ def comfy_wan(
         preset=preset,
         device=patcher.load_device,
         kv_fp8=kv_fp8,
+        stages=stages,
         control=None if control is None else control.model.diffusion_model,
     )
 
@@ -124,13 +133,14 @@ class Origin:
     """Where a MODEL came from, as our loaders know it; nothing is known if another loader loaded it.
 
     `preset`: None to guess it when the MODEL is used. `state_dict`: the one that was taken from its file, if that has
-    several. `notes`: on that choice, and on the file's name.
+    several. `notes`: on that choice, and on the file's name. `compile`: what of it is compiled, if it can be.
     """
 
     preset: Preset | None = None
     file: Path | None = None
     state_dict: str | None = None
     notes: tuple[str, ...] = ()
+    compile: CompileMode = "off"
 
 
 def origin_of(patcher: Any) -> Origin:

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import json
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import comfy.model_management as mm
@@ -41,12 +41,12 @@ _STORE = Store(0)
 _PIXELS = PixelStore()
 
 
-def part_fingerprints(job: Job) -> Identities:
-    """Return what the results of each part of a run depend on."""
+def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> Identities:
+    """Return what the results of each part of a run depend on. `compiled`: the roles whose layers are."""
     presets = job.presets
 
     def of_model(role: str, patcher: ModelPatcher) -> str:
-        settings = str(compute_dtype(patcher)), presets[role].identity, job.execution.kv_dtype
+        settings = str(compute_dtype(patcher)), presets[role].identity, job.execution.kv_dtype, role in compiled
         return _of_module(patcher.model, patcher, patcher.load_device, *settings)
 
     texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
@@ -96,11 +96,16 @@ def _named(value: Any) -> Any:
     return token(value)
 
 
-def begin_reuse(job: Job) -> Reuse | None:
-    """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything."""
+def begin_reuse(job: Job, compiled: Set[str]) -> Reuse | None:
+    """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything.
+
+    `compiled`: the roles whose layers are.
+    """
     _STORE.begin_run(job.reuse_bytes)
     _PIXELS.shrink(job.reuse_bytes - _STORE.bytes)
-    return Reuse(store=_STORE, identities=part_fingerprints(job), pixels=_PIXELS) if job.reuse_bytes else None
+    if not job.reuse_bytes:
+        return None
+    return Reuse(store=_STORE, identities=part_fingerprints(job, compiled), pixels=_PIXELS)
 
 
 def store_notes() -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +13,7 @@ import comfyui_version
 import torch
 from torch import Tensor
 
+from ...sdvg_core.causal_wan.forward import PLAIN
 from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
@@ -29,6 +30,7 @@ from ...sdvg_core.request.request import strength_of
 from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
 from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.text.prompts import Conditions, unshown
+from .compiled import Layers, layers_of
 from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
@@ -173,7 +175,8 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
     live = ready.progress.live
     settle_attention(job.main.load_device)
     checked = check_host(job)
-    run = _plan(ready)
+    layers = layers_of(job)
+    run = _plan(ready, layers)
     try:
         clips, latents, records = _play(run, ready.progress)
         if shows_clip:
@@ -185,7 +188,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
             live.beginnings = beginnings_of(latents, spans, ready.kept_count, size, ready.resolved.plan.lead)
     finally:
         ended(live, ready.memory.models.values())
-    return frames, latents, _report(ready, run, records, checked)
+    return frames, latents, _report(ready, run, records, (checked, *(of.note for of in layers.values() if of.note)))
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -224,11 +227,17 @@ def _most_steps(presets: Collection[Preset]) -> int:
     return sum(frames // p.block_frames * max(len(p.steps), len(p.first_steps)) for p in presets)
 
 
-def _plan(ready: ReadyRun) -> Run:
+def _plan(ready: ReadyRun, layers: Mapping[str, Layers]) -> Run:
     job = ready.job
     presets = job.presets
     wans: dict[str, Wan] = {
-        role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8, control=job.controls.get(role))
+        role: comfy_wan(
+            patcher,
+            presets[role],
+            kv_fp8=job.execution.kv_fp8,
+            control=job.controls.get(role),
+            stages=layers[role].stages,
+        )
         for role, patcher in job.models.items()
     }
     engine = build_engine(
@@ -238,7 +247,10 @@ def _plan(ready: ReadyRun) -> Run:
         job.router.scorer,
         before_pass=ready.progress.before_pass,
     )
-    return ready.resolved.run(engine, ready.conditions, begin_reuse(job), device_clock(*ready.memory.devices))
+    compiled = frozenset(role for role, of in layers.items() if of.stages is not PLAIN)
+    return ready.resolved.run(
+        engine, ready.conditions, begin_reuse(job, compiled), device_clock(*ready.memory.devices)
+    )
 
 
 def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
@@ -262,7 +274,7 @@ def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[
     return frames, history.latents(0, history.frames), records
 
 
-def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], checked: str) -> RunReport:
+def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], notes: tuple[str, ...]) -> RunReport:
     job = ready.job
     request = ready.resolved.request
     models = {role: _model_settings(patcher, job.presets[role]) for role, patcher in job.models.items()}
@@ -290,7 +302,7 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], checked: str)
         ),
         fps=request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
-        notes=(*ready.notes, checked, *ready.memory.measured(), *store_notes()),
+        notes=(*ready.notes, *notes, *ready.memory.measured(), *store_notes()),
         asked={
             **request.settings,
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,

@@ -112,9 +112,9 @@ def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...],
 def _layer(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Run a MODEL as if it had one layer: by the class's own forward, and by ours."""
     tree = _with_layers(patcher.model.diffusion_model, blocks=1)
-    x, text, ops = _inputs(patcher, dtype)
+    x, text, ops = small_inputs(patcher, dtype)
     with _casting(tree):
-        ours = denoise_pass(tree, x.clone(), TIMESTEP, _pass(tree, x, project_text(tree, text, ops), ops))
+        ours = denoise_pass(tree, x.clone(), TIMESTEP, pass_inputs(tree, x, project_text(tree, text, ops), ops))
         times = torch.full((1,), TIMESTEP, device=x.device)
         # Of the class: packs replace the forward of the object, which has no effect on block-by-block sampling.
         theirs = type(tree).forward(tree, x, times, text, transformer_options=ops.options)
@@ -126,11 +126,11 @@ def _control_block(patcher: ModelPatcher, control: ModelPatcher, dtype: torch.dt
     tree = _with_layers(patcher.model.diffusion_model, blocks=0)
     module = _with_layers(control.model.diffusion_model, vace_blocks=1)
     block = module.vace_blocks[0]
-    x, text, ops = _inputs(patcher, dtype)
+    x, text, ops = small_inputs(patcher, dtype)
     tokens, e6 = (_random(seed, 1, count, tree.dim).to(x) for seed, count in ((3, FRAMES * SIDE**2), (4, 6)))
     context = _random(5, 1, CHANNELS, *x.shape[2:]).to(x)
     with _casting(module), _casting(tree.text_embedding):
-        inputs = _pass(tree, x, (), ops)
+        inputs = pass_inputs(tree, x, (), ops)
         branch = ControlBranch(module, 1, project_text(tree, text, ops, [block]), [Control(context)], ops)
         h = tokens.unflatten(1, (FRAMES, -1))
         ours = branch.begin(h, e6[:, None].expand(-1, FRAMES, -1, -1), inputs)(0, torch.zeros_like(h)).flatten(1, 2)
@@ -154,7 +154,7 @@ def _decoded(vae: Any) -> tuple[Tensor, Tensor]:
     return 2 * theirs - 1, 2 * ours - 1
 
 
-def _inputs(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor, ComfyOps]:
+def small_inputs(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor, ComfyOps]:
     """Return random latents `b c t h w`, a random prompt `b m c`, and our operations with the MODEL's attention."""
     tree = patcher.model.diffusion_model
     sizes = (patch * count for patch, count in zip(tree.patch_size, (FRAMES, SIDE, SIDE), strict=True))
@@ -173,7 +173,7 @@ def _with_layers(tree: nn.Module, **counts: int) -> Any:
     return shortened
 
 
-def _pass(tree: Any, x: Tensor, text: TextKV, ops: ComfyOps) -> Pass:
+def pass_inputs(tree: Any, x: Tensor, text: TextKV, ops: ComfyOps) -> Pass:
     """Return the inputs of a pass over a clip's first block."""
     grid = token_grid(tree, x.shape[2:])
     cache = KVCache(tree, FRAMES, grid[1] * grid[2], ops.dtype, x.device)

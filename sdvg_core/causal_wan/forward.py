@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..devices.execution import Backend, Result, compiled, float64_device
+from ..devices.execution import Backend, Result, compiled, copy_function, float64_device
 from ..engine.control import Control
 from .attention import TorchOps
 from .cache import CacheSlots, KVCache
@@ -164,9 +164,9 @@ def compiled_stages(compiler: Backend | None) -> Stages:
     if compiler is None:
         return PLAIN
     return Stages(
-        before=compiled(PLAIN.before, compiler),
-        between=compiled(PLAIN.between, compiler),
-        after=compiled(PLAIN.after, compiler),
+        before=compiled(copy_function(_before), compiler),
+        between=compiled(copy_function(_between), compiler),
+        after=compiled(copy_function(_after), compiler),
     )
 
 

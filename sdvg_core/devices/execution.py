@@ -124,8 +124,8 @@ def compiler_of(mode: CompileMode) -> Backend | None:
     return None if mode == "off" else INDUCTOR
 
 
-def check_compile(mode: CompileMode, device: torch.device) -> None:
-    """Compile something small on the device. Raises `BadInput` if the mode does not work there."""
+def check_compile(mode: CompileMode, device: torch.device, instead: str = "use --compile off") -> None:
+    """Compile something small on the device. Raises `BadInput`, with what to do instead, if that does not work."""
     import torch
 
     if mode == "off":
@@ -135,7 +135,7 @@ def check_compile(mode: CompileMode, device: torch.device) -> None:
     except Exception as error:  # a compiler that cannot be started fails in its own ways
         missing = "triton" if device.type == "cuda" else "a C++ compiler"
         fault = f"compiling failed ({first_line(error)})"
-        raise BadInput(f"{fault}; install {missing}, or use --compile off") from error
+        raise BadInput(f"{fault}; install {missing}, or {instead}") from error
 
 
 def _trial(x: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ import comfy.model_management as mm
 import pytest
 import torch
 from host_run import Video, held, make_job, same_video, video_of
+from sdvg_pack.nodes.host.model import attach_origin
 
 CUDA = torch.cuda.is_available()
 pytestmark = [
@@ -44,6 +45,19 @@ def test_the_first_run_of_a_process_and_later_ones_make_the_same_bits(
 def test_keys_in_eight_bits_move_the_latents_little(parts: Any, first: Video, empty_store: None) -> None:
     rounded = video_of(make_job(parts, kv_dtype="float8_e4m3fn"))
     assert float((rounded[1] - first[1]).norm() / first[1].norm()) < 0.05
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_layers_move_the_latents_by_rounding(parts: Any, first: Video, empty_store: None) -> None:
+    for patcher in (parts.drafter, parts.target):
+        attach_origin(patcher, compile="default")
+    try:
+        _, latents, report = video_of(make_job(parts))
+    finally:
+        for patcher in (parts.drafter, parts.target):
+            attach_origin(patcher, compile="off")
+    assert [note for note in report.notes if "are compiled" in note][1:]
+    assert float((latents - first[1]).norm() / first[1].norm()) < 0.01
 
 
 @needs_card
