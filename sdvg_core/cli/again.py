@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..checkpoints.latents import load_latents
 from ..checkpoints.state_dicts import STATE_DICTS
 from ..devices.execution import AUTO
-from ..engine.router import RouterConfig
+from ..engine.router import POLICIES, RouterConfig
 from ..errors import BadInput, printable
 from ..files.outputs import LATENTS
 from ..models.loading import ROUNDED
 from ..models.options import LoadOptions, ModelOptions
-from ..pocket.trained_set import NAMES
-from ..report.run_report import RunReport, hide_prompt, is_hidden
+from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
+from ..report.run_report import GATE_PROMPT, RunReport, hide_prompt, is_hidden
 from ..request.request import VideoRequest
 from ..settings import flag_of, kinds_of, settings_of
 from ..text.prompts import PromptSchedule
@@ -33,7 +34,12 @@ NO_SETTINGS = "the report has no settings of a run; give the report.json that ge
 
 def is_embedded(report: RunReport) -> bool:
     """Whether a report is of a video by the embedded models."""
-    return bool(_settings(report, "vae").get("file") == NAMES["vae"])
+    return _settings(report, "vae").get("file") in (NAMES["vae"], FAST_VAE_NAME)
+
+
+def embedded_again(report: RunReport) -> dict[str, Path]:
+    """Return the files of a report of the embedded models that are not the usual ones, by role."""
+    return {"vae": pocket_fast_vae()} if _settings(report, "vae").get("file") == FAST_VAE_NAME else {}
 
 
 def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
@@ -97,14 +103,19 @@ def _model_again(model: Mapping[str, Any]) -> ModelOptions:
     return ModelOptions(**{**values, **texts, "weights": weights})
 
 
-def files_again(report: RunReport, models: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+def files_again(
+    report: RunReport, models: Path, stated: Collection[str]
+) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Return the files of a report that are in a folder of models, by role, and its LoRAs with their strengths.
 
-    Raises `BadInput` for a LoRA that is not there.
+    `stated`: the roles whose files the user gives anew. Raises `BadInput` for another one that is not there.
     """
     paths = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
     parts = {part: _settings(report, part) for part in FILES if report.settings.get(part)}
-    names = {FILES[part]: str(settings.get("file")) for part, settings in parts.items()}
+    names = {FILES[part]: str(settings["file"]) for part, settings in parts.items() if settings.get("file")}
+    if missing := [role for role, name in names.items() if name not in paths and role not in stated]:
+        fault = f"the video was made with the {missing[0]} {names[missing[0]]}, which is not in {models}"
+        raise BadInput(f"{fault}; put it there, or give another by --{missing[0].replace('_', '-')}")
     loras = []
     for text in dict.fromkeys(str(text) for settings in parts.values() for text in settings.get("loras") or ()):
         name, _, strength = text.rpartition(":")
@@ -138,26 +149,60 @@ def prompts_again(report: RunReport) -> PromptSchedule:
     return PromptSchedule(((0, text), *later), cuts=tuple(block - 1 for block in cuts))
 
 
-def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:
-    """Return whether a video made again is the same, or what differs. `at`, `folder`: where the two are."""
-    comparable = os.path.lexists(at / LATENTS)
-    changed = differences(_settings_of(then), _settings_of(now))
-    if then.fps != now.fps:
-        changed = ", ".join(filter(None, (f"frames per second (then {then.fps:g}, now {now.fps:g})", changed)))
-    if comparable and torch.equal(load_latents(at / LATENTS).latents, load_latents(folder / LATENTS).latents):
+def gate_prompt_again(report: RunReport) -> str | None:
+    """Return what the scorer of a report read in place of the prompt. Raises `BadInput` if that is hidden."""
+    text = report.settings.get(GATE_PROMPT)
+    if isinstance(text, str) and is_hidden(text):
+        raise BadInput("the report has a hash in place of its gate prompt; add it with --gate-prompt")
+    return text if isinstance(text, str) else None
+
+
+def latents_in(folder: Path) -> Tensor | None:
+    """Return the latents of a video; None if it has none any more."""
+    return load_latents(folder / LATENTS).latents if os.path.lexists(folder / LATENTS) else None
+
+
+def compared(then: RunReport, latents: Tensor | None, at: Path, now: RunReport, folder: Path) -> str:
+    """Return whether a video made again is the same, or what differs.
+
+    `latents`: those of the first video, which was in `at`. `folder`: where the new one is.
+    """
+    hidden = any(is_hidden(block.prompt) for report in (then, now) for block in report.blocks)
+    changed = differences(_settings_of(then, hidden=hidden), _settings_of(now, hidden=hidden))
+    if latents is not None and torch.equal(latents, load_latents(folder / LATENTS).latents):
         if changed:
             return f"The same latents as in {at}, bit for bit; other {changed}."
         return f"The same video as in {at}, bit for bit."
     if changed:
         return f"Not the video of {at}: other {changed}."
-    reason = "the latents are others" if comparable else f"there are no {LATENTS} to compare"
+    reason = "the latents are others" if latents is not None else f"there are no {LATENTS} to compare"
     return f"The settings are those of {at}; {reason}."
 
 
-def _settings_of(report: RunReport) -> dict[str, str]:
-    """Return the settings that a video was made with, as text by name."""
-    prompts = [block.prompt if is_hidden(block.prompt) else hide_prompt(block.prompt) for block in report.blocks]
-    parts = {**report.settings, "prompts": prompts, "version of": report.versions}
+def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
+    """Return the settings that a video was made with, as text by name; what people choose comes first.
+
+    `hidden`: whether prompts are hashes, so that they can be compared with those of a report that has no others.
+    """
+    settings = dict(report.settings)
+    router = _settings(report, "router")
+    read = {"policy", "handover", "whole_blocks", "directions", *POLICIES.get(str(router.get("policy")), router)}
+    texts = [(number, block.prompt) for number, block in enumerate(report.blocks, 1)]
+    texts = [next(blocks) for _, blocks in groupby(texts, key=lambda pair: pair[1])]
+    gate_prompt = settings.pop(GATE_PROMPT, "")
+    if hidden:
+        texts = [(number, text if is_hidden(text) else hide_prompt(text)) for number, text in texts]
+        gate_prompt = hide_prompt(gate_prompt) if gate_prompt and not is_hidden(gate_prompt) else gate_prompt
+    parts = {
+        "prompt": "; ".join(f"{number}: {text}" if number > 1 else text for number, text in texts),
+        "gate prompt": gate_prompt or "the prompt",
+        "frames per second": f"{report.fps:g}",
+        "seed": settings.pop("seed", None),
+        "router": {name: value for name, value in router.items() if name in read},
+        **{name: part for name, part in settings.items() if name not in ("router", "scorer")},
+        "scorer": settings.get("scorer"),
+        "version of": report.versions,
+    }
     values = {name: part if isinstance(part, Mapping) else {"": part} for name, part in parts.items()}
     flat = {f"{name} {inner}".strip(): str(value) for name, part in values.items() for inner, value in part.items()}
     # Where a video was made is not what it is.

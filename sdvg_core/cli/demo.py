@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from ..devices.device import device_line
+    from ..files.outputs import remove_video
     from ..pocket.grammar import understand
     from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
     from ..pocket.world import SIZE
@@ -99,12 +100,17 @@ def _run(options: argparse.Namespace) -> int:
     warn = partial(print, "sdvg:", file=sys.stderr)
     ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn)
     compared = not options.overwrite and (folder / COMPARISON).exists()  # then all was there
-    if not compared:
-        (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
+    if options.overwrite:  # what is there is of an earlier video
+        (folder / COMPARISON).unlink(missing_ok=True)
+        remove_video(folder / TARGET_ONLY)
     alone = None
     if not compared and not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the large model alone makes the same blocks from the same noise.")
         alone = _compare(batch, folder, report, stopping)
+    if report.tally.by_target == len(report.blocks) and not stopping.asked:
+        say(
+            "The large model made every block, so there is nothing to compare; lower --gate, or make more --blocks."
+        )
     blocks = route_in_words(report)
     say(f"{blocks[0].upper()}{blocks[1:]}.")
     if alone and not any(block.reused for block in report.blocks):

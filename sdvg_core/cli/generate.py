@@ -108,10 +108,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool) -> int:
     from ..devices.device import device_line
+    from ..files.outputs import REPORT
+    from ..report.run_report import read_report
     from ..report.summary import summarise
     from ..videos.maker import StopRequest, make_many, make_videos
     from ..videos.table import FAILED, FINISHED
-    from .again import compared
+    from .again import compared, latents_in
     from .options import worker_devices
 
     warn = partial(print, "sdvg:", file=sys.stderr)
@@ -122,6 +124,10 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     load = batch.load
     devices = worker_devices(options, load.device)
     stopping = StopRequest()
+    # Its latents are read now, as the video may be replaced.
+    compare: Callable[[RunReport, Path], str] | None = None
+    if again:
+        compare = partial(compared, again, latents_in(options.report.parent), options.report.parent)
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
     if devices:
@@ -129,13 +135,17 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
             batch, devices, ray=options.ray, most=options.workers, stopping=stopping, warn=warn
         )
         print_rows(rows, folder, json_lines=options.json)
+        for row in rows:
+            if compare and row.state == FINISHED:
+                video = folder / row.folder
+                say(f"{video}: {compare(read_report(video / REPORT), video)}")
         stopped = exit_code(stopping, whole=all(row.state in (FINISHED, FAILED) for row in rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
     reports = make_videos(batch, stopping=stopping, say=say, warn=warn)
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
-        if again and len(reports) == 1 and folder.resolve() != options.report.parent.resolve():
-            say(compared(again, options.report.parent, report, folder))
+        if compare:
+            say(compare(report, folder))
     whole = len(reports) == len(prompts) * max(len(batch.seeds), 1) and all(
         len(report.blocks) == batch.request.blocks for _, report in reports
     )
@@ -151,7 +161,15 @@ def _batch(
     from ..pocket.world import SIZE
     from ..request.request import with_strengths
     from ..videos.batch import Batch
-    from .again import files_again, load_again, request_again, router_again
+    from .again import (
+        FILES,
+        embedded_again,
+        files_again,
+        gate_prompt_again,
+        load_again,
+        request_again,
+        router_again,
+    )
     from .options import load_options, model_files, stated, video_request
 
     if options.seeds:
@@ -162,17 +180,24 @@ def _batch(
     if again:
         base |= request_again(again, stated(options, VideoRequest))
         load = load_again(again, load)
-        if not embedded:
-            named, loras = files_again(again, options.models)
+        if embedded:
+            named = embedded_again(again)
+        else:
+            given = [role for role in FILES.values() if getattr(options, role)]
+            named, loras = files_again(again, options.models, given)
             load = replace(load, loras=loras)
     request = video_request(options, base, router_again(again) if again else None)
-    same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private")
+    gate_prompt = options.gate_prompt
+    if again and gate_prompt is None and request.router.needs_scorer:
+        gate_prompt = gate_prompt_again(again)
+    same = ("output", "resume", "overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
         load=load_options(options, load, embedded=embedded),
         request=with_strengths(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
+        gate_prompt=gate_prompt,
         numbered=bool(options.prompt_file) and not prompts[0].changes,
         stated=_stated_flags(options),
         **{name: getattr(options, name) for name in same},

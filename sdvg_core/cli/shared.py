@@ -141,7 +141,8 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         "--preset",
         choices=tuple(ROUTER_PRESETS),
         help="fast, balanced, careful: the target makes the first 1, 2, 4 blocks, and the drafter half of the "
-        "steps of all these but the first. paper: --gate -0.7. hybrid: the same with --cascade 0.2 --handover 3. "
+        "steps of all these but the first. paper: --gate -0.7. hybrid: the same, but four frames are scored first, "
+        "and three steps handed over. "
         f"Default: {DEFAULT_PRESET}; paper if an option of the router is given",
     )
     add_settings(group, RouterConfig, only=("tau",) if demo else ())

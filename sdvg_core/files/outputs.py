@@ -180,6 +180,17 @@ def video_file(folder: Path, *more: str) -> str | None:
     return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
 
 
+def remove_video(folder: Path) -> None:
+    """Remove a video of ours from a folder, and the folder if nothing else is in it."""
+    if not all(_is(stat.S_ISREG, folder / name) for name in (LATENTS, REPORT)) or folder.is_symlink():
+        return
+    blocks = folder / BLOCKS
+    inside = [path for path in blocks.iterdir() if BLOCK.fullmatch(path.name)] if _is(stat.S_ISDIR, blocks) else []
+    for path in (*inside, *(folder / name for name in FILES if name != BLOCKS)):
+        path.unlink(missing_ok=True)
+    _remove_empty((blocks, folder))
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield where to write a file that replaces `path` once it is whole; its folder is made if need be.

@@ -12,7 +12,7 @@ from ..devices.execution import Execution
 from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
-from .run_report import RunReport, predict_target_only
+from .run_report import GATE_PROMPT, RunReport, predict_target_only
 from .summary import count
 
 FAST_NOTE = (
@@ -111,6 +111,7 @@ def assemble_report(
     incomparable = any(record.reused or _partly_reused(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
     numbers = range(max(run.spans[0].index, 1), run.spans[-1].index + 2)
+    gate_prompts = _gate_prompts(run)
     conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
     cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
     return RunReport(
@@ -131,6 +132,7 @@ def assemble_report(
             "height": run.inputs.noise.height * run.engine.codec.spatial_stride,
             "takes": {str(place + 1): span.take for place, span in enumerate(run.spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
+            **({GATE_PROMPT: gate_prompts[0]} if len(gate_prompts) == 1 else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.spans[0].start,
             **({"kept": dict(kept)} if kept else {}),
@@ -142,6 +144,12 @@ def assemble_report(
         target_only_seconds=seconds,
         target_only_source=source,
     )
+
+
+def _gate_prompts(run: Run) -> list[str]:
+    """Return what the scorer reads in place of the prompts."""
+    conditions = [run.inputs.condition_of(span.index) for span in run.spans] if run.engine.scorer else []
+    return list(dict.fromkeys(c.gate_text for c in conditions if c.gate_text != c.text))
 
 
 def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:

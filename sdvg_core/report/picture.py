@@ -111,7 +111,10 @@ class Panel:
 def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
     """Return the picture of a run's route, RGB; `dark`: for a dark page."""
     look = DARK if dark else Look()
-    blocks = report.blocks
+    blocks = tuple(
+        replace(record, span=replace(record.span, index=report.number_of(record) - 1)) for record in report.blocks
+    )
+    report = replace(report, blocks=blocks)
     scored = [record for record in blocks if record.decision.scored]
     header = _header(report, look)
     legend = _key_rows([*_strip_keys(blocks), *(_score_keys(scored) if scored else [])])

@@ -33,6 +33,8 @@ from .record_json import (
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
+GATE_PROMPT = "gate_prompt"
+"""The setting that says what the scorer read in place of the prompt."""
 HASH = "sha256:"
 DIGITS = 16
 LARGEST_FILE = 32 * MEGABYTE  # enough for ten thousand blocks
@@ -156,9 +158,21 @@ class RunReport:
         """The block with the lowest finite frame score; None if there is no such score."""
         return min((b for b in self.blocks if math.isfinite(worst_score(b))), key=worst_score, default=None)
 
+    def number_of(self, record: BlockRecord) -> int:
+        """Return a block's number for people, from 1. Of a clip that the run continues, only kept blocks count."""
+        kept = self.settings.get("kept")
+        blocks = kept.get("blocks") if isinstance(kept, Mapping) else 0
+        first = self.blocks[0].span.index
+        counted = blocks if isinstance(blocks, int) and 0 <= blocks <= first else 0
+        return record.span.index - first + counted + 1
+
     def without_prompts(self) -> RunReport:
         """Return the report in a form to pass on: with a hash in place of every prompt."""
-        return replace(self, blocks=tuple(replace(b, prompt=hide_prompt(b.prompt)) for b in self.blocks))
+        settings = dict(self.settings)
+        if GATE_PROMPT in settings:
+            settings[GATE_PROMPT] = hide_prompt(str(settings[GATE_PROMPT]))
+        blocks = tuple(replace(b, prompt=hide_prompt(b.prompt)) for b in self.blocks)
+        return replace(self, settings=settings, blocks=blocks)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON values, with rates. Raises `TypeError` if a setting is not a JSON value."""

@@ -109,7 +109,7 @@ def route_in_words(report: RunReport) -> str:
     """Return who made which blocks, such as `large model (always): 1; small model, checked: 2-6, 8`."""
     blocks: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
     for record in report.blocks:
-        blocks[outcome_of(record)].append(record.span.index + 1)
+        blocks[outcome_of(record)].append(report.number_of(record))
     return "; ".join(f"{outcome.value}: {_ranges(numbers)}" for outcome, numbers in blocks.items() if numbers)
 
 
@@ -135,11 +135,11 @@ def _worst(report: RunReport) -> list[str]:
     if block is None:
         return []
     frame = block.decision.frame_scores.index(worst_score(block))
-    return [f"worst frame {worst_score(block):.2f}: pixel frame {frame + 1} of block {block.span.index + 1}"]
+    return [f"worst frame {worst_score(block):.2f}: pixel frame {frame + 1} of block {report.number_of(block)}"]
 
 
 def _drift(report: RunReport) -> list[str]:
-    drifts = [(record.drift, record.span.index + 1) for record in report.blocks if record.drift is not None]
+    drifts = [(record.drift, report.number_of(record)) for record in report.blocks if record.drift is not None]
     if not drifts:
         return []
     largest, at = max(drifts)

@@ -44,7 +44,7 @@ class VideoRequest:
         BLOCKS,
         least=1,
         most=MOST_BLOCKS,
-        help="blocks of latent frames to make; with --restyle or --control what its clip has",
+        help="blocks of latent frames to make",
         widget={"max": 4096},
     )
     seed: int = setting(42, least=0, most=MOST_SEED, help="of all noise", widget={})
@@ -87,7 +87,7 @@ class VideoRequest:
     )
     start_image: Path | None = setting(None, help="the video's first frame", metavar="PICTURE")
     restyle: Path | None = setting(
-        None, help="make a video or a folder of pictures anew, by the prompt", metavar="CLIP"
+        None, help="make a video or a folder of pictures anew, by the prompt, with its blocks", metavar="CLIP"
     )
     strength: str = setting(USUAL, help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1", needs="restyle")
     colour_hold: float = setting(
@@ -100,7 +100,7 @@ class VideoRequest:
     control: Path | None = setting(
         None,
         help="what every block obeys, for models with VACE modules: depth, scribbles, flow, grey or, with a mask, "
-        "what it keeps: a video or a folder of pictures, from the video's first frame on",
+        "what it keeps: a video or a folder of pictures, from the video's first frame on, with its blocks",
         metavar="CLIP",
     )
     control_mask: Path | None = setting(

@@ -19,6 +19,7 @@ from ..text.prompts import PromptSchedule
 
 Fingerprint = Mapping[str, str]
 MOST_NAMED = 3
+LONGEST_NAMED = 40
 CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
 """Fields of a request that are files, known by their contents."""
 
@@ -62,7 +63,7 @@ def request_fingerprint(
 def differences(then: Fingerprint, now: Fingerprint) -> str:
     """Return what differs, for people to read: `seed (then 42, now 43), tau (...)`."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    pairs = [f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names[:MOST_NAMED]]
+    pairs = [f"{name} ({_apart(then.get(name), now.get(name))})" for name in names[:MOST_NAMED]]
     return ", ".join(pairs) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
 
 
@@ -79,6 +80,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _short(value: str | None) -> str:
-    text = "nothing" if value is None else value
-    return text if len(text) <= 40 else text[:37] + "..."
+def _apart(then: str | None, now: str | None) -> str:
+    """Return both values; of long ones, the part where they differ."""
+    texts = ["nothing" if value is None else value for value in (then, now)]
+    if max(map(len, texts)) > LONGEST_NAMED:
+        pairs = zip(*texts, strict=False)
+        equal = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), 0)
+        start = texts[0].rfind(" ", 0, max(equal - LONGEST_NAMED // 4, 0)) + 1
+        texts = ["..." * bool(start) + text[start:] for text in texts]
+    shown = [text if len(text) <= LONGEST_NAMED else text[: LONGEST_NAMED - 3] + "..." for text in texts]
+    return f"then {shown[0]}, now {shown[1]}"

@@ -267,6 +267,20 @@ def test_a_table_of_which_a_kill_left_one_file_is_gone_on_with(base, tmp_path, n
 DEMO = ("demo", "--blocks", "1", "--directions", "d")
 
 
+def test_a_demo_without_a_draft_says_why_it_compares_nothing_and_keeps_no_earlier_comparison(tmp_path, capsys):
+    """Catches an old target-only next to a new video; what somebody put into it stays."""
+    out = tmp_path / "out"
+    assert main([*DEMO, "--output", str(out)]) == 0
+    assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "target-only"])
+    (out / "target-only" / "blocks" / "mine.txt").write_text("mine")
+    capsys.readouterr()
+    more = ["--gate", "9", "--preset", "hybrid", "--blocks", "2", "--overwrite", "--prompt", " 3 "]
+    assert main(["demo", *more, "--output", str(out)]) == 0
+    assert "so there is nothing to compare; lower --gate, or make more --blocks." in capsys.readouterr().out
+    assert names(out) == sorted([*OUTPUTS, "target-only"])
+    assert contents(out / "target-only") == {"blocks/mine.txt": b"mine"}
+
+
 @pytest.mark.heavy
 def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_to_the_one_it_owes(
     tmp_path, monkeypatch, capsys

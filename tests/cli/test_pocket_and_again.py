@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import equal
 from sdvg_core import BadInput, LoadOptions, make, read_report
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.again import load_again
+from sdvg_core.report.run_report import hide_prompt
 
 pytestmark = pytest.mark.heavy
 
@@ -127,6 +129,77 @@ def test_what_differs_is_said_and_what_is_given_goes_before_the_report(clip, tmp
     assert "hashes in place of its prompts; add the prompt with --prompt" in refused(capsys, hidden)
     assert main([*hidden, "--prompt", "a big red ball drifts right from the left over sand"]) == 0
     assert "The same video as in" in capsys.readouterr().out
+
+
+def test_the_same_latents_with_another_setting_are_not_called_the_same_video(clip, tmp_path, capsys):
+    """Catches a video at half the speed, or over the first one, of which nothing or too much was said."""
+    out = tmp_path / "out"
+    assert main(["generate", "--from", str(clip), "--output", str(out), "--fps", "8"]) == 0
+    other = "other frames per second (then 16, now 8)"
+    assert f"The same latents as in {clip}, bit for bit; {other}.\n" in capsys.readouterr().out
+    assert main(["generate", "--from", str(out), "--output", str(out), "--overwrite", "--fps", "16"]) == 0
+    other = "other frames per second (then 8, now 16)"
+    assert f"The same latents as in {out}, bit for bit; {other}.\n" in capsys.readouterr().out
+    assert main(["generate", "--from", str(out), "--output", str(out), "--overwrite", "--seed", "7"]) == 0
+    assert f"Not the video of {out}: other seed (then 5, now 7)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
+def test_each_of_several_videos_is_compared_with_the_report(clip, tmp_path, capsys, workers):
+    more = ["--seeds", "5", "7", "--output", str(tmp_path / "out"), *workers]
+    assert main(["generate", "--from", str(clip), *more]) == 0
+    said = capsys.readouterr().out
+    assert said.index(f"The same video as in {clip}, bit for bit.") < said.index(
+        f"Not the video of {clip}: other seed (then 5, now 7)."
+    )
+
+
+def test_what_the_scorer_read_is_in_the_report_and_read_again(clip, tmp_path, capsys):
+    """Catches another route that nothing explained."""
+    made, again, other = (tmp_path / name for name in ("made", "again", "other"))
+    assert main(["generate", "--from", str(clip), "--gate-prompt", "a cat", "--output", str(made)]) == 0
+    assert report(made)["settings"]["gate_prompt"] == "a cat"
+    assert "other gate prompt (then the prompt, now a cat)" in capsys.readouterr().out
+    assert main(["generate", "--from", str(made), "--private", "--output", str(again)]) == 0
+    assert f"The same video as in {made}, bit for bit." in capsys.readouterr().out
+    assert report(again)["settings"]["gate_prompt"] == hide_prompt("a cat")
+    named = ["generate", "--from", str(again), "--prompt", report(clip)["blocks"][0]["prompt"]]
+    assert "a hash in place of its gate prompt; add it with --gate-prompt" in refused(capsys, named)
+    named += ["--output", str(other)]
+    assert main([*named, "--gate-prompt", "a cat"]) == 0
+    assert f"The same video as in {again}, bit for bit." in capsys.readouterr().out
+
+
+def test_another_prompt_is_named_where_it_differs(clip, tmp_path, capsys):
+    other = report(clip)["blocks"][0]["prompt"].replace("sand", "snow")
+    more = ["--prompt", other, "--policy", "first", "--output", str(tmp_path / "out")]
+    assert main(["generate", "--from", str(clip), *more]) == 0
+    said = capsys.readouterr().out
+    assert "other prompt (then ...left over sand, now ...left over snow), router policy (then reward, now" in said
+
+
+def test_the_video_of_a_demo_is_made_again_with_its_decoder(tmp_path, capsys):
+    """Without `--models pocket`. Catches the set's other VAE, taken without a word."""
+    assert main(["demo", "--blocks", "1", "--output", str(tmp_path / "demo")]) == 0
+    assert main(["generate", "--from", str(tmp_path / "demo"), "--output", str(tmp_path / "again")]) == 0
+    assert f"The same video as in {tmp_path / 'demo'}, bit for bit." in capsys.readouterr().out
+    then, now = ((tmp_path / name / "video.mp4").read_bytes() for name in ("demo", "again"))
+    assert then == now
+
+
+def test_a_file_of_the_report_that_is_not_there_is_asked_for(files, tmp_path, capsys):
+    """Catches another VAE that is taken in its place."""
+    base = [*options(files), "--prompt", "a red ball", "--policy", "first", "--blocks", "1"]
+    assert generate(base, tmp_path / "out") == 0
+    models = tmp_path / "models"
+    shutil.copytree(files.drafter.parent, models)
+    (models / files.vae.name).rename(models / "wan_2.1_vae.safetensors")
+    capsys.readouterr()
+    again = ["generate", "--from", str(tmp_path / "out"), "--models", str(models), "--output", str(tmp_path / "x")]
+    line = refused(capsys, again)
+    assert f"made with the vae {files.vae.name}, which is not in {models}; put it there, or give another by" in line
+    assert main([*again, "--vae", str(models / "wan_2.1_vae.safetensors")]) == 0
+    assert "other vae file (then" in capsys.readouterr().out
 
 
 def test_files_are_found_by_the_names_in_the_report(files, tmp_path, capsys):

@@ -45,6 +45,17 @@ def test_help_version_and_bad_usage_import_nothing_heavy(arguments):
     assert loaded == "loaded []"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_a_command_names_no_option_that_it_lacks(capsys, name):
+    """Catches --restyle in the help of the demo."""
+    parser = next(action for action in make_parser()._actions if action.choices).choices[name]
+    word = "--help-all" if "--help-all" in parser._option_string_actions else "--help"
+    with pytest.raises(SystemExit):
+        main([name, word])
+    named = re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", capsys.readouterr().out)
+    assert set(named) - set(parser._option_string_actions) == set()
+
+
 def test_the_help_of_generate_has_twelve_options_and_three_examples_and_the_rest_is_behind_another(capsys):
     said = []
     for word in ("--help", "--help-all"):

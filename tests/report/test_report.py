@@ -18,7 +18,8 @@ from sdvg_core.engine.router import Decision, Reason
 from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput
 from sdvg_core.report import assemble
-from sdvg_core.report.run_report import Tally, predict_target_only, read_report, report_from_dict
+from sdvg_core.report.picture import route_picture
+from sdvg_core.report.run_report import Tally, hide_prompt, predict_target_only, read_report, report_from_dict
 from sdvg_core.report.summary import route_in_words, speedup_known, summarise
 
 SCHEMA = json.loads(
@@ -232,6 +233,30 @@ def test_the_summary_says_what_happened_by_both_conventions():
         "large model: 9, 13",
         "large model, after too many remakes: 7",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "first"), [({}, 1), ({"kept": {"blocks": 2}}, 3), ({"kept": {"blocks": 4}}, 1), ({"kept": "a"}, 1)]
+)
+def test_the_new_blocks_of_a_run_that_continues_a_clip_count_from_1_and_those_it_kept_count(kept, first):
+    """Catches `block 3/3` and `block 6` for one block; and a kept number from a stranger's file."""
+    decisions = of_every_reason()[:3]
+    blocks = tuple(record(decision, 3 + place) for place, decision in enumerate(decisions))
+    continued = report(decisions, blocks=blocks)
+    continued = replace(continued, settings={**continued.settings, **kept})
+    assert [continued.number_of(block) for block in blocks] == [first, first + 1, first + 2]
+    assert (
+        route_in_words(continued) == f"large model (always): {first}; small model, checked: {first + 1}-{first + 2}"
+    )
+    assert f"pixel frame 2 of block {first + 1}" in summarise(continued)
+    alone = route_picture(report(decisions)).tobytes()
+    assert (route_picture(continued).tobytes() == alone) == (first == 1)
+
+
+def test_a_report_to_pass_on_has_a_hash_in_place_of_what_the_scorer_read():
+    run = report(of_every_reason(), settings={"gate_prompt": "a secret"})
+    assert run.without_prompts().settings == {"gate_prompt": hide_prompt("a secret")}
+    assert "secret" not in run.without_prompts().to_json()
 
 
 @pytest.mark.parametrize(
