@@ -97,16 +97,16 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
 
 
 def _from_this_page(node: type[io.ComfyNode]) -> bool:
-    """Whether a prompt was queued in a page that knows all inputs of this version, and its workflow is no newer.
+    """True if a prompt was queued in a page that knows all inputs of this version, and its workflow is no newer.
 
-    What is unknown there is a widget that another extension of the page puts on everybody's nodes.
+    An unknown input is then a widget that another extension of the page adds to all nodes.
     """
     saved = saved_by(node.hidden and node.hidden.extra_pnginfo)
     return bool(saved) and numbers(saved) <= numbers(__version__)
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first few names; anybody may have made them up."""
+    """Return the first few names; they come from an untrusted prompt."""
     return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED])
 
 

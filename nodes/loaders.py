@@ -102,7 +102,7 @@ class DrafterLoader(io.ComfyNode):
         """Load the model, with its preset and the chosen weights."""
         check_option(preset, "preset", (AUTO, *PRESETS))
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
-        flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has a switch of its own
+        flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has its own switch
         model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role, flush=flush)
         attach_origin(model, compile=compile)
         if control is not None and control_file != NO_FILE:

@@ -16,7 +16,7 @@ DARK = "dark"
 
 
 class RouteReport(io.ComfyNode):
-    """Shows which blocks were kept and why."""
+    """Shows who made each block and why."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:

@@ -1,4 +1,4 @@
-"""What the page requests from our server side: the runs so far, pictures of their blocks, to stop one, and to keep blocks."""
+"""HTTP routes for the page: the runs so far, pictures of their blocks, stopping a run, and keeping blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_RUNS = "/sdvg/runs"
 
 
 def register_routes() -> None:
-    """Add our addresses to ComfyUI's, if there is a server."""
+    """Add our routes to ComfyUI's server, if there is one."""
     server = getattr(PromptServer, "instance", None)
     if server is None:
         return
@@ -93,5 +93,5 @@ def answer_keep(asked: Any) -> web.Response:
 
 
 def refuse(status: int, sentence: str) -> web.Response:
-    """Return an answer that says why not."""
+    """Return an error response with a reason."""
     return web.json_response({"error": sentence}, status=status)

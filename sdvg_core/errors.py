@@ -16,7 +16,7 @@ class BadInput(ValueError):
     """
 
     def __init__(self, message: str, help: str = "") -> None:
-        """Take the sentence, and perhaps a help of ours that follows it on lines of its own, as it is."""
+        """Take the sentence, and help to print below it, unchanged."""
         super().__init__(printable(message) + (f"\n{help}" if help else ""))
 
 

@@ -1,7 +1,7 @@
 """Settings are data: a field's name, type, default, range and words stand once, where the field is declared.
 
 Each such dataclass checks itself by `check_fields`. The command line, reports, `--from` and widgets in ComfyUI are
-derived from the same fields. The road not taken, a table of options beside the values, let the two disagree.
+derived from the same fields. The road not taken, a table of options apart from the values, let the two disagree.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ UNUSABLE = {
 
 
 def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[list[Any]]:
-    """Return a CONDITIONING that carries the text it was made of, and perhaps a note on it for the report."""
+    """Return a CONDITIONING that carries its text, and a note on it for the report, if any."""
     carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {})}
     return [[embedding, {**extras, **carried, EMBEDDING_KEY: embedding}] for embedding, extras in conditioning]
 
@@ -136,7 +136,7 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
 
 
 def has_control(conditioning: Sequence[Any]) -> bool:
-    """Whether a CONDITIONING carries what WanVaceToVideo puts there."""
+    """True if a CONDITIONING has a control by WanVaceToVideo."""
     return any(bool(extras.get("vace_frames")) for _, extras in conditioning)
 
 
@@ -168,7 +168,7 @@ def read_controls(
 
 
 def _was_changed(conditioning: Sequence[Any]) -> bool:
-    """Whether a conditioning's embedding is not that of the text it carries, as after Conditioning Concat."""
+    """True if a conditioning's embedding is not that of its text, as after Conditioning Concat."""
     embedding, extras = conditioning[0]
     encoded = extras.get(EMBEDDING_KEY)
     if not (torch.is_tensor(encoded) and torch.is_tensor(embedding)):

@@ -110,12 +110,12 @@ class Job:
 
     @property
     def restyles(self) -> bool:
-        """Whether it restyles a clip."""
+        """True if it restyles a clip."""
         return self.start is not None and self.start.how == RESTYLE
 
     @property
     def continues(self) -> bool:
-        """Whether it goes on from a clip, as latents or as frames."""
+        """True if it continues a clip, given as latents or as frames."""
         extends = self.start is not None and self.start.how not in (PICTURE, RESTYLE)
         return self.continue_from is not None or extends
 

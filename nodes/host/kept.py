@@ -23,7 +23,7 @@ from .live import RUNS
 NOT_KEPT = "the kept blocks are no longer there; make them again on the strip, then keep them"
 FOLDER = "sdvg/kept"
 
-_writing = threading.Lock()  # the page's question is answered on a thread of its own
+_writing = threading.Lock()  # the page's request is answered in another thread
 
 
 def beginnings_of(

@@ -110,7 +110,7 @@ class Memory:
 
     @property
     def incomplete(self) -> bool:
-        """Whether dynamic VRAM has yet to load a model: small weights are always there, and large ones may not fit."""
+        """True if dynamic VRAM has yet to load a model: small weights are always there, and large ones may not fit."""
         return any(10 * self.models[name].loaded_size() < weights_of(self.models[name]) for name in self.lazy)
 
     @property

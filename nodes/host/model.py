@@ -261,7 +261,7 @@ def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
 
 
 def _filled(value: Any) -> bool:
-    """Whether nested dicts and lists hold anything."""
+    """True if nested dicts and lists hold a value."""
     if isinstance(value, Mapping):
         return any(_filled(part) for part in value.values())
     # A tensor of several values has no truth value.

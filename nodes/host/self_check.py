@@ -1,4 +1,4 @@
-"""Whether ComfyUI computes what we compute over its modules, tried on a few tokens before a run.
+"""Check before a run, on a few tokens, that ComfyUI computes what we compute over its modules.
 
 Our forward calls a layer's parts one by one, and our decoder the VAE's. A newer ComfyUI may put other work around or
 into them; comparing versions would refuse those that still agree, and miss packs that patch the classes. So one layer

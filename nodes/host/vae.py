@@ -68,7 +68,7 @@ def check_vae(vae: VAE, tae_kind: StatedKind) -> None:
 
 
 def is_tae(vae: VAE) -> bool:
-    """Whether a VAE is a TAEHV, of ComfyUI's class or of ours."""
+    """True if a VAE is a TAEHV, of ComfyUI's class or of ours."""
     return isinstance(vae.first_stage_model, Taehv | TAEHV)
 
 
@@ -90,7 +90,7 @@ def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
 
 
 def _has_encoder(model: Taehv | TAEHV) -> bool:
-    """Whether a TAEHV's file had an encoder.
+    """True if a TAEHV's file had an encoder.
 
     ComfyUI builds one in any case, and leaves the memory of weights that the file lacks as it was.
     """

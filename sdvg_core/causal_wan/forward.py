@@ -135,7 +135,7 @@ def _look_back(q: Tensor, k: Tensor, v: Tensor, block: Any, layer: int, inputs: 
 def _before(
     block: Any, h: Tensor, e6: Tensor, rope: Any, ops: TorchOps, unrotated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the queries, keys and values of self-attention, `b l n d`; the keys perhaps `unrotated`."""
+    """Return the queries, keys and values of self-attention, `b l n d`; the keys may be `unrotated`."""
     shift, scale, *_ = _modulation(block, e6, h, ops)
     seen = _modulated(block.norm1, h, shift, scale)
     keys_values = _kv(block.self_attn, seen, rope, ops, unrotated=unrotated)
@@ -205,7 +205,7 @@ class _OwnTokens:
 class ControlBranch:
     """The control blocks of VACE over one block's controls; they see its frames alone, and use no cache.
 
-    Every hint is made right after the layer that it is added to, anew in each pass. `module`: with `vace_blocks`
+    Every hint is made right after the layer that it is added to, again in each pass. `module`: with `vace_blocks`
     and `vace_patch_embedding`; `layers`: how many the model has; `text`: the K/V of the control blocks.
     Source: ali-vilab/VACE, and its causal form in daydreamlive/scope.
     """

@@ -87,12 +87,12 @@ class Preset:
 
     @property
     def rotates_later(self) -> bool:
-        """Whether keys are kept unrotated, and rotated when they are read."""
+        """True if keys are kept unrotated, and rotated when they are read."""
         return self.policy == "incremental" and (self.relative or self.context_memory != "window")
 
     @property
     def kept_frames(self) -> int:
-        """How many slots of the window never roll on: the sink's, and the memory's."""
+        """Number of pinned cache slots (sink and memory)."""
         if self.context_memory == "deep-sink":
             return max(self.sink, 4 * self.window // 7)
         return max(self.sink, 1) + 2 if self.context_memory == "memrope" else self.sink

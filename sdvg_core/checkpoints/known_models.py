@@ -62,7 +62,7 @@ def family_of(names: Iterable[str], families: Mapping[str, Telltales] = FAMILIES
 
 
 def is_lora(name: str) -> bool:
-    """Whether the name belongs to a low-rank adapter, in any of the usual spellings."""
+    """True if the name belongs to a low-rank adapter, in any of the usual spellings."""
     return any(part in name for part in LORA_PARTS)
 
 
@@ -228,5 +228,5 @@ def known_model(file: Path) -> KnownModel | None:
 
 
 def has_name(file: PurePath, name: str) -> bool:
-    """Return whether a path ends with a name, perhaps with its folder, in any letter case."""
+    """Return True if a path ends with a name, which may include a folder, in any letter case."""
     return PurePath(str(file).lower()).match(name.lower())

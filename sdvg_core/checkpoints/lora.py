@@ -40,7 +40,7 @@ class OtherModel(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one weight: a difference `diff`, or a product of `FACTORS`, perhaps under DoRA.
+    """The change of one weight: a difference `diff`, or a product of `FACTORS`, with or without DoRA.
 
     `parts`: part -> name of its tensor in the file. `scale`: alpha over rank.
     """

@@ -62,7 +62,7 @@ def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Ten
 
 
 def quantized(weight: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """Return a weight `(rows, columns)` rounded to fp8, and its scale, anew, if it had one: of all or of each row.
+    """Return a weight `(rows, columns)` rounded to fp8, and its new scale if it had one: of all or of each row.
 
     Without a scale, numbers beyond fp8's are cut, as ComfyUI cuts them.
     """

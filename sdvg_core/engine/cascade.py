@@ -1,7 +1,7 @@
 """Score a few frames of a draft first, and the others only where those do not decide.
 
 The worst of some frames is never below the worst of all. So a draft whose first frames fall short is rejected
-whatever the others show; only keeping a draft without looking at them is a guess, which a margin above tau makes
+by them alone; only keeping a draft without looking at the others is a guess, which a margin above tau makes
 safer. Source: the authors' SDVG-hybrid. Its margin is not published; it also rejects by one, which needs none.
 """
 
@@ -30,7 +30,7 @@ def stages(config: RouterConfig, index: int, count: int) -> tuple[Frames, ...]:
 
 
 def cascades(config: RouterConfig, index: int) -> bool:
-    """Return whether some frames of block `index` are scored first: if a cascade is asked for, and can decide."""
+    """Return True if some frames of block `index` are scored first: a cascade is set, and can decide."""
     by_worst_frame = config.aggregation == "min" and config.part is None
     return config.cascade is not None and by_worst_frame and config.direction(index) not in ("a", "r")
 
@@ -59,7 +59,7 @@ def score_and_decide(config: RouterConfig, index: int, count: int, score: Callab
 
 
 def clearly_kept(config: RouterConfig, decision: Decision) -> bool:
-    """Return whether the worst of the first frames is far enough above tau for the others to stay unscored."""
+    """Return True if the worst of the first frames is so far above tau that the others stay unscored."""
     assert decision.score is not None
     assert config.cascade is not None
     return decision.score >= float32(config.tau) + config.cascade

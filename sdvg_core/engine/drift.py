@@ -51,7 +51,7 @@ def drift(latents: Tensor, first: Tensor) -> Tensor:
 
 
 class ColourHold(WrappedGenerator):
-    """Pulls each channel of a block towards the mean and deviation it had in the first block of its scene.
+    """Pulls each channel of a block towards its mean and deviation in the first block of the scene.
 
     `hold`: 0 changes nothing, 1 pulls all the way.
     """

@@ -16,14 +16,14 @@ from .types import Block, Cost, Generated, Span
 
 
 def undecoded() -> Tensor:
-    """Stand in for an anchor of an undecided block, for which `check_sub_blocks` lets no context ask."""
+    """Stand in for an anchor of an undecided block, which no context reads after `check_sub_blocks`."""
     raise AssertionError("an undecided block has no pixels")
 
 
 class FramewiseAdapter(WrappedGenerator):
     """Makes blocks of `block_frames` latent frames, each as several of the blocks that `inner` makes.
 
-    Every sub-block continues from the one before it, so `inner` makes what it would make on its own. Committed
+    Every sub-block continues from the one before it, so `inner` makes what it would make alone. Committed
     blocks are split in the same way. A sub-block's noise is its frames of the span's noise.
     Raises `BadInput` if the sub-blocks do not fit.
     """

@@ -1,8 +1,8 @@
 """Keys for what a run computes: a hash of everything the result depends on.
 
 Generating, decoding and scoring are pure functions. So equal keys mean equal bits, and a result may be used again
-wherever its key turns up: nothing is compared, and nothing is guessed. Latents are known by their content, not by
-the call that made them, so it does not matter where a block came from.
+under its key: nothing is compared, and nothing is guessed. Latents are hashed by content, not by the call that made
+them, so it does not matter where a block came from.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def tensor_key(tensor: Tensor, copy: Tensor | None = None) -> str:
 
 
 def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str:
-    """Return the key of what `generate` returns for a call that makes the whole block.
+    """Return the cache key of a whole block.
 
     `model`, `codec`: their identities; a context may use pixels of the history, which the codec decodes.
     `noise`: that of the call.

@@ -1,7 +1,7 @@
 """Checks on parts that others write, by the protocols of `protocols.py`: what they are, and what they return.
 
 A part may have a text `key`, which must differ wherever its results could. One without a key is named anew in every
-run, so nothing it made is used again.
+run, so that none of its results is used again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def note_on(role: str, part: Any) -> str:
 
 
 class OutsidePart:
-    """Pass calls on to a part from outside, and refuse results of a wrong shape, which might go unseen."""
+    """Pass calls on to a part from outside, and refuse results of a wrong shape, which might pass unnoticed."""
 
     def __init__(self, role: str, inner: Any) -> None:
         self.name = role
@@ -77,7 +77,7 @@ class OutsidePart:
         return {**described, "notes": (*described.get("notes", ()), note_on(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
-        """Return nothing: what such a scorer reads of a prompt is not known."""
+        """Return no notes: how much of a prompt such a scorer reads is not known."""
         return ()
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:

@@ -1,4 +1,4 @@
-"""The drafter's history of its own drafts, in place of the committed blocks."""
+"""The drafter's history of its own drafts, instead of the committed blocks."""
 
 from __future__ import annotations
 

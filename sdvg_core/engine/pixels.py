@@ -1,7 +1,7 @@
-"""The pixels of blocks. Nothing is decoded before somebody looks at it.
+"""The pixels of blocks, decoded when they are first read.
 
-So a draft whose scores are known is not decoded to be rejected, and a block whose frames an earlier run left is not
-decoded unless the decoder must go on from it.
+So a rejected draft whose scores are known is not decoded, and a block whose frames an earlier run stored is decoded
+only if the decoder must go on from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .types import Block
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
-    """A codec, and where its results are kept for later runs. `watch`: counts the seconds of decoding."""
+    """A codec, and the store of its results for later runs. `watch`: counts the seconds of decoding."""
 
     codec: VideoCodec
     reuse: Reuse | None = None

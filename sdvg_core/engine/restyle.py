@@ -1,4 +1,4 @@
-"""Restyling: a clip that new blocks are made from, as strongly as the user asks.
+"""Restyling: new blocks begin from a clip, at a strength that the user sets.
 
 Every block starts from the input's latents at the same place, with noise added, not from noise alone. A word skips
 the first steps of the schedule: the input replaces their estimates. A number lowers the noise of all steps.
@@ -24,7 +24,7 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How much of a block is made anew: all steps after `skip`, with `share` of the unshifted noise levels."""
+    """How much of a block is remade: all steps after `skip`, with `share` of the unshifted noise levels."""
 
     skip: int = 0
     share: float = 1.0

@@ -250,7 +250,7 @@ DEFAULT_PRESET = "balanced"
 
 
 def is_preset(router: RouterConfig) -> bool:
-    """Return whether a router is a preset, perhaps with another tau."""
+    """Return True if a router is a preset, with any tau."""
     return any(replace(router, tau=preset.tau) == preset for preset in ROUTER_PRESETS.values())
 
 

@@ -1,4 +1,4 @@
-"""One video, ready to run: command line, nodes, study and benchmark all get their blocks this way."""
+"""One video, ready to run. Command line, nodes, study and benchmark get their blocks from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of one run to its engine: each is timed, and made only if no earlier run made it.
+"""Memoised calls to the engine of one run: each is timed, and skipped if its result is stored.
 
 So a run of which everything is known goes through the same loop as any other, and calls no model.
 """

@@ -2,7 +2,7 @@
 
 This file knows nothing of models, files or devices. It takes a drafter, a target, a codec and a scorer, and yields
 each block once it is decided. Streaming, preview, progress and interruption are up to the caller. Nothing is ever
-undone: a rejected draft is simply a value that is not used.
+undone: a rejected draft is a value that is not used.
 """
 
 from __future__ import annotations

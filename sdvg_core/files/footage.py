@@ -137,7 +137,7 @@ def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False)
 
 
 class _TimeGoesBack(Exception):
-    """A frame is shown before the one before it, or no one knows when."""
+    """A frame is shown before the previous one, or has no time stamp."""
 
 
 def _fitted(clip: Clip, frame: Any, size: tuple[int, int]) -> Tensor:

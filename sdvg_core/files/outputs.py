@@ -79,8 +79,8 @@ def _lock(hidden: Path, folder: Path) -> FileLock:
             hidden.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
                 lock.acquire(blocking=False)
-                # If the last owner removed it meanwhile, we locked a file that nobody else sees. Ours has been open
-                # since before, so no other file can have its number.
+                # If the last owner removed it meanwhile, we locked a file that no other run sees. Ours has
+                # been open since before, so no other file can have its number.
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     return lock
         except Timeout as error:
@@ -95,7 +95,7 @@ def _lock(hidden: Path, folder: Path) -> FileLock:
 def _unlock(lock: FileLock) -> None:
     try:
         with suppress(OSError):
-            Path(lock.lock_file).unlink()  # while it is locked, so that it is nobody else's
+            Path(lock.lock_file).unlink()  # while it is locked, so that no other run has it
     finally:
         lock.release()
 
@@ -290,7 +290,7 @@ def _is_ours(hidden: Path) -> bool:
     if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
         return False
     strays = [path for path in hidden.iterdir() if path.name not in HIDDEN]
-    # A desktop may have put a hidden file of its own there. Other files are somebody's, and stay, where a request
+    # A desktop may have put a hidden file there. Other files are the user's, and stay, where a request
     # shows that the rest is ours.
     hidden_ones = all(path.name.startswith(".") for path in strays)
     return all(_is(stat.S_ISREG, path) for path in strays) and (hidden_ones or bool(_request_in(hidden)))

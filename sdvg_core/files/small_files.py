@@ -20,7 +20,7 @@ def read_small(path: Path, limit: int) -> bytes:
     """Return the content of a file.
 
     Raises `OSError`, and `ValueError` if it has more than `limit` bytes or is not a regular file: reading a
-    pipe that nobody writes to would never end.
+    pipe without a writer would never end.
     """
     check_regular(path)
     with path.open("rb") as file:

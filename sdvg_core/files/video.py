@@ -99,7 +99,7 @@ class Mp4Writer:
             raise BadInput(f"{fault}; the finished blocks are kept, so add --resume to go on") from self._fault
 
     def _encode_all(self) -> None:
-        """Encode what comes, in order; after a fault, go on taking it, so that nobody waits for room."""
+        """Encode what comes, in order; after a fault, go on taking it, so that no caller waits for room."""
         for frames in iter(self._queue.get, None):
             try:
                 self._encode(frames)

@@ -1,4 +1,4 @@
-"""Lay out a run in the available memory so that a pass copies least, or tell what the smallest layout lacks."""
+"""Lay out a run in the available memory so that a pass copies least, or say what the smallest layout lacks."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def plan(vram: float, request: PlanRequest, *, card: bool = False) -> Plan:
 
 
 def least_bytes(request: PlanRequest) -> int:
-    """Return the peak of the layout of a run that needs least, with nothing on the device that need not be."""
+    """Return the peak of the smallest layout of a run, with nothing on the device that need not be."""
     return _smallest(_candidates(0.0, 0, request)).peak
 
 

@@ -1,4 +1,4 @@
-"""What passes cost: their operations, counted, and one table of weights that was measured.
+"""The cost of passes: operations, counted, and one measured table of weights.
 
 Operations do not tell seconds: a decoder reaches a quarter of a GPU's rate, a transformer half of it. So studies
 and budgets take the weights, and those of one pair on one GPU: neither device, size nor decoder changes the video

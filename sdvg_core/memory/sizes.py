@@ -153,7 +153,7 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
         "target": wan_bytes(request.target.config, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter.config, itemsize),
         "vae": decoder_bytes(*request.decoder, request.itemsize("vae_dtype")),
-        # The head is float32, whatever the dtype of the towers.
+        # The head is float32 for every dtype of the towers.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
     modules = {

@@ -150,5 +150,5 @@ def plan_table(plans: Sequence[Plan]) -> str:
 
 
 def gigabytes(size: int) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in GB or MB."""
     return f"{size / GB:.1f} GB" if size >= 0.1 * GB else f"{size / 1e6:.1f} MB"

@@ -42,7 +42,7 @@ class Headers:
 
     @property
     def one_model(self) -> bool:
-        """Whether drafter and target are the same weights, perhaps with two schedules. They are then loaded once.
+        """True if drafter and target are the same weights, with one or two schedules. They are then loaded once.
 
         The two state dicts of one file are two models.
         """

@@ -1,4 +1,4 @@
-"""A report from what a run was given and did: the same settings from command line and node, and its notes."""
+"""Assemble the report of a run: the same settings from command line and node, and its notes."""
 
 from __future__ import annotations
 

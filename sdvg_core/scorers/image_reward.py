@@ -44,7 +44,7 @@ class ImageRewardScorer:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     @torch.inference_mode()

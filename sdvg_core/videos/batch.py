@@ -76,7 +76,7 @@ class Video:
 
     @property
     def begun(self) -> bool:
-        """Whether any of it exists."""
+        """True if any of it exists."""
         return self.exists or self.short or self.unfinished
 
 
@@ -340,21 +340,21 @@ def look_up(video: Video, batch: Batch) -> Video:
 
 
 def _is_full(folder: Path) -> bool:
-    """Whether there is anything but an empty folder; hidden files do not count, as they move along."""
+    """True if a folder holds more than hidden files, which move with it."""
     if not folder.is_dir():
         return os.path.lexists(folder)
     return any(not path.name.startswith(".") for path in folder.iterdir())
 
 
 def _is_foreign_table(path: Path) -> bool:
-    """Whether a file that the table would replace is not ours."""
+    """True if the table would replace a file that is not ours."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return not file.read(40).startswith(TABLE_BEGINS[path.name])
     return False
 
 
 def _has_blocks(video: Video) -> bool:
-    """Whether a stopped run of this very request left blocks. Raises `BadInput` if the files there are not ours."""
+    """True if a stopped run of this very request left blocks. Raises `BadInput` if the files there are not ours."""
     check_unfinished(video.folder)
     return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder) == video.fingerprint
 

@@ -63,7 +63,7 @@ class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
     def __init__(
         self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...]
     ) -> None:
-        """`notes`: what a viewer should know of the video."""
+        """`notes`: warnings about the video."""
         self._blocks = blocks
         self._asked_to_end = asked_to_end
         self.notes = notes
@@ -149,7 +149,7 @@ class Streamer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of these models; of a video, `Stream.notes`."""
+        """Warnings about these models; `Stream.notes` has those about a video."""
         of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
         return (*dict.fromkeys(of_files), *self._loaded.notes, *self._outside_notes)
 
@@ -177,7 +177,7 @@ class Streamer:
             blocks = self._blocks(resolved, schedule, gate_prompt, asked_to_end)
             of_prompt = unshown(schedule.starts, resolved.plan.spans[-1].index)
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
-            # A weak reference, so that nobody waits for a stream that was dropped.
+            # A weak reference, so that no caller waits for a stream that was dropped.
             self._newest = weakref.ref(stream)
         return stream
 
