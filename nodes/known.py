@@ -24,7 +24,7 @@ from ..sdvg_core import __version__
 from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.run_report import RunReport
-from ..sdvg_core.settings import choices_in, kinds_of, settings_of
+from ..sdvg_core.settings import settings_of
 from .sockets import Prompts, Report, RewardModel, Router, RouterValue
 
 logger = logging.getLogger(__name__)
@@ -53,12 +53,11 @@ def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any
 
 def widget(config: type, name: str, **more: Any) -> Any:
     """Return the widget of a field of the settings: its default, its range or its choices, and what is to be other."""
-    default = config.__dataclass_fields__[name].default
     known = settings_of(config)[name]
-    kinds = [kind for kind in kinds_of(config)[name] if kind is not NoneType]
-    details = {"default": default, **(known.widget or {}), **more}
-    if choices := choices_in(kinds):
-        return io.Combo.Input(name, options=list(choices), **details)
+    kinds = [kind for kind in known.kinds if kind is not NoneType]
+    details = {"default": known.default, **(known.widget or {}), **more}
+    if known.choices:
+        return io.Combo.Input(name, options=list(known.choices), **details)
     if kinds[0] in (int, float):
         details = {"min": known.least, "max": known.most, **details}
         if kinds[0] is float:

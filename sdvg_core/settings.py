@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -24,16 +24,20 @@ LARGEST = 2**64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a field is, besides its type and its default.
+    """What a field is. `settings_of` adds what its declaration says: `name`, `kinds` (of its values), `default`.
 
     `help`: the words of its option on the command line; without them it has no option. `flags`: how the option is
     spelled, if not like the field. `metavar`: what stands for its value there. `least`, `most`: of a number; both
     are allowed. `check`: raises `BadInput` for a value that cannot be used. `needs`: the field without which it has
     no effect; `part`: the model that reads it. `chooses`: the router's policy that it stands for, unless another
     one is given that reads it. `widget`: what its widget in ComfyUI has besides; None without one. `reported`:
-    whether the report has it.
+    whether the report has it. `choices`: the words among its values.
     """
 
+    name: str = ""
+    kinds: tuple[Any, ...] = ()
+    default: Any = None
+    choices: tuple[str, ...] = ()
     help: str = ""
     flags: tuple[str, ...] = ()
     metavar: str | None = None
@@ -46,20 +50,33 @@ class Setting:
     widget: Mapping[str, Any] | None = None
     reported: bool = True
 
-    def check_value(self, name: str, value: Any) -> None:
-        """Raise `BadInput` for a number out of range, or whatever `check` refuses."""
-        if isinstance(value, int | float) and not isinstance(value, bool):
+    def fitted(self, value: Any) -> Any:
+        """Return a value as the field holds it. Raises `BadInput` for one that is not as it is declared."""
+        for kind in self.kinds:
+            with suppress(TypeError):
+                fit = _fitted(kind, value)
+                break
+        else:
+            raise BadInput(self._refusal(value))
+        if isinstance(fit, int | float) and not isinstance(fit, bool):
             least = -math.inf if self.least is None else self.least
             most = math.inf if self.most is None else self.most
-            if not least <= value <= most:
-                raise BadInput(f"{name} is {value!r:.60}; give {self._range()}")
-        if self.check and value is not None:
-            self.check(value)
+            if not least <= fit <= most:
+                raise BadInput(f"{self.name} is {fit!r:.60}; give {self._range()}")
+        if self.check and fit is not None:
+            self.check(fit)
+        return fit
 
     def _range(self) -> str:
         if self.least is not None and self.most is not None:
             return f"{self.least} to {self.most}"
         return f"{self.least} or more" if self.least is not None else "a number"
+
+    def _refusal(self, value: Any) -> str:
+        ways = [_called(kind) for kind in self.kinds if get_origin(kind) is not Literal and kind is not NoneType]
+        if self.choices and not ways and isinstance(value, str):
+            return f"there is no {self.name} {value!r:.60}; choose one of {', '.join(self.choices)}"
+        return f"{self.name} is {value!r:.80}; give {' or '.join([*self.choices, *ways])}"
 
 
 PLAIN = Setting()
@@ -73,43 +90,31 @@ def setting(default: Any = MISSING, *, factory: Any = MISSING, **details: Any) -
 @cache
 def settings_of(config: type) -> Mapping[str, Setting]:
     """Return what each field of a dataclass is, by its name."""
-    return {item.name: item.metadata.get("setting", PLAIN) for item in fields(config)}
-
-
-@cache
-def kinds_of(config: type) -> Mapping[str, tuple[Any, ...]]:
-    """Return the types that a value of each field may have, by its name."""
     hints = get_type_hints(config)
-    return {
-        item.name: get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        for item, hint in ((item, hints[item.name]) for item in fields(config))
-    }
-
-
-def choices_in(kinds: Iterable[Any]) -> tuple[str, ...]:
-    """Return the words among the types of a field."""
-    return tuple(word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind))
-
-
-def flag_of(config: type, name: str) -> str:
-    """Return how the option of a field is spelled."""
-    return (*settings_of(config)[name].flags, f"--{name.replace('_', '-')}")[0]
+    settings = {}
+    for item in fields(config):
+        hint = hints[item.name]
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        declared = item.metadata.get("setting", PLAIN)
+        settings[item.name] = replace(
+            declared,
+            name=item.name,
+            kinds=kinds,
+            default=item.default,
+            choices=tuple(word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)),
+            flags=declared.flags or (f"--{item.name.replace('_', '-')}",),
+        )
+    return settings
 
 
 def check_fields(settings: Any) -> None:
     """Raise `BadInput` for a field that is not as it is declared; text becomes a path, and a list a tuple."""
     config = settings.__class__
-    for name, kinds in kinds_of(config).items():
-        value = getattr(settings, name)
-        for kind in kinds:
-            with suppress(TypeError):
-                object.__setattr__(settings, name, _fitted(kind, value))
-                break
-        else:
-            raise BadInput(_refusal(name, value, kinds))
-        settings_of(config)[name].check_value(name, value)
-    values = {item.name: getattr(settings, item.name) for item in fields(config)}
-    check_needs(config, values, [item.name for item in fields(config) if values[item.name] != item.default])
+    known = settings_of(config)
+    values = {name: declared.fitted(getattr(settings, name)) for name, declared in known.items()}
+    for name, value in values.items():
+        object.__setattr__(settings, name, value)
+    check_needs(config, values, [name for name, value in values.items() if value != known[name].default])
 
 
 def check_needs(config: type, values: Mapping[str, Any], names: Iterable[str]) -> None:
@@ -138,14 +143,6 @@ def _fitted(kind: Any, value: Any) -> Any:
     if not fits:
         raise TypeError
     return value
-
-
-def _refusal(name: str, value: Any, kinds: tuple[Any, ...]) -> str:
-    choices = choices_in(kinds)
-    ways = [_called(kind) for kind in kinds if get_origin(kind) is not Literal and kind is not NoneType]
-    if choices and not ways and isinstance(value, str):
-        return f"there is no {name} {value!r:.60}; choose one of {', '.join(choices)}"
-    return f"{name} is {value!r:.80}; give {' or '.join([*choices, *ways])}"
 
 
 def _called(kind: Any) -> str:

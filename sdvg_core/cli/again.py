@@ -23,7 +23,7 @@ from ..models.options import LoadOptions, ModelOptions
 from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
 from ..report.run_report import GATE_PROMPT, RunReport, hide_prompt, is_hidden
 from ..request.request import VideoRequest
-from ..settings import flag_of, kinds_of, settings_of
+from ..settings import settings_of
 from ..text.prompts import PromptSchedule
 from ..videos.identity import differences
 
@@ -47,14 +47,12 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
 
     Raises `BadInput` for a clip or a picture that is not among them: the report has only its name.
     """
-    reported = {
-        name: kinds_of(VideoRequest)[name] for name, known in settings_of(VideoRequest).items() if known.reported
-    }
+    reported = {name: known for name, known in settings_of(VideoRequest).items() if known.reported}
     values = {name: report.settings[name] for name in reported if report.settings.get(name) is not None}
-    for name in [name for name in values if Path in reported[name]]:
+    for name in [name for name in values if Path in reported[name].kinds]:
         file = values.pop(name)
         if name not in stated:
-            raise BadInput(f"the video began from {file!s:.60}; add {flag_of(VideoRequest, name)} FILE")
+            raise BadInput(f"the video began from {file!s:.60}; add {reported[name].flags[0]} FILE")
     takes = _settings(report, "takes")
     values["takes"] = ",".join(f"{place}:{take}" for place, take in takes.items())
     directions = _settings(report, "router").get("directions")
@@ -186,7 +184,8 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
     """
     settings = dict(report.settings)
     router = _settings(report, "router")
-    read = {"policy", "handover", "whole_blocks", "directions", *POLICIES.get(str(router.get("policy")), router)}
+    policy: Any = str(router.get("policy"))
+    read = {"policy", "handover", "whole_blocks", "directions", *POLICIES.get(policy, router)}
     texts = [(number, block.prompt) for number, block in enumerate(report.blocks, 1)]
     texts = [next(blocks) for _, blocks in groupby(texts, key=lambda pair: pair[1])]
     gate_prompt = settings.pop(GATE_PROMPT, "")

@@ -20,7 +20,7 @@ from ..errors import BadInput
 from ..files.footage import count_frames
 from ..models.options import LoadOptions
 from ..request.request import VideoRequest, blocks_in
-from ..settings import check_needs, flag_of, settings_of
+from ..settings import check_needs, settings_of
 from ..videos.files import choose_files
 
 READ_AS = {
@@ -88,7 +88,7 @@ def router_config(
     for name in (*others, *settings):
         if name in sound or (name not in spent and not read.isdisjoint(READ_AS.get(name, (name,)))):
             continue
-        flag = flag_of(RouterConfig, name) if name in known else f"--{name.replace('_', '-')}"
+        flag = known[name].flags[0] if name in known else f"--{name.replace('_', '-')}"
         if name in spent:
             raise BadInput(f"{chooser} does not heed {flag}; leave one of them out")
         raise BadInput(_without_effect(name, flag, chooser, router, read))

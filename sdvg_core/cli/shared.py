@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_origin
@@ -16,7 +15,7 @@ from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from ..models.options import LoadOptions, ModelOptions
 from ..pocket import POCKET
 from ..request.request import VideoRequest
-from ..settings import WORDS, choices_in, flag_of, kinds_of, settings_of
+from ..settings import WORDS, Setting, settings_of
 
 YES_NO = {"yes": True, "no": False}
 
@@ -41,12 +40,11 @@ def add_settings(
 
     `only`: those that are declared, all if empty. `but`: those that are not.
     """
-    default_of = {item.name: item.default for item in fields(config)}
     for name, setting in settings_of(config).items():
         if not setting.help or (only and name not in only) or name in but:
             continue
-        kinds = [kind for kind in kinds_of(config)[name] if kind is not NoneType]
-        default = default_of[name]
+        kinds = [kind for kind in setting.kinds if kind is not NoneType]
+        default = setting.default
         usual = f" ({default:g})" if isinstance(default, float) else f" ({default})"
         if default in (None, "", ()) or config is RouterConfig:  # whose defaults are a preset's
             usual = ""
@@ -55,21 +53,19 @@ def add_settings(
             details = {"help": details["help"], "action": argparse.BooleanOptionalAction}
         elif get_origin(kinds[0]) is tuple:
             details |= {"nargs": "+", "action": "extend"}
-        elif choices_in(kinds) and len(kinds) == 1 and not setting.metavar:
-            details["choices"] = choices_in(kinds)
+        elif setting.choices and len(kinds) == 1 and not setting.metavar:
+            details["choices"] = setting.choices
         else:
-            details["type"] = _reader(kinds)
-        flags = setting.flags or (flag_of(config, name),)
-        group.add_argument(*flags, dest=name, default=argparse.SUPPRESS, **details)
+            details["type"] = _reader(setting)
+        group.add_argument(*setting.flags, dest=name, default=argparse.SUPPRESS, **details)
 
 
-def _reader(kinds: Collection[Any]) -> Callable[[str], Any]:
-    """Return what reads a value of one of some types from text."""
-    words = choices_in(kinds)
-    read = next((READERS[kind] for kind in kinds if kind in READERS), str)
+def _reader(setting: Setting) -> Callable[[str], Any]:
+    """Return what reads a value of a setting from text."""
+    read = next((READERS[kind] for kind in setting.kinds if kind in READERS), str)
 
     def value(text: str) -> Any:
-        return text if text in words else read(text)
+        return text if text in setting.choices else read(text)
 
     value.__name__ = getattr(read, "__name__", "value")  # argparse names it in a refusal
     return value
@@ -77,13 +73,13 @@ def _reader(kinds: Collection[Any]) -> Callable[[str], Any]:
 
 def model_setting(text: str) -> tuple[str, Any]:
     """Return a setting of one model from NAME=VALUE. Argparse prints the error for an unknown one."""
-    spelled = {flag_of(ModelOptions, name).removeprefix("--"): name for name in settings_of(ModelOptions)}
+    spelled = {setting.flags[0].removeprefix("--"): setting for setting in settings_of(ModelOptions).values()}
     word, _, value = text.partition("=")
     if word not in spelled or not value:
         raise argparse.ArgumentTypeError(f"{text!r:.60} sets nothing; give NAME=VALUE of {', '.join(spelled)}")
-    name = spelled[word]
-    kinds = [kind for kind in kinds_of(ModelOptions)[name] if kind is not NoneType]
-    choices = tuple(YES_NO) if kinds == [bool] else choices_in(kinds)
+    name = spelled[word].name
+    kinds = [kind for kind in spelled[word].kinds if kind is not NoneType]
+    choices = tuple(YES_NO) if kinds == [bool] else spelled[word].choices
     if not choices:
         try:
             return name, READERS[kinds[0]](value)
@@ -101,7 +97,7 @@ class ModelSettings(argparse.Action):
         """Add them. Argparse prints the error for one that is given twice."""
         names = [name for name, _ in values]
         if twice := [name for name in names if names.count(name) > 1]:
-            word = flag_of(ModelOptions, twice[0]).removeprefix("--")
+            word = settings_of(ModelOptions)[twice[0]].flags[0].removeprefix("--")
             raise argparse.ArgumentError(self, f"{word} is given twice; leave one of them out")
         setattr(options, self.dest, [*getattr(options, self.dest), *values])
 

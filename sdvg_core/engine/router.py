@@ -94,8 +94,16 @@ DIRECTED = {
 }
 
 
-REWARD = "reward"
-POLICIES: Mapping[str, tuple[str, ...]] = {
+def check_letters(directions: str) -> None:
+    """Raise `BadInput` for a letter that is no direction."""
+    if not isinstance(directions, str) or set(directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
+        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
+        raise BadInput(f"unknown letters in the directions {directions!r:.60}; write per block {known}")
+
+
+Policy = Literal["reward", "first", "stride", "always-target"]
+REWARD: Policy = "reward"
+POLICIES: Mapping[Policy, tuple[str, ...]] = {
     REWARD: ("tau", "aggregation", "quantile", "cascade", "bail_out", "forced_blocks"),
     "first": ("forced_blocks",),
     "stride": ("stride", "forced_blocks"),
@@ -120,7 +128,7 @@ class RouterConfig:
     pixels, which no model made.
     """
 
-    policy: str = setting(REWARD, help=", ".join(POLICIES))
+    policy: Policy = setting(REWARD, help=", ".join(POLICIES), metavar="POLICY")
     tau: float = setting(
         -0.7,
         help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7)",
@@ -176,7 +184,7 @@ class RouterConfig:
         widget={"max": 16, "advanced": True},
     )
     whole_blocks: int = setting(1, least=0)
-    directions: str = ""
+    directions: str = setting("", check=check_letters)
     skipped: tuple[int, ...] = ()
     # Not hashed: a plain dataclass is a router too, and it has no hash.
     part: Any = field(default=None, hash=False)
@@ -186,8 +194,6 @@ class RouterConfig:
         if self.part is not None:
             check_part("router", self.part)
         check_fields(self)
-        _one_of("policy", self.policy, tuple(POLICIES))
-        check_letters(self.directions)
 
     @property
     def needs_scorer(self) -> bool:
@@ -221,18 +227,6 @@ class RouterConfig:
         return 0 if whole or skip >= self.handover else self.handover
 
 
-def check_letters(directions: str) -> None:
-    """Raise `BadInput` for a letter that is no direction."""
-    if not isinstance(directions, str) or set(directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
-        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
-        raise BadInput(f"unknown letters in the directions {directions!r:.60}; write per block {known}")
-
-
-def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise BadInput(f"there is no {what} {value!r:.60}; choose one of {', '.join(allowed)}")
-
-
 MOST_MARGIN = 1e9
 """What a report has for infinity, which JSON lacks; no score comes near it."""
 CASCADE_MARGIN = 0.2
@@ -256,7 +250,8 @@ def is_preset(router: RouterConfig) -> bool:
 
 def router_preset(name: str) -> RouterConfig:
     """Return a router by name. Raises `BadInput` for an unknown name."""
-    _one_of("router preset", name, tuple(ROUTER_PRESETS))
+    if name not in ROUTER_PRESETS:
+        raise BadInput(f"there is no router preset {name!r:.60}; choose one of {', '.join(ROUTER_PRESETS)}")
     return ROUTER_PRESETS[name]
 
 

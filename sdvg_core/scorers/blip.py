@@ -149,9 +149,9 @@ def build_model(
     """Build the network with the file's weights, moved to the device one by one. `dtype`: of both towers."""
     model = _empty_model(config)
     weights = {}
-    for name in model.state_dict():
+    for name, stored in {name: checkpoint_name(name) for name in model.state_dict()}.items():
         kept = torch.float32 if name.startswith("head.") else dtype
-        weights[name] = file[checkpoint_name(name)].to(device, kept)
+        weights[name] = file[stored].to(device, kept)
     model.load_state_dict(weights, assign=True)
     # The one buffer that no checkpoint holds; on the meta device it was built empty.
     text: Any = model.text

@@ -38,19 +38,19 @@ from ..models.options import LoadOptions
 from ..report.run_report import read_report
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, budgeted_run, predict_bytes, resolve_files
-from ..settings import flag_of, settings_of
+from ..settings import settings_of
 from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
 from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
 OF_PARTS = {
-    flag_of(config, name): known.part
+    known.flags[0]: known.part
     for config in (VideoRequest, RouterConfig, LoadOptions, ModelFiles)
-    for name, known in settings_of(config).items()
+    for known in settings_of(config).values()
     if known.part
 } | {"--gate-prompt": "scorer"}
 """The options that have no effect in a video that does not ask for a part, and the part."""
-HANDOVER = flag_of(RouterConfig, "handover")
+HANDOVER = settings_of(RouterConfig)["handover"].flags[0]
 MOST_FOLDERS = 999
 TABLE_BEGINS = {CSV: b"number,folder,", LINES: b'{"number": '}
 """How the files of a table of ours begin."""

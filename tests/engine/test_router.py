@@ -77,7 +77,7 @@ def test_of_equal_frames_the_first_is_the_worst():
         ({"tau": math.nan}, "tau is nan; give a number"),
         ({"tau": "high"}, "tau is 'high'; give a number"),
         ({"quantile": 10**400}, "quantile is .*; give a number"),
-        ({"policy": ["reward"]}, "policy is .*; give text"),
+        ({"policy": ["reward"]}, "policy is .*; give reward or first"),
         ({"policy": "rewrad"}, "reward, first, stride, always-target"),
         ({"aggregation": "max"}, "min, mean, quantile"),
         ({"quantile": -0.1}, "quantile is -0.1; give 0 to 1"),
