@@ -109,7 +109,8 @@ class Bench:
             run = self.run(case, blocks=min(len(plan), max(self.request.blocks, 2)))
             forced = plan[0] == "r" and not case.variant.as_published
             router = planned_route(plan, forced_blocks=int(forced))
-            for _ in replace(run, engine=metered(run.engine, self.gauge, peaks), router=router).blocks():
+            routed = replace(run.plan, router=router)
+            for _ in replace(run, engine=metered(run.engine, self.gauge, peaks), plan=routed).blocks():
                 pass
         return float(self.clock() - began), peaks
 

@@ -19,7 +19,7 @@ from sdvg_core.engine.plan import Lead, available_in, plan_blocks
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, VideoCodec, WrappedGenerator
 from sdvg_core.engine.restyle import InputClip, Strength
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.run import Run, make_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.types import Condition, Generated
 
 Call = Callable[[str, tuple[Any, ...], Callable[..., Any]], Any]
@@ -46,7 +46,7 @@ def plan_run(
     """Return the run that makes `blocks` blocks with the models of `engine`.
 
     `directions`, `takes`: as users write them. `given`, `source`: the latents of a clip to continue, or to restyle.
-    The other options are those of `make_run`.
+    The other options are fields of `Run`.
     Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
     """
     available = available_in(engine)
@@ -65,8 +65,9 @@ def plan_run(
     channels = engine.codec.latent_channels
     noise = KeyedNoise(seed=seed, channels=channels, height=height // stride, width=width // stride)
     restyle = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
-    inputs = BlockInputs(noise, condition_of, restyle, tuple(controls))
-    return make_run(engine, plan, inputs, start=None if given is None else StartClip(given), **options)
+    start = None if given is None else StartClip(given)
+    inputs = BlockInputs(noise, condition_of, start, restyle, tuple(controls))
+    return Run(engine=engine, plan=plan, inputs=inputs, **options)
 
 
 def observed(engine: Engine, call: Call) -> Engine:

@@ -115,7 +115,8 @@ def configured(run: Run, configuration: Configuration, engine: Engine) -> Run:
     A draft that is kept at one rate is also kept at every higher rate.
     """
     router = seeded(configuration.router, run.inputs.condition_of(0).text, run.inputs.noise.seed)
-    return replace(run, engine=engine, router=router, drafter_context=configuration.drafter_context)
+    plan = replace(run.plan, router=router)
+    return replace(run, engine=engine, plan=plan, drafter_context=configuration.drafter_context)
 
 
 def scorer_of(engine: Engine) -> Scorer:
@@ -221,7 +222,7 @@ def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
     text = run.inputs.condition_of(0).gate_text
     drafts: list[Tensor] = []
     remakes: list[Tensor] = []
-    for emitted in replace(run, router=ANCHOR).blocks():
+    for emitted in replace(run, plan=replace(run.plan, router=ANCHOR)).blocks():
         span = emitted.block.span
         assert engine.target is not None, "the anchor-only video needs it"
         made = engine.target.generate(run.inputs.call(before, span))
@@ -231,7 +232,7 @@ def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
         before = emitted.history
     qualities = [_qualities(oracle, blocks, text) for blocks in (drafts, remakes)]
     scorer = scorer_of(engine)
-    for span, draft, remake, *of_both in zip(run.spans, drafts, remakes, *qualities, strict=True):
+    for span, draft, remake, *of_both in zip(run.plan.spans, drafts, remakes, *qualities, strict=True):
         if span.index == 0:
             continue
         scores = scorer.score(draft, text)

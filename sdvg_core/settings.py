@@ -46,7 +46,7 @@ class Setting:
     check: Callable[[Any], object] | None = None
     needs: str | None = None
     part: str | None = None
-    chooses: str | None = None
+    chooses: Any = None
     widget: Mapping[str, Any] | None = None
     reported: bool = True
 

@@ -61,7 +61,7 @@ def made_clips(models: StudyModels, number: int, seed: int) -> dict[str, Any]:
     for prompt in prompts:
         run = models.run(Condition(embeddings[prompt], prompt, prompt), generator.getrandbits(31))
         for way in WAYS:
-            emitted = list(replace(run, router=way).blocks())
+            emitted = list(replace(run, plan=replace(run.plan, router=way)).blocks())
             latents.append(torch.cat([one.block.latents for one in emitted], dim=2)[0].half())
             frames.append(as_bytes(torch.cat([one.frames for one in emitted], dim=1)[0]))
     return {"latents": torch.stack(latents), "frames": torch.stack(frames)}

@@ -183,7 +183,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
             live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
         frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
         if records and not job.until_block:  # the page shows no more of a take than its last block
-            spans = run.spans[: len(records)]
+            spans = run.plan.spans[: len(records)]
             size = (ready.resolved.width, ready.resolved.height)
             live.beginnings = beginnings_of(latents, spans, ready.kept_count, size, ready.resolved.plan.lead)
     finally:
@@ -258,7 +258,7 @@ def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[
     progress.begin()
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
-    clip_blocks = len(run.clip)
+    clip_blocks = len(run.plan.clip)
     with closing(run.play(lambda: progress.live.stop_asked)) as video:
         for event in video:
             progress.live.pixel_keys.append(event.key)

@@ -1,4 +1,4 @@
-"""What a run's new blocks are made from, and the clip that they continue."""
+"""What a run's blocks are made from."""
 
 from __future__ import annotations
 
@@ -16,15 +16,27 @@ from .types import Condition, Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockInputs:
-    """Everything that new blocks are made from, besides the blocks before them.
+class StartClip:
+    """A clip to continue, or a start image: normalised latents `b c t h w`.
 
-    `condition_of`: what a block should show, by its number. `restyle`: the clip to restyle, or None.
-    `controls`: the clips that blocks obey.
+    `pixels`: its own, `1 f c h w` in [0, 1], which the video shows; None to show what the latents decode to.
+    """
+
+    latents: Tensor
+    pixels: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockInputs:
+    """Everything that a run's blocks are made from.
+
+    `condition_of`: what a block should show, by its number. `start`: the clip that new blocks continue, or None.
+    `restyle`: the one they restyle, or None. `controls`: the clips that they obey.
     """
 
     noise: KeyedNoise
     condition_of: Callable[[int], Condition]
+    start: StartClip | None = None
     restyle: InputClip | None = None
     controls: tuple[ControlClip, ...] = ()
 
@@ -39,14 +51,3 @@ class BlockInputs:
             restyle=self.restyle.at(span) if self.restyle else Restyle(),
             controls=tuple(clip.at(span) for clip in self.controls if clip.strength),
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StartClip:
-    """A clip to continue, or a start image: normalised latents `b c t h w`.
-
-    `pixels`: its own, `1 f c h w` in [0, 1], which the video shows; None to show what the latents decode to.
-    """
-
-    latents: Tensor
-    pixels: Tensor | None = None

@@ -110,7 +110,7 @@ def assemble_report(
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _partly_reused(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
-    numbers = range(max(run.spans[0].index, 1), run.spans[-1].index + 2)
+    numbers = range(max(run.plan.spans[0].index, 1), run.plan.spans[-1].index + 2)
     gate_prompts = _gate_prompts(run)
     conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
     cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
@@ -125,16 +125,16 @@ def assemble_report(
             "device": parts.device,
             "side_device": parts.side_device,
             "compile": parts.execution.compile,
-            "router": run.router.settings,
+            "router": run.plan.router.settings,
             "seed": run.inputs.noise.seed,
-            "blocks": len(run.spans),
+            "blocks": len(run.plan.spans),
             "width": run.inputs.noise.width * run.engine.codec.spatial_stride,
             "height": run.inputs.noise.height * run.engine.codec.spatial_stride,
-            "takes": {str(place + 1): span.take for place, span in enumerate(run.spans) if span.take > 1},
+            "takes": {str(place + 1): span.take for place, span in enumerate(run.plan.spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
             **({GATE_PROMPT: gate_prompts[0]} if len(gate_prompts) == 1 else {}),
             "drafter_context": run.drafter_context,
-            "latent_frames_given": run.spans[0].start,
+            "latent_frames_given": run.plan.spans[0].start,
             **({"kept": dict(kept)} if kept else {}),
         },
         versions=versions,
@@ -148,15 +148,15 @@ def assemble_report(
 
 def _gate_prompts(run: Run) -> list[str]:
     """Return what the scorer reads in place of the prompts."""
-    conditions = [run.inputs.condition_of(span.index) for span in run.spans] if run.engine.scorer else []
+    conditions = [run.inputs.condition_of(span.index) for span in run.plan.spans] if run.engine.scorer else []
     return list(dict.fromkeys(c.gate_text for c in conditions if c.gate_text != c.text))
 
 
 def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
     if kept:
         yield f"{_were(range(1, kept['blocks'] + 1))} given: kept from an earlier run, latents {kept['digest']}."
-    if len(records) < len(run.spans):
-        yield f"Stopped after block {len(records)} of {len(run.spans)}, as asked."
+    if len(records) < len(run.plan.spans):
+        yield f"Stopped after block {len(records)} of {len(run.plan.spans)}, as asked."
     if reused := [place for place, record in enumerate(records, 1) if record.reused]:
         yield f"{_were(reused)} made by an earlier run and used again, which counts no seconds."
     yield from _unscored(records)

@@ -16,7 +16,7 @@ from ..engine.noise import KeyedNoise
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine
 from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
-from ..engine.run import Run, make_run
+from ..engine.run import Run
 from ..engine.store import Reuse
 from ..engine.types import Condition
 from ..errors import BadInput
@@ -74,12 +74,13 @@ class ResolvedRequest:
             height=self.height // codec.spatial_stride,
             width=self.width // codec.spatial_stride,
         )
-        return make_run(
-            engine,
-            self.plan,
-            BlockInputs(noise, conditions, self.start.restyled(codec, self.plan), controls),
+        restyle = self.start.restyled(codec, self.plan)
+        start = self.start.latents(codec, self.plan)
+        return Run(
+            engine=engine,
+            plan=self.plan,
+            inputs=BlockInputs(noise, conditions, start, restyle, controls),
             drafter_context=self.request.drafter_context,
-            start=self.start.latents(codec, self.plan),
             reuse=reuse,
             colour_hold=self.request.colour_hold,
             clock=clock,

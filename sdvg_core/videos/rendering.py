@@ -67,7 +67,7 @@ def render(
             video.add(resolved.control.paste(shown.frames, frames) if resolved.control else shown.frames)
             frames += shown.frames.shape[1]
 
-    block_frames = run.spans[0].frames
+    block_frames = run.plan.spans[0].frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
     history = shown.history
     latents = history.latents(0, history.frames)

@@ -200,4 +200,4 @@ class Streamer:
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)
-                yield StreamBlock(number=number, of=len(run.spans), frames=frames, record=emitted.record)
+                yield StreamBlock(number=number, of=len(run.plan.spans), frames=frames, record=emitted.record)

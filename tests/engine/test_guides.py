@@ -241,7 +241,7 @@ def test_a_model_that_knows_the_input_starts_from_it_under_its_own_noise_and_ret
     run = run_of(engine_of(), TARGET_ONLY, restyled(strength, blocks=1), blocks=1)
     assert torch.allclose(latents_shown(run), INPUT[:, :, :3], atol=1e-5)
     assert [timestep for timestep, _ in seen] == [step.timestep for step in schedule[strength.skip :]]
-    noise = run.inputs.noise.draw(run.spans[0], strength.skip)
+    noise = run.inputs.noise.draw(run.plan.spans[0], strength.skip)
     assert torch.equal(seen[0][1], renoise(INPUT[:, :, :3], noise, schedule[strength.skip].sigma))
 
 

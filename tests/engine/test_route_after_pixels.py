@@ -19,7 +19,7 @@ from sdvg_core.engine.inputs import BlockInputs, StartClip
 from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import ROUTER_PRESETS, Decision, RouterConfig, decide_early
-from sdvg_core.engine.run import make_run
+from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
 
@@ -68,8 +68,8 @@ def made(
     """Return the blocks of a run after `given`, whose first latent frames came as pixels."""
     engine = engine or make_engine()
     plan = planned(router, given.shape[2], from_pixels, blocks)
-    inputs = BlockInputs(make_noise(), lambda _: PROMPT)
-    return list(make_run(engine, plan, inputs, start=StartClip(given), **options).blocks())
+    inputs = BlockInputs(make_noise(), lambda _: PROMPT, StartClip(given))
+    return list(Run(engine=engine, plan=plan, inputs=inputs, **options).blocks())
 
 
 def planned(router: RouterConfig, frames: int, from_pixels: int, blocks: int = EIGHT, **options: Any) -> RunPlan:

@@ -75,7 +75,7 @@ def clips(bench):
         condition = Condition(embeddings[prompt], prompt, prompt)
         run = bench.run(condition, 0)
         for name, router in WAYS.items():
-            emitted = list(replace(run, router=router).blocks())
+            emitted = list(replace(run, plan=replace(run.plan, router=router)).blocks())
             made[prompt, name] = torch.cat([one.frames for one in emitted], dim=1)[0], [e.record for e in emitted]
     return made
 
