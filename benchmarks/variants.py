@@ -252,10 +252,10 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         return replace(preset, draft_steps=variant.draft_steps or preset.draft_steps)
 
     def setup(variant: Variant) -> Setup:
-        execution = variant.execution.resolved
+        execution = variant.execution
         shared = execution.vae_layers, compiler_of(execution.compile)
         return Setup(
-            variant=replace(variant, execution=execution),
+            variant=variant,
             models=models,
             drafter=wan(models.drafter, shortened(request.drafter.preset, variant), variant),
             target=wan(models.target, request.target.preset, variant),

@@ -238,7 +238,7 @@ def common_settings(job: StudyOptions) -> dict[str, Any]:
     roles = ("drafter", "target", "vae", "text_encoder", "reward")
     return {
         "models": {role: named(getattr(job.files, role)) for role in roles},
-        "loading": asdict(job.load.resolved()),
+        "loading": asdict(job.load) | {"reward_dtype": job.load.scorer_dtype},
         "blocks": job.blocks,
         "size": [job.width, job.height],
         "oracle": job.pocket,

@@ -27,7 +27,7 @@ from .measure_pair import tables
 
 def reconstruction(prompts: int) -> dict[str, float]:
     """Return how well whole held-out clips come back from the VAE, in decibels by the oracle."""
-    codec = load_wan_vae(trained_set().vae, layers="auto")
+    codec = load_wan_vae(trained_set().vae, layers="planes")
     found = []
     for prompt in held_out_prompts(prompts, seed=0):
         scene = parse(prompt)

@@ -26,7 +26,7 @@ from .make_latents import FRAMES
 
 def pictures(prompts: int) -> dict[str, float]:
     """Return how like the VAE's the TAEHV's pictures are."""
-    fast, full = load_taehv(pocket_fast_vae(), channels_last=True), load_vae(trained_set().vae, layers="auto")
+    fast, full = load_taehv(pocket_fast_vae(), channels_last=True), load_vae(trained_set().vae, layers="planes")
     rows = []
     for prompt in held_out_prompts(prompts, seed=0):
         scene = parse(prompt)

@@ -41,7 +41,7 @@ def as_bytes(frames: Tensor) -> Tensor:
 
 def shown_by_the_vae(latents: Tensor) -> Iterator[Tensor]:
     """Yield the pixel frames `f c h w` of each of the clips `b c t h w`, as bytes."""
-    vae = load_vae(trained_set().vae, layers="auto")
+    vae = load_vae(trained_set().vae, layers="planes")
     for clip in latents:
         yield as_bytes(vae.decode(clip[None].float())[0][0])
 

@@ -16,7 +16,7 @@ from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.memory.request import PlanRequest
+from ...sdvg_core.memory.request import IN_COMFYUI, PlanRequest
 from ...sdvg_core.memory.sizes import FRAGMENTS, GB, Sizes, owner, phase_parts, workers
 from ...sdvg_core.memory.text import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
 from ...sdvg_core.request.memory import memory_request
@@ -54,7 +54,7 @@ def plan_request(job: Job) -> PlanRequest:
         memory_request(job.headers, job.request.width, job.request.height, job.request.blocks),
         dtype=dtype_name(dtype),
         vae_dtype=dtype_name(job.vae.vae_dtype),
-        execution=job.execution,
+        execution=replace(IN_COMFYUI, kv_dtype=job.execution.kv_dtype),
         prompts=len(job.prompts),
     )
     scorer = job.router.scorer

@@ -18,13 +18,14 @@ from ...sdvg_core.causal_wan.generator import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
+from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.run import Run
 from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.memory.text import image_note
-from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
+from ...sdvg_core.report.assemble import assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.request.request import strength_of
 from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
@@ -277,7 +278,9 @@ def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[
 def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], notes: tuple[str, ...]) -> RunReport:
     job = ready.job
     request = ready.resolved.request
-    models = {role: _model_settings(patcher, job.presets[role]) for role, patcher in job.models.items()}
+    models = {
+        role: _model_settings(patcher, job.presets[role], job.execution) for role, patcher in job.models.items()
+    }
     device = str(job.main.load_device)
     start = ready.resolved.start
     restyled = {"restyle": "IMAGE", "strength": start.strength} if isinstance(start, Restyle) else {}
@@ -286,20 +289,20 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], notes: tuple[
     return assemble_report(
         run,
         records,
-        PartSettings(
-            drafter=models.get("drafter"),
-            target=models.get("target"),
-            vae={
+        {
+            "drafter": models.get("drafter"),
+            "target": models.get("target"),
+            "vae": {
                 "file": None,
                 "dtype": dtype_name(job.vae.vae_dtype),
                 "layers": HOST,
                 "tae_kind": kind_of_wire(job.vae, job.tae_kind),
             },
-            text_encoder={"file": None, "dtype": None},
-            device=device,
-            side_device=str(job.vae.device),
-            execution=job.execution,
-        ),
+            "text_encoder": {"file": None, "dtype": None},
+            "device": device,
+            "side_device": str(job.vae.device),
+            "compile": job.execution.compile,
+        },
         fps=request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*ready.notes, *notes, *ready.memory.measured(), *store_notes()),
@@ -318,16 +321,19 @@ HOST = "comfyui"
 """The name in the report for kernels and layers that ComfyUI chooses."""
 
 
-def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
+def _model_settings(patcher: Any, preset: Preset, execution: Execution) -> dict[str, Any]:
     origin = origin_of(patcher)
-    return ModelSettings(
-        file=origin.file.name if origin.file else None,
-        state_dict=origin.state_dict,
-        size=config_of(patcher.model.diffusion_model).size,
-        preset=preset,
-        dtype=dtype_name(compute_dtype(patcher)),
-        attention=HOST,
-        quantisation=None,
-        bytes=weights_of(patcher),
-        loras_and_patches=len(patcher.patches),
-    )
+    dtype = dtype_name(compute_dtype(patcher))
+    return {
+        "file": origin.file.name if origin.file else None,
+        "dictionary": origin.state_dict,
+        "size": config_of(patcher.model.diffusion_model).size,
+        **preset.settings,
+        "dtype": dtype,
+        "kv_dtype": execution.kept_in(dtype),
+        "attention": HOST,
+        "quantisation": None,
+        "bytes": weights_of(patcher),
+        "loras_and_patches": len(patcher.patches),
+        "loras": [],
+    }

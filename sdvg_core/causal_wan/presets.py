@@ -86,6 +86,19 @@ class Preset:
         return repr((self.policy, context, self.block_frames, self.steps, self.first_steps, self.draft_steps))
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as the report has them, without those of the other policy."""
+        return {
+            "preset": self.name,
+            "block_frames": self.block_frames,
+            "schedule": [step.timestep for step in self.steps],
+            "first_schedule": [step.timestep for step in self.first_steps],
+            **({"draft_steps": self.draft_steps} if self.draft_steps else {}),
+            "policy": self.policy,
+            **{name: getattr(self, name) for name in CONTEXT_FIELDS[self.policy]},
+        }
+
+    @property
     def rotates_later(self) -> bool:
         """True if keys are kept unrotated, and rotated when they are read."""
         return self.policy == "incremental" and (self.relative or self.context_memory != "window")

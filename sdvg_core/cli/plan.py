@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import get_args
 
 from ..decoders import DecoderName
-from ..devices.execution import Execution, KvDtype
+from ..devices.execution import KvDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from .shared import SIZES, add_size
 
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     from ..causal_wan.config import CONTROL_BLOCKS
     from ..engine.plan import plan_blocks
     from ..memory.choose import plan
-    from ..memory.request import PlanRequest
+    from ..memory.request import IN_COMFYUI, PlanRequest
     from ..memory.sizes import SOLD_UNIT
     from ..memory.text import plan_table, plan_text
     from ..models.options import LoadOptions
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         width=options.width,
         height=options.height,
         blocks=options.blocks,
-        execution=Execution(kv_dtype=options.kv_dtype),
+        execution=replace(IN_COMFYUI, kv_dtype=options.kv_dtype),
         side=options.side_device,
         vae=options.vae,
     )
@@ -84,8 +84,10 @@ def run(options: argparse.Namespace) -> int:
         request = replace(request, drafter=drafter, target=target)
     if options.command_line:
         usual = LoadOptions()
-        request = replace(request, where="on the command line", fp8=False)
-        request = replace(request, vae_dtype=usual.vae_dtype)
+        execution = replace(usual.execution, kv_dtype=options.kv_dtype)
+        request = replace(
+            request, where="on the command line", fp8=False, vae_dtype=usual.vae_dtype, execution=execution
+        )
     if options.weight_dtype:
         request = replace(request, fp8=WEIGHT_DTYPES[options.weight_dtype])
     sizes = {role: model.block_frames for role, model in request.models.items()}

@@ -25,7 +25,7 @@ from ..checkpoints.weights import (
     open_weights,
     shape_of,
 )
-from ..devices.execution import Backend, VaeLayers, compiled, copy_function, resolved_layers
+from ..devices.execution import Backend, VaeLayers, compiled, copy_function
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .planes import decode_frame as decode_planes
@@ -75,7 +75,7 @@ class WanCodec:
         weight = next(vae.parameters())
         self.device = weight.device
         self.dtype = weight.dtype
-        planes = resolved_layers(layers) == "planes"
+        planes = layers == "planes"
         if planes:
             make_planar(vae)
         self._vae: Any = vae

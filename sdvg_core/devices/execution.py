@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -30,10 +30,10 @@ KvDtype = Literal["auto", "float8_e4m3fn"]
 """The dtype of the K/V cache; `auto` is that of activations."""
 WeightDtype = Literal["default", "fp8_e4m3fn"]
 """The dtype of linear weights; the default is as stored. The names are ComfyUI's."""
-VaeLayers = Literal["auto", "diffusers", "planes"]
-"""How the VAE's layers are laid out: diffusers' own, or as 2-D ones; `auto` is the fastest.
+VaeLayers = Literal["diffusers", "planes"]
+"""How the VAE's layers are laid out: diffusers' own, or as 2-D ones, which is faster. They are equal to rounding.
 
-That is `planes`. Seconds of one CPU core (torch 2.13.0, float32) as planes and diffusers' own: a block at width 8
+Seconds of one CPU core (torch 2.13.0, float32) as planes and diffusers' own: a block at width 8
 and 64x64 0.08, 0.28; at width 16 and 192x128 0.91, 4.3; at width 32 and 96x64 0.69, 1.7; a frame at the released
 width 96 and 96x64 1.48, 1.67. Nine blocks of full size take an H100 1.67 s, as diffusers' own 2.70 s.
 """
@@ -67,26 +67,20 @@ class Execution:
         help="of the K/V cache: as computed, or rounded to 8 bits, half the bytes of bfloat16",
         widget={"advanced": True, "optional": True},
     )
-    vae_layers: VaeLayers = AUTO
+    vae_layers: VaeLayers = "planes"
     compile: CompileMode = setting("off", help="default compiles the transformers and the VAE decoder")
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     @property
-    def resolved(self) -> Execution:
-        """This, with `auto` layers replaced by those the VAE gets. Layers are equal only to rounding."""
-        return replace(self, vae_layers=resolved_layers(self.vae_layers))
-
-    @property
     def kv_fp8(self) -> bool:
         """True if keys and values are kept in float8_e4m3fn."""
         return self.kv_dtype != AUTO
 
-
-def resolved_layers(asked: VaeLayers) -> VaeLayers:
-    """Return the requested layers; for `auto`, the fastest."""
-    return "planes" if asked == AUTO else asked
+    def kept_in(self, dtype: str) -> str:
+        """Return the dtype of keys and values that are computed in `dtype`."""
+        return self.kv_dtype if self.kv_fp8 else dtype
 
 
 def resolved_reward_dtype(asked: RewardDtype, device: str) -> Dtype:

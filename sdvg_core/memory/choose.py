@@ -78,7 +78,7 @@ class Plan:
             "side_device": request.side,
             "compile": request.execution.compile,
             "vae": request.vae,
-            "vae_layers": request.vae_layers,
+            "vae_layers": request.execution.vae_layers,
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "models": list(request.parts),

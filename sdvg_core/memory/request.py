@@ -11,7 +11,7 @@ from ..causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET, WanHeader
 from ..decoders import DecoderName
 from ..decoders.open import LIGHT_BASE
 from ..devices.device import DTYPES
-from ..devices.execution import AUTO, Execution, VaeLayers, resolved_layers
+from ..devices.execution import Execution
 from ..engine.framewise import check_sub_blocks
 from ..engine.plan import ModelSet, check_size
 from ..engine.types import check_blocks
@@ -21,8 +21,10 @@ from ..scorers.blip import ImageRewardConfig
 VAE_STRIDE = 8
 PUBLISHED_BASE = 96
 """The narrowest width of the Wan VAE."""
+IN_COMFYUI = Execution(vae_layers="diffusers")
+"""ComfyUI's layers of the VAE are like those of diffusers."""
 Where = Literal["in ComfyUI", "on the command line"]
-"""Who loads the models and runs the VAE's layers."""
+"""Who loads the models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class PlanRequest:
     drafter: WanHeader = PUBLISHED_DRAFTER
     target: WanHeader = PUBLISHED_TARGET
     dtype: str = "bfloat16"
-    execution: Execution = field(default_factory=Execution)
+    execution: Execution = IN_COMFYUI
     side: bool = False
     where: Where = "in ComfyUI"
     fp8: bool | None = None
@@ -61,12 +63,6 @@ class PlanRequest:
             if getattr(self, name) not in DTYPES:
                 raise BadInput(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(DTYPES)}")
         check_sub_blocks(self.drafter.block_frames, self.drafter.anchor_horizon, self.target.block_frames)
-
-    @property
-    def vae_layers(self) -> VaeLayers:
-        """The layers that are counted: ComfyUI's own are like those of diffusers."""
-        asked = self.execution.vae_layers
-        return "diffusers" if asked == AUTO and self.where == "in ComfyUI" else resolved_layers(asked)
 
     @property
     def parts(self) -> tuple[str, ...]:

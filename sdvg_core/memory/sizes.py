@@ -188,7 +188,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     """Return the temporary buffers of each phase: drafting, decoding, scoring, generating with the target."""
     itemsize = request.itemsize("dtype")
     vae_itemsize = request.itemsize("vae_dtype")
-    layers = request.vae_layers
+    layers = request.execution.vae_layers
     tokens = {name: frame_tokens(model.config, request) for name, model in request.models.items()}
     passes = {}
     for name, model in request.models.items():

@@ -28,7 +28,6 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
 
     `models`: by role, those the run has.
     """
-    load = load.resolved()
     execution = load.execution
     arithmetic = arithmetic_on(check_device(load.device))
     side_arithmetic = arithmetic_on(load.side)
@@ -51,7 +50,7 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
     scorer = ""
     if files.reward:
         read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
-        scorer = repr((*read, (load.reward_dtype, load.crop), side_arithmetic))
+        scorer = repr((*read, (load.scorer_dtype, load.crop), side_arithmetic))
     return Identities(
         drafter=model("drafter"),
         target=model("target"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
 from ..decoders.open import VaeHeader, load_vae
 from ..devices.device import DTYPES, check_device, dtype_name
-from ..devices.execution import AUTO, compiler_of
+from ..devices.execution import AUTO, Execution, compiler_of
 from ..engine.keys import Identities
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
@@ -30,7 +30,6 @@ from ..errors import BadInput
 from ..memory.choose import Plan
 from ..memory.sizes import GB
 from ..memory.text import memory_notes
-from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
 from .fingerprints import part_fingerprints
@@ -48,15 +47,17 @@ SHARE_TO_PLAN = 0.94
 class Models:
     """The models of a run in memory; the caller's own may replace some.
 
-    `parts`: what the report says of them. `device`: of the transformers; `side`: of text encoder, VAE and scorer.
-    `by_files`: what the results depend on, by the files alone. `plan`: of the memory, if it was planned.
+    `settings`: what the report says of them, of the devices and of `execution`. `device`: of the transformers;
+    `side`: of text encoder, VAE and scorer. `by_files`: what the results depend on, by the files alone. `plan`: of
+    the memory, if it was planned.
     """
 
     drafter: Wan | BlockGenerator | None
     target: Wan | BlockGenerator | None
     codec: VideoCodec
     scorer: ImageRewardScorer | None
-    parts: PartSettings
+    settings: Mapping[str, Any]
+    execution: Execution
     device: torch.device
     side: torch.device
     by_files: Identities
@@ -74,7 +75,7 @@ class Models:
         peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
         # One model in both roles is one tree.
         sizes = {id(wan.tree): (role, wan.copied) for role, wan in self.wans.items()}
-        bytes_of = {role: getattr(self.parts, role).bytes for role, _ in sizes.values()}
+        bytes_of = {role: self.settings[role]["bytes"] for role, _ in sizes.values()}
         loaded = {role: (bytes_of[role] - copied, bytes_of[role]) for role, copied in sizes.values()}
         of_kernels = filter(None, dict.fromkeys(wan.ops.backend.note for wan in self.wans.values()))
         return (*of_kernels, *memory_notes(loaded, self.plan.peak if self.plan else None, peak))
@@ -153,14 +154,13 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
 
     `planned`: the layout of its memory; without one everything stays on its device.
     """
-    options = options.resolved()
     device = check_device(options.device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     codec = load_decoder(headers.vae, options)
     scorer = _load_scorer(files, options) if files.reward else None
     wans: dict[str, Wan] = {}
-    settings: dict[str, ModelSettings] = {}
+    settings: dict[str, dict[str, Any]] = {}
     for role, header in sorted(headers.models.items()):
         shared = next(iter(wans.values()), None) if headers.one_model else None
         streamed = planned.streamed.get(role, 0) if planned else 0
@@ -172,20 +172,21 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
         target=wans.get("target"),
         codec=codec,
         scorer=scorer,
-        parts=PartSettings(
-            drafter=settings.get("drafter"),
-            target=settings.get("target"),
-            vae={
+        settings={
+            "drafter": settings.get("drafter"),
+            "target": settings.get("target"),
+            "vae": {
                 "file": files.vae.name,
                 "dtype": options.vae_dtype,
                 "layers": options.execution.vae_layers,
                 "tae_kind": headers.vae.tae_kind,
             },
-            text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
-            device=options.device,
-            side_device=options.side_device or options.device,
-            execution=options.execution,
-        ),
+            "text_encoder": {"file": files.text_encoder.name, "dtype": options.text_dtype},
+            "device": options.device,
+            "side_device": options.side_device or options.device,
+            "compile": options.execution.compile,
+        },
+        execution=options.execution,
         device=device,
         side=options.side,
         by_files=part_fingerprints(files, options, headers.models),
@@ -195,7 +196,7 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
 
 def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
     """Load a VAE or a TAEHV, opened or not, onto its device."""
-    execution = options.resolved().execution
+    execution = options.execution
     return load_vae(
         vae,
         tae_kind=options.tae_kind,
@@ -212,7 +213,7 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
         files.reward,
         vocabulary=files.vocabulary,
         device=options.side,
-        dtype=DTYPES[options.reward_dtype],
+        dtype=DTYPES[options.scorer_dtype],
         crop=options.crop,
     )
     check_finite_weights(scorer.model, files.reward.name)
@@ -251,21 +252,23 @@ def _load_wan(
     )
 
 
-def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: bool) -> ModelSettings:
+def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: bool) -> dict[str, Any]:
     checkpoint = header.checkpoint
     assert checkpoint is not None
-    return ModelSettings(
-        file=checkpoint.weights.path.name,
-        state_dict=checkpoint.weights.state_dict or None,
-        size=checkpoint.config.size,
-        preset=header.preset,
-        dtype=options.dtype or dtype_name(checkpoint.dtype),
-        attention=wan.ops.backend.name,
-        quantisation=ROUNDED if fp8 else checkpoint.quantisation.label,
-        bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
-        loras_and_patches=sum(len(lora.changes) for lora in header.loras),
-        loras=tuple(map(str, header.loras)),
-    )
+    dtype = options.dtype or dtype_name(checkpoint.dtype)
+    return {
+        "file": checkpoint.weights.path.name,
+        "dictionary": checkpoint.weights.state_dict or None,
+        "size": checkpoint.config.size,
+        **header.preset.settings,
+        "dtype": dtype,
+        "kv_dtype": options.execution.kept_in(dtype),
+        "attention": wan.ops.backend.name,
+        "quantisation": ROUNDED if fp8 else checkpoint.quantisation.label,
+        "bytes": sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
+        "loras_and_patches": sum(len(lora.changes) for lora in header.loras),
+        "loras": list(map(str, header.loras)),
+    }
 
 
 def _load_control(header: WanHeader, device: torch.device, dtype: torch.dtype) -> ControlTree | None:

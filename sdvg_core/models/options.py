@@ -161,7 +161,7 @@ class LoadOptions:
 
         return check_device(self.device if self.side_device is None else self.side_device)
 
-    def resolved(self) -> LoadOptions:
-        """Return the options with `auto` replaced by the layers of the VAE and the dtype of the scorer."""
-        reward_dtype = resolved_reward_dtype(self.reward_dtype, self.side_device or self.device)
-        return replace(self, execution=self.execution.resolved, reward_dtype=reward_dtype)
+    @property
+    def scorer_dtype(self) -> Dtype:
+        """The dtype of the scorer on its device."""
+        return resolved_reward_dtype(self.reward_dtype, self.side_device or self.device)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from typing import Any, Protocol
 
-from ..causal_wan.presets import CONTEXT_FIELDS, Preset
 from ..devices.execution import Execution
 from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
@@ -29,71 +27,10 @@ class ReportedScorer(Scorer, Protocol):
         """Return warnings about the scores under this prompt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
-    """How one transformer was run. None where its host does not know it.
-
-    `file`: its name without folders. `attention`: the kernel's name. `bytes`: of its weights. `loras_and_patches`:
-    how many weights are changed. `loras`: by name and strength. `state_dict`: of a training checkpoint, the one
-    that was taken.
-    """
-
-    file: str | None
-    size: str
-    preset: Preset
-    dtype: str
-    attention: str
-    quantisation: str | None
-    bytes: int
-    loras_and_patches: int = 0
-    loras: tuple[str, ...] = ()
-    state_dict: str | None = None
-
-    def as_dict(self, execution: Execution) -> dict[str, Any]:
-        """Return it as JSON values."""
-        preset = self.preset
-        return {
-            "file": self.file,
-            "dictionary": self.state_dict,
-            "size": self.size,
-            "preset": preset.name,
-            "block_frames": preset.block_frames,
-            "schedule": [step.timestep for step in preset.steps],
-            "first_schedule": [step.timestep for step in preset.first_steps],
-            **({"draft_steps": preset.draft_steps} if preset.draft_steps else {}),
-            "policy": preset.policy,
-            **{name: getattr(preset, name) for name in CONTEXT_FIELDS[preset.policy]},
-            "dtype": self.dtype,
-            "kv_dtype": execution.kv_dtype if execution.kv_fp8 else self.dtype,
-            "attention": self.attention,
-            "quantisation": self.quantisation,
-            "bytes": self.bytes,
-            "loras_and_patches": self.loras_and_patches,
-            "loras": list(self.loras),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartSettings:
-    """What the report says of a run's parts. `vae`, `text_encoder`: file, dtype and more, as JSON values.
-
-    `drafter`, `target`: None if the run did not ask for it. `device`: of the transformers; `side_device`: of VAE
-    and scorer.
-    """
-
-    drafter: ModelSettings | None
-    target: ModelSettings | None
-    vae: Mapping[str, Any]
-    text_encoder: Mapping[str, Any]
-    device: str
-    side_device: str
-    execution: Execution
-
-
 def assemble_report(
     run: Run,
     records: Sequence[BlockRecord],
-    parts: PartSettings,
+    parts: Mapping[str, Any],
     *,
     fps: float,
     versions: Mapping[str, str],
@@ -101,8 +38,9 @@ def assemble_report(
     asked: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `asked`: the settings of its request, files by name; the run's own come first.
+    """Return the report of a run. `parts`: the settings of its models and devices, as JSON values.
 
+    `asked`: those of its request, files by name; the run's own come first.
     `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
     """
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
@@ -117,14 +55,8 @@ def assemble_report(
     return RunReport(
         settings={
             **asked,
-            "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
-            "target": parts.target.as_dict(parts.execution) if parts.target else None,
-            "vae": dict(parts.vae),
-            "text_encoder": dict(parts.text_encoder),
+            **parts,
             "scorer": scorer,
-            "device": parts.device,
-            "side_device": parts.side_device,
-            "compile": parts.execution.compile,
             "router": run.plan.router.settings,
             "seed": run.inputs.noise.seed,
             "blocks": len(run.plan.spans),

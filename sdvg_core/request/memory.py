@@ -18,7 +18,6 @@ from .resolve import ResolvedRequest
 
 def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
     """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit."""
-    options = options.resolved()
     device = check_device(options.device)
     vram = free_vram(device, options.vram)
     if vram is None:
@@ -39,7 +38,7 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
         where="on the command line",
         fp8=options.weight_dtype != "default" or bool(target and target.quantisation.label != "none"),
         vae_dtype=options.vae_dtype,
-        reward_dtype=options.reward_dtype,
+        reward_dtype=options.scorer_dtype,
     )
     layout = plan(vram, request)
     if not layout.fits:

@@ -44,7 +44,7 @@ def request_fingerprint(
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(load.side) if load.side != device else {}
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
-    loading = asdict(load.resolved())
+    loading = asdict(load) | {"reward_dtype": load.scorer_dtype}
     del loading["vram"]  # changes no bit
     execution = loading.pop("execution")
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in loading.pop("loras")}

@@ -52,7 +52,7 @@ def render(
     records: list[BlockRecord] = []
     resumed = 0
     used_again = False
-    comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
+    comment = FAST_NOTE if loaded.settings["vae"]["tae_kind"] else None
     with Mp4Writer(work / VIDEO, request.fps, comment) as video:
         frames = 0
         for shown in run.play(stop):
@@ -105,9 +105,9 @@ def _report(
     return assemble_report(
         run,
         records,
-        loaded.parts,
+        loaded.settings,
         fps=request.fps,
-        versions=versions_on(loaded.parts.device),
-        notes=(*resolved.notes, *notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes), *more),
+        versions=versions_on(loaded.settings["device"]),
+        notes=(*resolved.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
         asked=request.settings,
     )

@@ -168,7 +168,7 @@ class Streamer:
         loaded = self._loaded
         scorer = self._scorer if resolved.plan.models_needed.scorer else None
         texts = [gate_prompt] if gate_prompt else schedule.texts
-        of_parts = (*notes_on(loaded.parts.execution, scorer, texts, loaded.notes), *self._outside_notes)
+        of_parts = (*notes_on(loaded.execution, scorer, texts, loaded.notes), *self._outside_notes)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:

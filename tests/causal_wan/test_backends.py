@@ -260,11 +260,12 @@ def test_the_report_names_the_kernel_of_either_model_and_says_once_that_it_round
         return load_models(files, options, check_models(files, options))
 
     presets = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
+    roles = tuple(presets)
     plain = load(LoadOptions(**presets))
-    assert [wan.attention for wan in (plain.parts.drafter, plain.parts.target)] == ["sdpa", "sdpa"]
+    assert [plain.settings[role]["attention"] for role in roles] == ["sdpa", "sdpa"]
     sage = AttentionBackend("sage", SDPA, "It rounds.")
     monkeypatch.setattr(checking, "choose_attention", lambda *_, **__: sage)
     rounded = load(LoadOptions(**presets, execution=Execution(attention="sage")))
-    assert [wan.attention for wan in (rounded.parts.drafter, rounded.parts.target)] == ["sage", "sage"]
+    assert [rounded.settings[role]["attention"] for role in roles] == ["sage", "sage"]
     assert (plain.notes, rounded.notes) == ((), ("It rounds.",))
     assert rounded.build().target._model.ops.backend is sage

@@ -152,8 +152,8 @@ def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
     for kv_dtype, kept in (("auto", "bfloat16"), ("float8_e4m3fn", "float8_e4m3fn")):
         load = LoadOptions(**PRESETS, dtype="bfloat16", execution=Execution(kv_dtype=kv_dtype))
         loaded = load_models(files, load, check_models(files, load))
-        for wan in (loaded.parts.drafter, loaded.parts.target):
-            told = wan.as_dict(load.execution)
+        for role in ("drafter", "target"):
+            told = loaded.settings[role]
             assert (told["dtype"], told["kv_dtype"]) == ("bfloat16", kept)
         assert (FP8_NOTE in notes_on(load.execution, None, ())) == (kv_dtype != "auto")
         engine = loaded.build()
@@ -167,7 +167,7 @@ def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
     [
         ("kv_dtype", "int4", "auto, float8_e4m3fn"),
         ("attention", "int4", "auto, sdpa, cudnn, flash, sage"),
-        ("vae_layers", "int4", "auto, diffusers, planes"),
+        ("vae_layers", "int4", "diffusers, planes"),
     ],
 )
 def test_another_word_for_a_way_to_run_is_refused(option, word, words):

@@ -188,7 +188,7 @@ def test_nodes_command_line_and_streamer_make_decide_and_say_the_same(
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
-    monkeypatch.setattr(run, "codec_of", lambda vae, kind: load_wan_vae(files.vae, layers="auto"))
+    monkeypatch.setattr(run, "codec_of", lambda vae, kind: load_wan_vae(files.vae, layers="planes"))
     ours, report = by_nodes(files, changes, **inputs)
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     assert torch.equal(ours, Wan21().process_out(theirs))

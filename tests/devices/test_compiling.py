@@ -47,7 +47,7 @@ def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monke
     with pytest.raises(BadInput, match=r"compiling failed \(" + words):
         check_models(files, options(compile="default"))
     loaded = load_models(files, options(), check_models(files, options()))
-    assert loaded.parts.execution.compile == "off"
+    assert loaded.execution.compile == "off"
 
 
 def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
@@ -62,21 +62,21 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
     monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
     chosen = options(compile="default", vae_layers="diffusers")
     loaded = load_models(files, chosen, check_models(files, chosen))
-    assert loaded.parts.execution == chosen.execution
-    assert loaded.parts.vae["layers"] == "diffusers"
+    assert loaded.execution == chosen.execution
+    assert loaded.settings["vae"]["layers"] == "diffusers"
     layer = ["_before", "_between", "_after"]
     assert [name for name, _ in asked] == ["_trial", "_decode_frame", *layer, *layer]
     assert {backend for _, backend in asked} == {"inductor"}
 
 
-def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(files):
-    """Catches `auto` in a report, a key or a request: what it means depends on device and version."""
-    auto, planes, plain = (options(vae_layers=name) for name in ("auto", "planes", "diffusers"))
-    loaded = load_models(files, auto, check_models(files, auto))
-    assert loaded.parts.vae["layers"] == loaded.parts.execution.vae_layers == "planes"
-    codecs = [part_fingerprints(files, load, {}).codec for load in (auto, planes, plain)]
+def test_the_layers_of_the_vae_are_named_wherever_results_are_compared(files):
+    """Catches a report, a key or a request without them: other layers round otherwise."""
+    usual, planes, plain = options(), options(vae_layers="planes"), options(vae_layers="diffusers")
+    loaded = load_models(files, usual, check_models(files, usual))
+    assert loaded.settings["vae"]["layers"] == loaded.execution.vae_layers == "planes"
+    codecs = [part_fingerprints(files, load, {}).codec for load in (usual, planes, plain)]
     requests = [
-        request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)
+        request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (usual, planes, plain)
     ]
     for one, same, other in (codecs, requests):
         assert one == same != other

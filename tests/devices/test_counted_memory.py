@@ -69,8 +69,7 @@ def made(planned: Plan) -> tuple[Models, Setup]:
     """Make the models of a plan."""
     request = planned.request
     models = random_models(request, GPU, fp8=planned.fp8)
-    execution = replace(request.execution, vae_layers=request.vae_layers)
-    variant = Variant(name="it", execution=execution, vae=request.vae)
+    variant = Variant(name="it", execution=request.execution, vae=request.vae)
     [setup] = set_up([variant], models, request).values()
     return models, setup
 

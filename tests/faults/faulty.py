@@ -21,7 +21,6 @@ from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.keys import Identities
@@ -31,7 +30,6 @@ from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, lock_folder, staged_video
 from sdvg_core.models.loading import Models
-from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import ResolvedRequest
@@ -62,25 +60,15 @@ class Doubles(Models):
 def make_loaded(policy: str = "recompute", **options: Any) -> Models:
     """The doubles of tests/tiny.py as the loaders would hand them over; `options`: see `make_engine`."""
     engine: Any = make_engine(policy, **options)
-    model = ModelSettings(
-        file=None,
-        size="tiny",
-        preset=get_preset("custom"),
-        dtype="float32",
-        attention="sdpa",
-        quantisation=None,
-        bytes=0,
-    )
-    parts = PartSettings(
-        drafter=model, target=model, vae={}, text_encoder={}, device="cpu", side_device="cpu", execution=Execution()
-    )
+    settings = {"drafter": {}, "target": {}, "vae": {"tae_kind": None}, "device": "cpu"}
     cpu = torch.device("cpu")
     return Doubles(
         drafter=None,
         target=None,
         codec=engine.codec,
         scorer=engine.scorer,
-        parts=parts,
+        settings=settings,
+        execution=Execution(),
         device=cpu,
         side=cpu,
         by_files=Identities(drafter="d", target="t", codec="c", scorer="s"),

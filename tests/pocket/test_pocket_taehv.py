@@ -27,7 +27,7 @@ def taehv() -> TaehvCodec:
 
 @pytest.fixture(scope="module")
 def vae() -> WanCodec:
-    found = load_vae(shipped.trained_set().vae, layers="auto")
+    found = load_vae(shipped.trained_set().vae, layers="planes")
     assert isinstance(found, WanCodec)
     return found
 

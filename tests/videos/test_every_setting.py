@@ -85,13 +85,12 @@ def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
     for module in ("videos.identity", "models.fingerprints", "models.headers", "devices.device"):
         monkeypatch.setattr(f"sdvg_core.{module}.check_device", lambda name: name, raising=False)
-    monkeypatch.setattr(Setting, "check_value", lambda *_: None)
+    monkeypatch.setattr(Setting, "fitted", lambda _, value: value)
     for module in ("videos.identity", "models.fingerprints"):
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.models.headers.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.models.headers.check_compile", lambda *_: None)
     monkeypatch.setattr("sdvg_core.models.headers.open_vae", lambda path, tae_kind: open_vae(path))
-    monkeypatch.setattr(LoadOptions, "resolved", lambda load: load)
 
 
 def test_every_setting_is_told_of_below():

@@ -127,8 +127,8 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, mo
     monkeypatch.setattr(maker, "VideoMaker", lambda *what: made.append(make(*what)))
     maker.open_worker(batch, torch.get_num_threads(), needed, "cpu")
     loaded = made[0]._loaded
-    assert (loaded.parts.drafter, loaded.scorer) == (None, None)
-    assert loaded.parts.target is not None
+    assert (loaded.settings["drafter"], loaded.scorer) == (None, None)
+    assert loaded.settings["target"] is not None
 
 
 @pytest.mark.heavy
