@@ -19,7 +19,7 @@ from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.request import IN_COMFYUI, PlanRequest
 from ...sdvg_core.memory.sizes import FRAGMENTS, GB, Sizes, owner, phase_parts, workers
 from ...sdvg_core.memory.text import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
-from ...sdvg_core.request.memory import memory_request
+from ...sdvg_core.models.loading import memory_request
 from ..sockets import HostScorer
 from .job import Job
 from .model import compute_dtype

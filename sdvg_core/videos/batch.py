@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -52,6 +52,8 @@ OF_PARTS = {
 """The options that have no effect in a video that does not ask for a part, and the part."""
 HANDOVER = settings_of(RouterConfig)["handover"].flags[0]
 MOST_FOLDERS = 999
+Routes = Mapping[VideoRequest, ResolvedRequest]
+"""The requests of a batch, but for their seeds, and what they are resolved to. They differ in their routers."""
 TABLE_BEGINS = {CSV: b"number,folder,", LINES: b'{"number": '}
 """How the files of a table of ours begin."""
 
@@ -121,14 +123,13 @@ class BatchPlan:
     """Videos that can be made, by the models' headers. `batch`: with only the files that are needed.
 
     `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
-    `resolved`: the request of `batch`, which is that of the video that needs the most models. `notes`: what the
-    user should know before they are made.
+    `notes`: what the user should know before they are made.
     """
 
     folder: Path
     batch: Batch
     headers: Headers
-    resolved: ResolvedRequest
+    routes: Routes
     needed: ModelSet
     videos: tuple[Video, ...]
     notes: tuple[str, ...]
@@ -164,16 +165,14 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         raise BadInput(f"{fault}; hand over {handover} at most")
     routed = route_prompts([prompt.first for prompt in prompts], headers, resolved)
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
-    needed_by = {route: of_route.plan.models_needed for route, of_route in routes.items()}
-    needed = ModelSet(**{role: any(getattr(models, role) for models in needed_by.values()) for role in MISSING})
-    request = max(needed_by, key=lambda route: sum(asdict(needed_by[route]).values()))
-    resolved = routes[request]
+    sets = [of_route.plan.models_needed for of_route in routes.values()]
+    needed = ModelSet(**{role: any(getattr(models, role) for models in sets) for role in MISSING})
     headers = headers.restrict_to(needed)
     last = resolved.plan.spans[-1].index
     notes = [note for of_route in routes.values() for note in of_route.notes]
     videos: list[Video] = []
     for prompt, (route, note) in zip(prompts, routed, strict=True):
-        files = needed_files(batch.files, needed_by[route])
+        files = needed_files(batch.files, routes[route].plan.models_needed)
         late_prompts = unshown(prompt.starts, last)
         notes += late_prompts
         for seed in batch.seeds or (request.seed,):
@@ -181,10 +180,13 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
             fingerprint = request_fingerprint(files, batch.load, wanted, prompt, batch.gate_prompt)
             number = len(videos) + 1
             videos.append(Video(number, wanted, batch.output, prompt, fingerprint, (note, *late_prompts)))
-    batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
+    batch = replace(batch, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, placed, folder_notes):
-        notes += [*folder_notes, *_unused(batch.stated, needed)]
-        planned = BatchPlan(folder, batch, headers, resolved, needed, placed, tuple(dict.fromkeys(notes)))
+        notes += folder_notes
+        # Options of parts that no block asks for.
+        if flags := [flag for flag in batch.stated if flag in OF_PARTS and not getattr(needed, OF_PARTS[flag])]:
+            notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
+        planned = BatchPlan(folder, batch, headers, routes, needed, placed, tuple(dict.fromkeys(notes)))
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_disk_space(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
@@ -228,12 +230,6 @@ def route_prompts(
         note = f"{budget_note}{reason}the target makes the first {first} of {blocks} blocks."
         routes.append((replace(request, router=route, budget=None), note[0].upper() + note[1:]))
     return routes
-
-
-def _unused(stated: Sequence[str], needed: ModelSet) -> tuple[str, ...]:
-    """Return a note on the options of parts that no block asks for."""
-    flags = [flag for flag in stated if flag in OF_PARTS and not getattr(needed, OF_PARTS[flag])]
-    return (f"Without effect, as no block asks for it: {', '.join(flags)}.",) if flags else ()
 
 
 @contextmanager
@@ -314,8 +310,10 @@ def folder_in(reuse: Path, video: Video, *, numbered: bool) -> Path:
 def look_up(video: Video, batch: Batch) -> Video:
     """Find what exists of a video. Raises `BadInput` if something else is in its place."""
     folder = video.folder
-    unfinished = _has_blocks(video)
-    if unfinished_blocks(folder) and not (unfinished or batch.overwrite):
+    check_unfinished(folder)
+    blocks = unfinished_blocks(folder)
+    unfinished = bool(blocks) and unfinished_request(folder) == video.fingerprint
+    if blocks and not (unfinished or batch.overwrite):
         then = {name: str(value) for name, value in unfinished_request(folder).items()}
         raise BadInput(
             f"{folder} has an unfinished video that differs in {differences(then, video.fingerprint)}; "
@@ -351,12 +349,6 @@ def _is_foreign_table(path: Path) -> bool:
     with suppress(FileNotFoundError), path.open("rb") as file:
         return not file.read(40).startswith(TABLE_BEGINS[path.name])
     return False
-
-
-def _has_blocks(video: Video) -> bool:
-    """True if a stopped run of this very request left blocks. Raises `BadInput` if the files there are not ours."""
-    check_unfinished(video.folder)
-    return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder) == video.fingerprint
 
 
 def _request_of(latents: Path) -> object:

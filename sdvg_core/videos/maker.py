@@ -25,13 +25,13 @@ from ..devices.workers import Stop, spread
 from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
+from ..memory.choose import Plan
 from ..models.headers import Headers, check_models
-from ..models.loading import load_models
+from ..models.loading import load_models, plan_memory
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
-from ..request.memory import plan_memory
 from ..request.resolve import ResolvedRequest, resolve_files
-from .batch import Batch, Video, folder_in, needed_files, plan_videos
+from .batch import Batch, Routes, Video, folder_in, needed_files, plan_videos
 from .identity import digest_of
 from .rendering import render, write_report
 from .table import Row, VideoTable
@@ -87,12 +87,12 @@ def make_videos(
         table = VideoTable(planned) if batch.numbered else None
         made = {}
         if planned.to_make:
-            plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
+            plan_layout(batch, planned.headers, planned.routes)  # a refusal comes before minutes of loading
             say(f"loading {files.text_encoder.name}, to read the prompt")
             embeddings = planned.embed()
             loaded = (files.vae, files.reward, files.drafter, files.target)
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
-            maker = VideoMaker(batch, planned.headers, planned.resolved)
+            maker = VideoMaker(batch, planned.headers, planned.routes)
             steps = len(planned.headers.shape("target").timesteps)
         for video in planned.to_make:
             if stopping and stopping.asked:
@@ -129,7 +129,6 @@ def make_many(
         table = VideoTable(planned)
         embeddings = {text: embedding.cpu().contiguous() for text, embedding in planned.embed().items()}
         tasks = [(v, save({text: embeddings[text] for text in v.prompt.texts})) for v in planned.to_make]
-        batch = replace(batch, request=planned.batch.request)
         opener = partial(open_worker, batch, torch.get_num_threads(), planned.needed)
         done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
         for (video, _), made in tqdm(done, total=len(tasks), unit="video", disable=None):
@@ -139,22 +138,27 @@ def make_many(
         return planned.folder, table.rows
 
 
+def plan_layout(batch: Batch, headers: Headers, routes: Routes) -> Plan | None:
+    """Return the memory plan of a batch, whose videos have one size. Raises `BadInput` if it does not fit."""
+    video = next(iter(routes.values()))
+    return plan_memory(headers, batch.load, video.width, video.height, video.request.blocks)
+
+
 class VideoMaker:
     """Loaded models, and the batch they make."""
 
-    def __init__(self, batch: Batch, headers: Headers, resolved: ResolvedRequest) -> None:
-        """Load the models. `resolved`: the request of `batch`."""
+    def __init__(self, batch: Batch, headers: Headers, routes: Routes) -> None:
+        """Load the models in `headers`."""
         self._batch = batch
         self._headers = headers
-        self._resolved = resolved
-        planned = plan_memory(headers, batch.load, resolved)
-        self._loaded = load_models(batch.files, batch.load, headers, planned)
+        self._routes = routes
+        layout = plan_layout(batch, headers, routes)
+        self._loaded = load_models(batch.files, batch.load, headers, layout)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
-        """Resolve a video's request. If its route is the batch's, nothing is read again."""
-        resolved = self._resolved
-        if video.request.router != self._batch.request.router:
-            resolved = resolve_files(video.request, self._headers)
+        """Resolve a video's request. Of a route that is known, nothing is read again."""
+        route = replace(video.request, seed=self._batch.request.seed)
+        resolved = self._routes.get(route) or resolve_files(route, self._headers)
         return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
 
     def make(
@@ -202,7 +206,8 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
     batch = replace(batch, load=replace(batch.load, device=device))
     checked = check_models(batch.files, batch.load)
     batch = replace(batch, files=needed_files(batch.files, needed))
-    maker = VideoMaker(batch, checked.restrict_to(needed), resolve_files(batch.request, checked))
+    routes = {batch.request: resolve_files(batch.request, checked)}
+    maker = VideoMaker(batch, checked.restrict_to(needed), routes)
 
     def make(task: Task, stop: Stop) -> RunReport:
         video, embeddings = task

@@ -17,9 +17,8 @@ from sdvg_core.cli import main
 from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import ROUNDED, load_encoder, load_models
+from sdvg_core.models.loading import ROUNDED, load_encoder, load_models, plan_memory
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.request.memory import plan_memory
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import resolve_files
 from sdvg_core.text.prompts import one_prompt
@@ -35,7 +34,8 @@ FILES = trained_set()
 def planned(vram: float, **changes: object):
     load = replace(pocket_options(), vram=vram, **changes)
     checked = check_models(FILES, load)
-    return plan_memory(checked, load, resolve_files(REQUEST, checked))
+    needed = resolve_files(REQUEST, checked).plan.models_needed
+    return plan_memory(checked.restrict_to(needed), load, 64, 64, REQUEST.blocks)
 
 
 def made(folder, **changes: object):
