@@ -90,9 +90,9 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
     needed = models_needed(router, spans)
     if needed.drafter and not available.drafter and not models_needed(replace(router, handover=0), spans).drafter:
         raise MissingModel("drafter", "a handover needs a drafter", "set handover to 0")
-    by_policy = models_needed(replace(router, directions=""), spans)
     for role, (model, way_out, letters) in MISSING.items():
         if getattr(needed, role) and not getattr(available, role):
+            by_policy = models_needed(replace(router, directions=""), spans)
             if not getattr(by_policy, role):
                 raise MissingModel(role, f"the directions need {model}", f"take {letters} out of them")
             if router.part:
@@ -193,9 +193,9 @@ def plan_blocks(
         if any(0 < directed.handover <= skip for skip in directed.skipped):
             notes = (*notes, NOT_HANDED_OVER)
         needed = check_available(directed, spans, available)
-        from_here = replace(directed, route_start=first)
-        if available.target and not needed.target and models_needed(from_here, spans).target:
-            notes = (*notes, NO_TARGET_BLOCK)
+        if available.target and not needed.target:
+            from_here = replace(directed, route_start=first)
+            notes = (*notes, NO_TARGET_BLOCK) if models_needed(from_here, spans).target else notes
         return RunPlan(
             router=directed,
             clip=spans_of_clip(begun.frames, size, begun.start_image_frames),

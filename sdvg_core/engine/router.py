@@ -245,7 +245,7 @@ DEFAULT_PRESET = "balanced"
 
 def is_preset(router: RouterConfig) -> bool:
     """Return True if a router is a preset, with any tau."""
-    return any(replace(router, tau=preset.tau) == preset for preset in ROUTER_PRESETS.values())
+    return replace(router, tau=RouterConfig().tau) in ROUTER_PRESETS.values()
 
 
 def router_preset(name: str) -> RouterConfig:
