@@ -74,8 +74,7 @@ class ResolvedRequest:
             height=self.height // codec.spatial_stride,
             width=self.width // codec.spatial_stride,
         )
-        restyle = self.start.restyled(codec, self.plan)
-        start = self.start.latents(codec, self.plan)
+        start, restyle = self.start.clips(codec, self.plan)
         return Run(
             engine=engine,
             plan=self.plan,

@@ -62,13 +62,9 @@ class Start:
         """Say what is done to the start. Raises `BadInput` for a clip too short to restyle."""
         return ()
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
-        """Return the clip before the first new block; None if there is none."""
-        return None
-
-    def restyled(self, codec: VideoCodec, plan: RunPlan) -> InputClip | None:
-        """Return the clip that the new blocks are made from, if they are."""
-        return None
+    def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip | None, InputClip | None]:
+        """Return the clip before the first new block, and the one that new blocks restyle; None without one."""
+        return None, None
 
 
 NOTHING = Start()
@@ -103,10 +99,10 @@ class Latents(Start):
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
         return (f"The clip's first frame {HELD}",) if self._held(plan) else ()
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
+    def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip, None]:
         if self.clip.shape[2] == plan.spans[0].start:
-            return StartClip(self.clip)
-        return _encode(codec.decode(self.clip)[0], codec, plan)
+            return StartClip(self.clip), None
+        return _encode(codec.decode(self.clip)[0], codec, plan), None
 
     def _held(self, plan: RunPlan) -> int:
         """Return how many latent frames the first one is held for."""
@@ -132,8 +128,8 @@ class Picture(Start):
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
         return self.remarks
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
-        return _encode(self.pixels, codec, plan)
+    def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip, None]:
+        return _encode(self.pixels, codec, plan), None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,8 +152,8 @@ class Extend(Start):
         short = self.footage.frames < LEAST_FRAMES
         return (f"{self.footage.note} Its first frame {HELD}" if short else self.footage.note,)
 
-    def latents(self, codec: VideoCodec, plan: RunPlan) -> StartClip | None:
-        return _encode(self.footage.fill(self.footage.frames), codec, plan)
+    def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip, None]:
+        return _encode(self.footage.fill(self.footage.frames), codec, plan), None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,9 +174,9 @@ class Restyle(Start):
         block = stride * plan.spans[-1].frames
         return (self.footage.note + padding_note(self.footage.frames, frames, block, "clip to restyle"),)
 
-    def restyled(self, codec: VideoCodec, plan: RunPlan) -> InputClip:
+    def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[None, InputClip]:
         latents = codec.encode(self.footage.fill(pixel_count(plan.spans[-1].stop, codec.temporal_stride)))
-        return InputClip(latents, plan.spans[0].start, plan.strengths)
+        return None, InputClip(latents, plan.spans[0].start, plan.strengths)
 
 
 def _encode(pixels: Tensor, codec: VideoCodec, plan: RunPlan) -> StartClip:

@@ -1,4 +1,4 @@
-"""What a new option takes: one field of the request. Its widget is in tests/comfyui/test_new_widget.py."""
+"""What a new option takes: one field of the request; a new command: one file. For widgets see tests/comfyui."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from pathlib import Path
 from cli_runs import report
 from scratch_option import copy_with_option
 
+COMMAND = '''
+"""Say good day."""
+
+def add_arguments(parser):
+    parser.add_argument("name")
+
+def run(options):
+    print("good day,", options.name)
+    return 0
+'''
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -22,6 +32,7 @@ try:
 except SystemExit:
     pass
 asked = ["--models", "pocket", "--preset", "fast", "--blocks", "1", "--prompt", "a big red ball", "--grain"]
+assert main(["greet", "Ann"]) == 0
 assert main(["generate", *asked, "0.25", "--output", "made"]) == 0
 assert main(["generate", "--from", "made", "--output", "again"]) == 0
 assert main(["generate", *asked, "2", "--output", "refused"]) == 2
@@ -32,15 +43,17 @@ except BadInput as error:
 """
 
 
-def test_a_new_option_of_the_request_is_one_field(tmp_path: Path) -> None:
+def test_a_new_option_of_the_request_is_one_field_and_a_new_command_one_file(tmp_path: Path) -> None:
     """In the help, the report, `--from` and the checks of a copy. Catches: a list of options beside the fields."""
     place = copy_with_option(tmp_path / "copy")
+    (place / "sdvg_core" / "cli" / "greet.py").write_text(COMMAND, encoding="utf-8")
     program = [sys.executable, "-c", PROGRAM]
     environment = {**os.environ, "PYTHONPATH": str(place)}
     done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--grain GRAIN         how much film grain (0)" in done.stdout
     assert "grain is 'much'; give a number" in done.stdout
+    assert "good day, Ann" in done.stdout
     assert "sdvg: grain is 2.0; give 0 to 1" in done.stderr
     assert "The same video as in made, bit for bit." in done.stdout
     settings = [report(tmp_path / folder)["settings"]["grain"] for folder in ("made", "again")]
