@@ -84,9 +84,11 @@ def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: P
 
 def test_the_clients_of_the_documentation_work(server: Server, tmp_path: Path) -> None:
     (tmp_path / "workflows").symlink_to(ROOT / "workflows")
-    text = (ROOT / "docs" / "headless.md").read_text(encoding="utf-8")
-    fetch, follow = re.findall(
-        r"```python\n(.*?)```", text.replace("127.0.0.1:8188", f"127.0.0.1:{server.port}"), re.S
+    fetch, follow = (
+        (ROOT / "docs" / "examples" / name)
+        .read_text(encoding="utf-8")
+        .replace("127.0.0.1:8188", f"127.0.0.1:{server.port}")
+        for name in ("comfyui_fetch.py", "comfyui_follow.py")
     )
     assert run_python(fetch, tmp_path).splitlines()[1].startswith("0 target the first blocks are the target's")
     assert (tmp_path / "clip.mp4").stat().st_size > 0
