@@ -118,8 +118,10 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
 def _file_in_folder(folder: Path) -> Path:
     indexes = sorted(folder.glob("*.safetensors.index.json"))
     files = indexes or sorted(folder.glob("*.safetensors"))
-    if len(files) != 1:
-        names = ", ".join(f.name for f in files[:4]) or "none"
+    if not files:
+        raise BadInput(f"{folder} has no .safetensors file and no index of shards; name a file")
+    if len(files) > 1:
+        names = ", ".join(f.name for f in files[:4])
         raise BadInput(f"{folder} has {names}, not one .safetensors file or index of shards; name the file")
     return files[0]
 

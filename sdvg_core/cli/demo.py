@@ -108,9 +108,8 @@ def _run(options: argparse.Namespace) -> int:
         say("To compare, the large model alone makes the same blocks from the same noise.")
         alone = _compare(batch, folder, report, stopping)
     if report.tally.by_target == len(report.blocks) and not stopping.asked:
-        say(
-            "The large model made every block, so there is nothing to compare; lower --gate, or make more --blocks."
-        )
+        remedy = "lower --gate" if report.tally.scored else "make more --blocks, or take --preset fast"
+        say(f"The large model made every block, so there is nothing to compare; {remedy}.")
     blocks = route_in_words(report)
     say(f"{blocks[0].upper()}{blocks[1:]}.")
     if alone and not any(block.reused for block in report.blocks):

@@ -241,14 +241,14 @@ def read_prompts(
     options: argparse.Namespace, again: RunReport | None
 ) -> tuple[tuple[PromptSchedule, ...], list[str]]:
     """Return the prompts of each video, and notes; for the embedded models, the nearest of their small world."""
-    from ..text.prompts import read_prompt, read_prompt_list
+    from ..text.prompts import read_prompt_list, read_video_prompt
     from ..videos.api import understood
     from .again import prompts_again
 
     if options.prompt_file:
         prompts = read_prompt_list(options.prompt_file)
     elif options.prompt is not None:
-        prompts = (read_prompt(options.prompt),)
+        prompts = (read_video_prompt(options.prompt),)
     elif again:
         prompts = (prompts_again(again),)
     else:

@@ -217,6 +217,8 @@ def check_output(folder: Path, *, renamed: bool) -> None:
             raise _unusable(folder, f"{path} is a link to nowhere")
         if path != folder and path.is_file():
             raise _unusable(folder, f"{path} is a file")
+        if path.name == ".." and not path.exists():
+            raise _unusable(folder, f"there is no {path.parent}")
     where = Path.cwd()
     real = _real(folder)
     if (length := len(os.fsencode(real.name))) > LONGEST_NAME:

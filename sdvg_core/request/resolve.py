@@ -32,6 +32,7 @@ from .control import ControlFootage
 from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
 
+NO_HOLD = "The colour hold begins with a scene's third block, which the video does not have."
 # A generous guess: CRF 18 takes about half of that for a moving photograph.
 MP4_BYTES_PER_PIXEL = 0.1
 ReadControl = Callable[[int, int], ControlFootage]
@@ -137,6 +138,7 @@ def resolve_request(
     _check_length(controls, plan, stride, frames)
     sound, sound_notes = _sound(start.footage, control.footage if control else None, request.fps)
     of_start = start.notes(plan, stride)
+    hold_notes = (NO_HOLD,) if request.colour_hold and plan.spans[-1].index < 2 else ()
     return ResolvedRequest(
         request=request,
         width=width,
@@ -146,7 +148,15 @@ def resolve_request(
         control=control,
         controls=controls,
         sound=sound,
-        notes=(*plan.notes, *_model_notes(headers), *router_notes, *of_start, *control_notes, *sound_notes),
+        notes=(
+            *plan.notes,
+            *_model_notes(headers),
+            *router_notes,
+            *of_start,
+            *control_notes,
+            *sound_notes,
+            *hold_notes,
+        ),
     )
 
 

@@ -24,8 +24,8 @@ NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # A number right after the colon is a ratio or a time of day, not a prompt.
 LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
 """A line about a block: its number from 1, perhaps a cut or a strength, and a prompt."""
-FIRST = re.compile(r"(?is)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
-"""The beginning of a video's first line in a file: how many of the video's first blocks the target makes."""
+FIRST = re.compile(r"(?is)\s*\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
+"""The beginning of a video's first line: how many of the video's first blocks the target makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +150,16 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
     if not lines:
         raise BadInput(f"the prompt file {path.name} is empty; write one prompt per line")
     if not any(map(LINE.fullmatch, lines)):
-        return tuple(map(_stated, lines))
+        return tuple(map(read_video_prompt, lines))
     for line in lines[1:]:
         if LINE.fullmatch(line) is None:
             fault = f"{path.name} has lines that name a block, but {line!r:.60} names none"
             raise BadInput(f"{fault}; number all lines for one video, or none for a video each")
-    return (_stated("\n".join(lines)),)
+    return (read_video_prompt("\n".join(lines)),)
 
 
-def _stated(text: str) -> PromptSchedule:
+def read_video_prompt(text: str) -> PromptSchedule:
+    """Read the prompt of one video as `read_prompt` does, perhaps after `[first 5]`."""
     match = FIRST.fullmatch(text)
     if match is None:
         return read_prompt(text)

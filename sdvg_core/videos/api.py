@@ -18,7 +18,7 @@ from ..pocket.trained_set import pocket_options
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport
 from ..request.request import VideoRequest, with_strengths
-from ..text.prompts import PromptSchedule, check_prompt, read_prompt
+from ..text.prompts import PromptSchedule, check_prompt, read_video_prompt
 from .batch import Batch
 from .files import choose_files, naming_source
 from .maker import make_videos
@@ -42,7 +42,7 @@ def make(
     models = Path(models)
     embedded = models == POCKET
     check_prompt(prompt)
-    prompts = (read_prompt(prompt),)
+    prompts = (read_video_prompt(prompt),)
     size = {"width": SIZE, "height": SIZE} if embedded else {}
     if unknown := request.keys() - VideoRequest.__dataclass_fields__.keys():
         raise BadInput(f"a video has no setting {min(unknown)}; see the fields of VideoRequest")

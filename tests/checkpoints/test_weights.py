@@ -128,7 +128,7 @@ def test_a_missing_shard_and_a_missing_tensor_are_named(tmp_path):
 
 
 def test_a_folder_with_several_files_or_none_is_refused(tmp_path):
-    assert " has none, not one" in refusal(tmp_path)
+    assert " has no .safetensors file and no index of shards; name a file" in refusal(tmp_path)
     for name in ("a", "b"):
         save_file(state(), tmp_path / f"{name}.safetensors")
     assert " has a.safetensors, b.safetensors, not one" in refusal(tmp_path)

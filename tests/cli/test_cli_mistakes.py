@@ -85,6 +85,7 @@ def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsy
         ("--from nope", "nope is no run report (No such file or directory); give the report.json of a run"),
         ("--from latin.txt", "latin.txt is no run report (it is not JSON); give the report.json of a run"),
         (f"--prompt '{DEFAULT_PROMPT}' --output latin.txt --resume", "latin.txt is a file; name another folder"),
+        (f"--prompt '{DEFAULT_PROMPT}' --output x/../new", "(there is no x); name another folder"),
         (f"--prompt '{DEFAULT_PROMPT}' --output latin.txt/new", "(latin.txt is a file); name another folder"),
         (f"--prompt '{DEFAULT_PROMPT}' --output {'n' * 240}", "n... has 240 bytes; give it one of at most 239"),
     ],

@@ -15,11 +15,16 @@ import torch
 from cli_runs import generate, options, refused, without
 
 from sdvg_core.cli import main, make_parser
+from sdvg_core.cli.generate import read_prompts
 from sdvg_core.cli.options import video_request
 from sdvg_core.engine.cascade import score_and_decide
 from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early
 from sdvg_core.errors import BadInput
+from sdvg_core.models.headers import check_models
+from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.request.request import VideoRequest
+from sdvg_core.request.resolve import resolve_files
 
 BLOCKS, FRAMES = 9, 12
 OF_ROUTER = {
@@ -197,6 +202,20 @@ def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypat
 def test_an_option_that_a_block_reads_is_taken(words):
     """Catches a refusal of what the last block reads, or of a route whose forced blocks are all there are."""
     router_of(words)
+
+
+@pytest.mark.parametrize(("blocks", "held"), [(2, False), (3, True)])
+def test_a_colour_hold_that_no_block_is_pulled_by_is_told(files, tmp_path, blocks, held):
+    request = VideoRequest(blocks=blocks, colour_hold=0.5, width=32, height=32, router=RouterConfig(policy="first"))
+    load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
+    notes = resolve_files(request, check_models(files, load)).notes
+    assert ("The colour hold begins with a scene's third block, which the video does not have." in notes) != held
+
+
+def test_first_blocks_are_stated_in_a_prompt_as_in_a_file(tmp_path):
+    """The kind: one meaning in both. Catches `[first 2]` as words of the prompt."""
+    (prompt,), _ = read_prompts(parsed("--prompt '[first 2] a ball' --models ."), None)
+    assert (prompt.first, prompt.texts) == (2, ("a ball",))
 
 
 def test_the_gate_of_prompts_that_state_their_first_blocks_is_told(tmp_path, capsys):
