@@ -123,7 +123,10 @@ def resolve_request(
     )
     headers = headers.restrict_to(plan.models_needed)
     check_encoder(headers, *start.encoded(lead), *(("the control",) if read_control else ()))
-    _check_models(headers, plan)
+    _check_pair(headers)
+    shapes = headers.shape("drafter"), headers.shape("target")
+    check_compatible(*shapes, vae.latent_channels, plan.router, plan.spans)
+    check_restyle(*shapes, plan)
     if read_control or controls:
         _check_controlled(headers, choice=any(model.control_blocks for model in available.values()))
     padding = start.padding(plan, stride)
@@ -191,14 +194,6 @@ def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Router
         router = replace(router, handover=most)
         notes = (*notes, f"{steps}: the schedules and the drafts' steps allow no more.")
     return router, notes
-
-
-def _check_models(headers: Headers, plan: RunPlan) -> None:
-    """Raise `BadInput` if the models of a route cannot work on one video."""
-    shapes = headers.shape("drafter"), headers.shape("target")
-    _check_pair(headers)
-    check_compatible(*shapes, headers.vae.latent_channels, plan.router, plan.spans)
-    check_restyle(*shapes, plan)
 
 
 def _check_pair(headers: Headers) -> None:

@@ -1,4 +1,4 @@
-"""What a new option takes: one field of the request; a new command: one file. For widgets see tests/comfyui."""
+"""What a new option takes: one field of the request; a command or a policy: one file. Widgets: tests/comfyui."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ def run(options):
     print("good day,", options.name)
     return 0
 '''
+POLICY = {
+    '"always-target"]': '"always-target", "odd"]',
+    '    "always-target": (),': '    "always-target": (),\n    "odd": (),',
+    '    if config.policy == "stride":': """    if config.policy == "odd":
+        return UNSEEN_DRAFT if place % 2 else UNSEEN_TARGET
+    if config.policy == "stride":""",
+}
+"""What it changes in the router's file."""
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -33,6 +41,7 @@ except SystemExit:
     pass
 asked = ["--models", "pocket", "--preset", "fast", "--blocks", "1", "--prompt", "a big red ball", "--grain"]
 assert main(["greet", "Ann"]) == 0
+assert main(["generate", *asked[:2], *asked[6:8], "--policy", "odd", "--blocks", "2", "--output", "odd"]) == 0
 assert main(["generate", *asked, "0.25", "--output", "made"]) == 0
 assert main(["generate", "--from", "made", "--output", "again"]) == 0
 assert main(["generate", *asked, "2", "--output", "refused"]) == 2
@@ -43,10 +52,15 @@ except BadInput as error:
 """
 
 
-def test_a_new_option_of_the_request_is_one_field_and_a_new_command_one_file(tmp_path: Path) -> None:
+def test_a_new_option_is_one_field_and_a_new_command_or_policy_one_file(tmp_path: Path) -> None:
     """In the help, the report, `--from` and the checks of a copy. Catches: a list of options beside the fields."""
     place = copy_with_option(tmp_path / "copy")
     (place / "sdvg_core" / "cli" / "greet.py").write_text(COMMAND, encoding="utf-8")
+    router = place / "sdvg_core" / "engine" / "router.py"
+    text = router.read_text(encoding="utf-8")
+    for old, new in POLICY.items():
+        text = text.replace(old, new, 1)
+    router.write_text(text, encoding="utf-8")
     program = [sys.executable, "-c", PROGRAM]
     environment = {**os.environ, "PYTHONPATH": str(place)}
     done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -54,6 +68,7 @@ def test_a_new_option_of_the_request_is_one_field_and_a_new_command_one_file(tmp
     assert "--grain GRAIN         how much film grain (0)" in done.stdout
     assert "grain is 'much'; give a number" in done.stdout
     assert "good day, Ann" in done.stdout
+    assert [block["author"] for block in report(tmp_path / "odd")["blocks"]] == ["target", "drafter"]
     assert "sdvg: grain is 2.0; give 0 to 1" in done.stderr
     assert "The same video as in made, bit for bit." in done.stdout
     settings = [report(tmp_path / folder)["settings"]["grain"] for folder in ("made", "again")]
