@@ -57,7 +57,8 @@ const SILENT = { from: null, count: 0, seconds: 0 };
  * of what is set, `loading`, the seconds until the run's models are loaded, and `decoding`, how many of its first 0, 1, 2 ... blocks
  * are decoded again; and whether the seed is `moving`.
  * Returns the first block that is made `from` anew (null if none is), their `count`, and about how many `seconds` it takes
- * (null if that is not known); `all`: everything is made again; `atMost`: perhaps less. Not `known`: nothing can be said.
+ * (null if that is not known); `all`: everything is made again; `atMost`: perhaps less, with `unsure` as frames that were not scored
+ * decide. Not `known`: nothing can be said.
  */
 export function nextRun(run, next, outlook) {
   const told = foretell(run, next, outlook);
@@ -80,7 +81,7 @@ function foretell(run, next, { now, loading, decoding, moving }) {
   const asks = ({ directions, takes, prompts }) => [letterOf(directions, from), takeOf(takes, from), promptAt(run, prompts, from)].join();
   const unsure = from !== null && run.events.slice(Math.max(from - 2, 0), from).some((made) => undecided(made, now.tau, run.info.margin));
   const known = count > 0 && others.some((one) => one.of >= from && asks(one) === asks({ ...next, prompts: now.prompts }));
-  return { known: true, atMost: known || unsure, from, count, seconds: estimate(run, { ...next, tau: now.tau }, from ?? next.blocks + 1, { loading, decoding }) };
+  return { known: true, atMost: known || unsure, unsure, from, count, seconds: estimate(run, { ...next, tau: now.tau }, from ?? next.blocks + 1, { loading, decoding }) };
 }
 
 function firstAgain(run, next) {

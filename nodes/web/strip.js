@@ -9,8 +9,10 @@ import { openMenu } from "./strip_menu.js";
 import { promptFrom, withPromptFrom } from "./prompt_lines.js";
 import { writeBoard } from "./shots.js";
 import { Board } from "./strip_board.js";
+import { Comparison } from "./strip_compare.js";
 import { Player } from "./strip_player.js";
 import { HEIGHT } from "./strip_style.js";
+import { TauLine } from "./strip_tau.js";
 import { StripView } from "./strip_view.js";
 import { words } from "./strip_words.js";
 
@@ -31,6 +33,7 @@ export class Strip {
     this.outlook = outlook;
     this.others = others;
     this.wanted = null; // the block whose takes are shown, and up to which take they are made
+    this.other = null; // the run that is shown beside the one of the strip
     this.log = null;
     this.on = true;
     this.view = new StripView({
@@ -42,7 +45,7 @@ export class Strip {
       step: (by) => this.player.step(by),
       play: () => this.player.toggle(),
       touch: () => this.player?.touch(),
-      closeSheet: () => this.compare(null),
+      closeSheet: () => (this.other ? this.pair(null) : this.compare(null)),
       enlargeSheet: () => this.enlarge(),
       paint: (canvas, event, frame) => this.player.paint(canvas, event, frame),
       stop: () => stop(this.others().find((log) => log.going) ?? this.log),
@@ -56,10 +59,23 @@ export class Strip {
       choose: (number) => this.choose(number),
     });
     this.view.element.append(this.board.element);
+    this.gate = new TauLine({ preview: (tau) => this.tryTau(tau), set: (tau) => this.setTau(tau) });
+    this.view.element.prepend(this.gate.element);
+    this.tau = null; // that is tried while its line moves
+    this.grown = {}; // by how much the node has grown for a part
     this.player = new Player(this.view.film, {
       thumb: (number) => this.view.thumb(number),
       going: () => Boolean(this.log?.going),
-      told: (state) => this.view.tell(state),
+      told: (state) => {
+        this.view.tell(state);
+        this.comparison?.tell();
+      },
+    });
+    this.comparison = new Comparison(this.player, {
+      close: () => this.pair(null),
+      enlarge: () => this.enlarge(this.view.at),
+      choose: (run) => this.pair(run),
+      paint: (canvas, event, frame) => this.player.paint(canvas, event, frame),
     });
     for (const name of SHOWN.filter((one) => this.widget(one))) after(this.widget(name), "callback", () => this.refresh());
     this.nameOfLength = this.widget("blocks")?.label;
@@ -71,7 +87,7 @@ export class Strip {
 
   /** The same with and without a run, so that nothing below it moves when one begins. */
   get height() {
-    return (this.on ? HEIGHT.playing : HEIGHT.still) + (this.shotsOn ? HEIGHT.shots : 0);
+    return (this.on ? HEIGHT.playing : HEIGHT.still) + (this.shotsOn ? HEIGHT.shots : 0) + (this.tauOn ? HEIGHT.tau : 0);
   }
 
   // --- what it shows
@@ -92,6 +108,7 @@ export class Strip {
     this.view.reveal(this.log.events.length);
     this.drawSheet();
     this.drawShots();
+    this.drawTau();
     this.player.wake();
   }
 
@@ -108,6 +125,7 @@ export class Strip {
     this.view.foretell(asked.next);
     this.drawSheet();
     this.drawShots();
+    this.drawTau();
     this.view.offer({ going: Boolean(this.log?.going) || this.others().some((log) => log.going), stopping: Boolean(this.log?.stopping) });
   }
 
@@ -117,7 +135,7 @@ export class Strip {
   }
 
   said() {
-    return [...SHOWN.map((name) => this.read(name)), ...Object.values(this.start()), this.promptSource()?.widget.value].join("|");
+    return [...SHOWN.map((name) => this.read(name)), ...Object.values(this.start()), this.promptSource()?.widget.value, this.tauSource()?.widget.value].join("|");
   }
 
   /** What the video starts from. */
@@ -137,8 +155,10 @@ export class Strip {
   drawSquare(number, { directions, takes, blocks, kept, next }) {
     const letter = number > blocks ? ROUTER : letterOf(directions, number);
     const take = takes.get(number) ?? 1;
-    const again = next.from !== null && !next.atMost && number >= next.from && number <= blocks;
-    this.view.draw(number, this.view.count, this.log?.events[number - 1], { letter, take, again, kept: number <= kept, usable: number <= blocks, from: this.from(number) });
+    const behind = next.from !== null && number >= next.from && number <= blocks;
+    const again = behind && (this.tau === null ? !next.atMost : number === next.from && !next.unsure);
+    const may = behind && !again && this.tau !== null;
+    this.view.draw(number, this.view.count, this.log?.events[number - 1], { letter, take, again, may, kept: number <= kept, usable: number <= blocks, from: this.from(number) });
   }
 
   /** The second of the video at which a block begins. */
@@ -151,7 +171,11 @@ export class Strip {
   asked() {
     const [blocks, directions, takes] = [Number(this.read("blocks")), this.read("directions"), this.read("takes")];
     const [over, kept] = [this.log && !this.log.going, this.kept];
-    const next = over ? nextRun(this.log, { directions, takes, blocks, kept }, this.outlook(this.log)) : { from: null };
+    const outlook = over && this.outlook(this.log);
+    const source = this.tauSource();
+    // The server says what was set when it was asked last.
+    if (over && outlook.now && source) outlook.now = { ...outlook.now, tau: this.tau ?? Number(source.widget.value) };
+    const next = over ? nextRun(this.log, { directions, takes, blocks, kept }, outlook) : { from: null };
     return { directions, takes: takesOf(takes), blocks, kept, next };
   }
 
@@ -162,15 +186,40 @@ export class Strip {
 
   // --- takes side by side
 
-  /** Show the takes of a block in place of the film, with those in the making up to `upTo`, or two `runs`; null: the film. */
-  compare(number, upTo = 0, runs = false) {
-    this.wanted = number && { number, upTo, runs };
+  /** Show the takes of a block in place of the film, with those in the making up to `upTo`; null: the film. */
+  compare(number, upTo = 0) {
+    if (number) this.pair(null);
+    this.wanted = number && { number, upTo };
     if (number) this.player.stop();
     if (number) this.choose(number);
     this.view.compare(Boolean(number));
     this.drawSheet();
+    if (!number) this.focusSquare();
+  }
+
+  /** After something on the strip was closed, the chosen square has the focus, unless it is elsewhere on the page. */
+  focusSquare() {
     const elsewhere = document.activeElement !== document.body && !this.view.element.contains(document.activeElement);
-    if (!number && !elsewhere) this.view.square(this.view.at)?.focus({ preventScroll: true });
+    if (!elsewhere) this.view.square(this.view.at)?.focus({ preventScroll: true });
+  }
+
+  // --- two runs side by side
+
+  /** Show another run, by its name, beside the one of the strip; null: the film alone. */
+  pair(run) {
+    const was = this.other;
+    if (run && this.wanted) this.compare(null);
+    this.other = this.before().find((one) => one.run === run) ?? null;
+    if (!this.other && !was) return;
+    this.drawPair();
+    if (!this.other) this.focusSquare();
+  }
+
+  drawPair() {
+    const runs = this.before();
+    if (!runs.includes(this.other)) this.other = null; // it is forgotten, or shown
+    this.comparison.show(this.log, this.other, runs);
+    this.view.pair(this.comparison, Boolean(this.other));
   }
 
   /** The takes of a block that are known, `[take, event]`. */
@@ -179,6 +228,8 @@ export class Strip {
   }
 
   drawSheet() {
+    if (this.other) this.drawPair();
+    if (this.other) return;
     this.player.beside = [];
     if (!this.wanted) return;
     const [title, cells] = this.sheet();
@@ -188,15 +239,8 @@ export class Strip {
 
   /** The title and the cells of the sheet that is wanted. */
   sheet() {
-    const { number, upTo, runs } = this.wanted;
+    const { number, upTo } = this.wanted;
     const fate = (event) => event && fateOf(event)[locale()];
-    const pair = (event) => {
-      const key = event.number;
-      const earlier = this.before()?.events[key - 1];
-      const labels = [`${key} · ${words().before(fate(earlier))}`, `${key} · ${words().after(fate(event))}`];
-      return { key, events: [earlier, event], labels, chosen: key === this.view.at, act: () => this.choose(key) ?? this.drawSheet() };
-    };
-    if (runs) return [words().twoRuns, (this.log?.events ?? []).map(pair)];
     const known = new Map(this.takesKnown(number));
     for (let take = upTo - 2; take <= upTo; take += 1) if (take > 1 && !known.has(take) && this.making) known.set(take, undefined);
     const cell = ([key, event]) => {
@@ -240,21 +284,64 @@ export class Strip {
     const key = `${rootGraph()?.id} ${this.node.id}`;
     if (on !== undefined) opened.set(key, on);
     const open = this.board.count > 0 && (opened.get(key) ?? this.board.count > 1);
-    if (open !== Boolean(this.shotsOn)) this.resize(open);
+    if (open === Boolean(this.shotsOn)) return open;
+    this.shotsOn = open;
+    this.view.openShots(open);
+    this.resize("shots", open);
     return open;
   }
 
-  /** Make room for the cards, or take it away. Nodes 2.0 measures by itself. */
-  resize(open) {
-    this.shotsOn = open;
-    this.view.element.classList.toggle("with-shots", open);
-    this.view.openShots(open);
+  /** Make room for a part, or take it away. Nodes 2.0 measures by itself. */
+  resize(part, open) {
+    this.view.element.classList.toggle(`with-${part}`, open);
     if (window.LiteGraph.vueNodesMode || !this.node.computeSize) return;
     const [width, height] = this.node.size;
     const least = this.node.computeSize()[1];
-    if (open) this.grown = least > height ? least - height : HEIGHT.shots; // it may be as high as a workflow was saved
-    this.node.setSize([width, open ? Math.max(height, least) : Math.max(height - this.grown, least)]);
+    if (open) this.grown[part] = least > height ? least - height : HEIGHT[part]; // it may be as high as a workflow was saved
+    this.node.setSize([width, open ? Math.max(height, least) : Math.max(height - this.grown[part], least)]);
     this.node.setDirtyCanvas?.(true, true);
+  }
+
+  // --- tau
+
+  /** The router's node and its widget with tau; undefined if it compares no scores, or if tau comes from elsewhere. */
+  tauSource() {
+    const slot = this.node.inputs?.findIndex(({ name }) => name === "router") ?? -1;
+    const node = slot >= 0 && this.node.isInputConnected(slot) ? this.node.getInputNode(slot) : null;
+    if (node?.comfyClass !== "SDVGQualityRouter") return undefined;
+    const widget = node.widgets?.find(({ name }) => name === "policy.tau");
+    const gate = ["reward", "hybrid"].includes(node.widgets?.find(({ name }) => name === "policy")?.value);
+    return widget && gate && node.inputs?.[inputSlot(node, widget.name)]?.link == null ? { node, widget } : undefined;
+  }
+
+  drawTau() {
+    const source = this.tauSource();
+    if (Boolean(source) !== Boolean(this.tauOn)) {
+      this.tauOn = Boolean(source);
+      this.resize("tau", this.tauOn);
+    }
+    if (!source) return;
+    const { min = -3, max = 3 } = source.widget.options ?? {};
+    this.gate.show({ tau: Number(source.widget.value), min, max, events: this.log?.events ?? [], count: this.view.count });
+  }
+
+  /** Mark what another tau would make again, and return that in words; null: what the next run makes. */
+  tryTau(tau) {
+    this.tau = tau;
+    const asked = this.asked();
+    for (let number = 1; number <= this.view.count; number += 1) this.drawSquare(number, asked);
+    this.view.foretell(asked.next);
+    const { known, atMost, from, count } = asked.next;
+    if (!known) return "";
+    const blocks = words().blocks(from, from + count - 1);
+    if (from === null) return words().none;
+    return atMost ? words().mayRemake(blocks) : words().remakes(blocks);
+  }
+
+  setTau(tau) {
+    const source = this.tauSource();
+    if (source) setWidget(source.node, source.widget, tau);
+    this.refresh();
   }
 
   /** Write a board on the widgets, as one step that can be undone. */
@@ -295,7 +382,7 @@ export class Strip {
 
   enlarge(number) {
     if (this.wanted) openSheet(this.view.sheet.element);
-    else if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number));
+    else if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number), this.other && this.comparison);
   }
 
   end() {
@@ -390,9 +477,9 @@ export class Strip {
     this.write("takes", withTake(this.read("takes"), this.asked().blocks, number, take));
   }
 
-  /** The whole run before the one that is shown. */
+  /** The other whole runs of this sampler that are remembered, oldest first. */
   before() {
-    return this.log && this.others().findLast((one) => one.run !== this.log.run && !one.info.until && !one.failed);
+    return this.log ? this.others().filter((one) => one.run !== this.log.run && !one.info.until && !one.failed && one.events.length) : [];
   }
 
   usable(number) {
@@ -414,7 +501,8 @@ export class Strip {
   items(number) {
     const event = this.log?.events[number - 1];
     const film = event?.sprite ? [{ key: "e", text: words().enlarge, act: () => this.enlarge(number) }] : [];
-    if (this.before()) film.push({ key: "b", text: words().twoRuns, act: () => this.compare(number, 0, true) });
+    const before = this.before().at(-1);
+    if (before && this.on) film.push({ key: "b", text: this.other ? words().close : words().twoRuns, act: () => this.pair(this.other ? null : before.run) });
     if (!this.usable(number)) return [film];
     const item = this.keepItem(number);
     const keep = item ? [item] : [];

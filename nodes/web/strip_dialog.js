@@ -14,37 +14,62 @@ function open(dialog, label, closed) {
   dialog.showModal();
 }
 
-/** Show what the player shows, until it is closed by Escape or a click; then `anchor` has the focus again. */
-export function openLarge(player, anchor) {
+/**
+ * Show what the player shows, and beside it what a `comparison` shows, until it is closed by Escape, its button or a click on a
+ * picture; then `anchor` has the focus again.
+ */
+export function openLarge(player, anchor, comparison = null) {
   const dialog = make("dialog", "sdvg-large");
-  const canvas = dialog.appendChild(make("canvas", "", "", { role: "img" }));
-  const time = dialog.appendChild(make("p", ""));
+  const films = dialog.appendChild(make("div", "sdvg-films"));
+  const canvases = (comparison ? ["", ""] : [""]).map(() => films.appendChild(make("canvas", "", "", { role: "img" })));
+  const captions = comparison ? canvases.map(() => films.appendChild(make("p", ""))) : [];
+  const row = dialog.appendChild(make("div", "sdvg-large-row"));
+  const play = row.appendChild(make("button", "sdvg-button", "", { type: "button" }));
+  const line = row.appendChild(make("input", "", "", { type: "range", min: 0, step: 1, title: words().timeLine, "aria-label": words().timeLine }));
+  const time = row.appendChild(make("span", ""));
+  const close = row.appendChild(make("button", "sdvg-button", "✕", { type: "button", title: words().closeLarge, "aria-label": words().closeLarge }));
   const [film] = player.screens;
   const { told } = player;
   const say = (state) => {
     told(state);
     time.textContent = words().time(state.at.toFixed(1), state.all.toFixed(1));
+    play.textContent = state.playing ? "❚❚" : "▶";
+    play.title = state.playing ? words().pause : words().play;
+    play.setAttribute("aria-label", play.title);
+    Object.assign(line, { max: Math.max(0, player.frames - 1), value: player.index });
     dialog.setAttribute("aria-label", words().large(state.number));
   };
-  canvas.style.setProperty("--aspect", film.width / film.height);
+  films.style.setProperty("--aspect", film.width / film.height);
+  films.classList.toggle("two", Boolean(comparison));
   const keys = { " ": () => player.toggle(), p: () => player.toggle(), ArrowRight: () => player.step(1), ArrowLeft: () => player.step(-1) };
   dialog.addEventListener("keydown", (event) => {
     player.touch();
-    if (!(event.key in keys)) return;
+    if (!(event.key in keys) || event.target.closest("button, input")) return;
     event.preventDefault();
     if (!event.key.startsWith("Arrow")) player.release(true);
     keys[event.key]();
   });
-  dialog.addEventListener("click", () => dialog.close());
-  player.screens.push(canvas);
+  play.addEventListener("click", () => {
+    player.release(true);
+    player.toggle();
+  });
+  line.addEventListener("input", () => player.seek(Number(line.value)));
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", ({ target }) => target.closest(".sdvg-large-row") || dialog.close());
+  player.screens.push(canvases.at(-1));
+  comparison?.enlarge(canvases[0], captions);
   player.told = say;
   open(dialog, words().large(player.at[0]), () => {
     player.screens.length = 1;
+    comparison?.enlarge(null, []);
     player.told = told;
     player.release(true);
     anchor?.focus({ preventScroll: true });
   });
+  films.tabIndex = -1; // the keys are for the film until somebody goes to a button
+  films.focus();
   player.rest();
+  player.tell();
 }
 
 /** Show a sheet large, until it is closed; then it is where it was. */

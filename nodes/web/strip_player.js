@@ -153,6 +153,30 @@ export class Player {
     this.paint(this.thumb(number), this.ready(number), frame);
   }
 
+  /** The film goes on from its frame at this place, counted from 0, if that is there. */
+  seek(index) {
+    let rest = index;
+    const event = this.events.find(({ sprite }) => {
+      const inside = rest < (sprite?.frames ?? 0);
+      if (!inside) rest -= sprite?.frames ?? 0;
+      return inside;
+    });
+    if (!event || !this.ready(event.number)) return;
+    this.hold(event.number, rest);
+    this.release(true);
+  }
+
+  /** How many frames the film has. */
+  get frames() {
+    return framesOf(this.events);
+  }
+
+  /** The place of the frame that is shown, counted from 0. */
+  get index() {
+    const [number, frame] = this.held ?? this.at ?? [null, 0];
+    return number ? framesOf(this.events.slice(0, number - 1)) + frame : -1;
+  }
+
   /** From here on the film goes on; with `stay` from the frame that is held. */
   release(stay = false) {
     if (!this.held) return;
@@ -290,9 +314,11 @@ export class Player {
 
   /** Say where the film is. */
   tell() {
-    const [number, frame] = this.held ?? this.at ?? [null, 0];
-    const frames = (events) => events.reduce((sum, event) => sum + (event.sprite?.frames ?? 0), 0);
-    const before = number ? frames(this.events.slice(0, number - 1)) + frame + 1 : 0;
-    this.told({ playing: this.playing, number, at: before / this.rate, all: frames(this.events) / this.rate });
+    const [number] = this.held ?? this.at ?? [null];
+    this.told({ playing: this.playing, number, at: (this.index + 1) / this.rate, all: this.frames / this.rate });
   }
+}
+
+function framesOf(events) {
+  return events.reduce((sum, event) => sum + (event.sprite?.frames ?? 0), 0);
 }

@@ -1,12 +1,13 @@
 // How the strip looks. Sides and heights are in pixels of the canvas, before it is zoomed.
-export const HEIGHT = { playing: 300, still: 124, shots: 152 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
+export const HEIGHT = { playing: 300, still: 124, shots: 152, tau: 50 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
 
 export const STYLE = `
-.sdvg-route { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 6px; height: ${HEIGHT.still - 20}px;
+.sdvg-route { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 6px;
+  --base: ${HEIGHT.still - 20}px; --board: 0px; --gate: 0px; height: calc(var(--base) + var(--board) + var(--gate));
   padding: 0 5px; overflow: hidden; font: 12px/16px Inter, Arial, sans-serif; color: var(--input-text, #ddd); }
-.sdvg-route.playing { height: ${HEIGHT.playing - 20}px; }
-.sdvg-route.with-shots { height: ${HEIGHT.still + HEIGHT.shots - 20}px; }
-.sdvg-route.playing.with-shots { height: ${HEIGHT.playing + HEIGHT.shots - 20}px; }
+.sdvg-route.playing { --base: ${HEIGHT.playing - 20}px; }
+.sdvg-route.with-shots { --board: ${HEIGHT.shots}px; }
+.sdvg-route.with-tau { --gate: ${HEIGHT.tau}px; }
 .sdvg-route :focus { outline: none; }
 
 .sdvg-squares { --side: 24px; --high: 24px; display: flex; flex: none; flex-wrap: wrap; gap: 3px; max-height: 57px; margin: 0; padding: 3px;
@@ -33,6 +34,7 @@ export const STYLE = `
 .playing .sdvg-squares [data-letter]::before, .playing .sdvg-squares [data-take]::after { top: 1px; padding: 1px 3px; border-radius: 3px;
   background: #000c; color: #fff; }
 .sdvg-squares .again { outline: 2px dashed var(--input-text, #ddd); outline-offset: 0; }
+.sdvg-squares .may { outline: 2px dotted color-mix(in srgb, var(--input-text, #ddd) 60%, transparent); outline-offset: 0; }
 .sdvg-squares .at { box-shadow: 0 0 0 2px var(--input-text, #ddd); }
 .sdvg-squares button:focus-visible { box-shadow: 0 0 0 4px #3b9bff; }
 .sdvg-squares.many li button { padding: 0; border-radius: 3px; font-size: 0; line-height: 4px; }
@@ -40,9 +42,28 @@ export const STYLE = `
 .sdvg-squares.many button::before, .sdvg-squares.many button::after { left: 0; width: 100%; line-height: 11px; text-align: center; }
 .sdvg-squares.many [data-letter]::after { content: none; }
 
+.sdvg-tau { display: none; position: relative; flex: none; height: ${HEIGHT.tau - 6}px; margin: 0 3px; touch-action: none;
+  border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px; box-sizing: border-box; }
+.with-tau .sdvg-tau { display: block; }
+.sdvg-tau-dots { display: grid; grid-auto-flow: column; grid-auto-columns: minmax(0, calc(var(--thumb, 52px) + 3px)); height: 100%; }
+.sdvg-tau-dots i { position: relative; }
+.sdvg-tau-dots i::before { content: ""; position: absolute; left: calc(50% - 4px); bottom: calc(var(--at) * 100% - 4px); width: 8px; height: 8px; border-radius: 4px;
+  background: currentColor; }
+.sdvg-tau-dots .partly::before { background: none; border: 2px solid currentColor; box-sizing: border-box; }
+.sdvg-tau-dots .none::before { content: none; }
+.sdvg-tau-line { position: absolute; left: 0; bottom: calc(var(--at) * 100% - 6px); width: 100%; height: 12px; cursor: ns-resize; }
+.sdvg-tau-line::before { content: ""; position: absolute; top: 5px; left: 0; width: 100%; border-top: 2px dashed #3b9bff; }
+.sdvg-tau-line:focus-visible { outline: 2px solid #3b9bff; border-radius: 4px; }
+.sdvg-tau-line span { position: absolute; right: 3px; bottom: 9px; padding: 0 4px; border-radius: 3px; background: color-mix(in srgb, var(--comfy-menu-bg, #353535) 85%, transparent);
+  font-size: 11px; line-height: 13px; white-space: nowrap; pointer-events: none; }
+.sdvg-tau-line .below { top: 9px; bottom: auto; }
+
 .sdvg-below { display: flex; flex: 1; gap: 10px; min-height: 0; padding: 0 3px; }
 .sdvg-film { flex: none; align-self: start; max-width: 58%; height: 100%; max-height: 100%; border-radius: 4px;
   object-fit: contain; object-position: left top; cursor: zoom-in; }
+.sdvg-route.playing:not(.pairing) .sdvg-film.blank { display: block; box-sizing: border-box; aspect-ratio: var(--aspect, 1.7);
+  border: 1px dashed color-mix(in srgb, currentColor 40%, transparent); cursor: default; }
+.playing.comparing .sdvg-film.blank { display: none !important; }
 .sdvg-sheet { display: none; flex: 1; gap: 8px; min-width: 0; }
 .sdvg-cells { display: flex; flex: 1; gap: 8px; align-items: flex-start; min-width: 0; overflow: auto hidden; scrollbar-width: thin; }
 .comparing .sdvg-sheet { display: flex; }
@@ -50,7 +71,6 @@ export const STYLE = `
 .sdvg-take { display: flex; flex: 0 1 160px; flex-direction: column; gap: 3px; min-width: 72px; max-height: 100%; padding: 3px; border: 2px solid transparent;
   border-radius: 6px; background: transparent; color: inherit; font: 11px/14px Inter, Arial, sans-serif; cursor: pointer; }
 .sdvg-take canvas, .sdvg-route .sdvg-take canvas.blank { display: block; flex: 0 1 auto; width: 100%; min-height: 0; aspect-ratio: var(--aspect, 1.7); object-fit: contain; border-radius: 3px; }
-.sdvg-take:has(canvas ~ canvas) { min-width: 110px; white-space: nowrap; }
 .sdvg-take span { flex: none; overflow: hidden; text-overflow: ellipsis; }
 .sdvg-tools { display: flex; flex: none; flex-direction: column; gap: 4px; }
 .sdvg-large .sdvg-sheet { display: flex; align-items: flex-start; width: 92vw; }
@@ -67,6 +87,18 @@ export const STYLE = `
 .sdvg-take:focus-visible { border-color: #3b9bff; }
 .sdvg-squares .kept::before { content: url('data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" width="8" height="10"><path d="M2 5V3a2 2 0 0 1 4 0v2" fill="none" stroke="white"/><path d="M1 5h6v5H1z" fill="white"/></svg>');
   left: 1px; padding: 1px 2px; border-radius: 3px; background: #000c; }
+.sdvg-before, .sdvg-caption, .sdvg-compare { display: none; }
+.pairing .sdvg-below { display: grid; grid-template: minmax(0, 1fr) auto / 1fr 1fr; gap: 2px 8px; }
+.playing.pairing .sdvg-below > canvas, .playing.pairing .sdvg-below > canvas.blank { display: block; box-sizing: border-box; width: 100%; max-width: none; height: 100%;
+  border: 1px solid var(--border-color, #4e4e4e); object-fit: contain; object-position: center; border-radius: 4px; }
+.playing.pairing .sdvg-before.blank { visibility: hidden; }
+.pairing .sdvg-caption { display: block; overflow: hidden; text-align: center; text-overflow: ellipsis; white-space: nowrap; }
+.pairing .sdvg-compare { display: flex; flex: none; gap: 6px; align-items: center; padding: 0 3px; }
+.pairing .sdvg-side:has(.sdvg-error:empty), .sdvg-route.pairing .sdvg-drift { display: none; }
+.pairing .sdvg-side { grid-column: 1 / 3; }
+.sdvg-compare input, .sdvg-large-row input { flex: 1; min-width: 60px; margin: 0; accent-color: #3b9bff; }
+.sdvg-compare select { flex: 0 1 150px; min-width: 0; text-overflow: ellipsis; }
+.sdvg-compare :focus-visible, .sdvg-large-row :focus-visible { outline: 2px solid #3b9bff; outline-offset: 1px; }
 .sdvg-drift { display: flex; flex: none; gap: 8px; align-items: center; height: 16px; padding: 0 3px; white-space: nowrap; }
 .sdvg-drift[hidden], .sdvg-route:not(.playing) .sdvg-drift, .comparing .sdvg-drift { display: none; }
 .sdvg-drift svg { flex: 1; min-width: 0; height: 12px; padding: 2px 0; overflow: visible; }
@@ -77,7 +109,12 @@ export const STYLE = `
 .sdvg-large { max-width: 96vw; max-height: 96vh; padding: 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 8px;
   background: var(--comfy-menu-bg, #353535); color: var(--input-text, #ddd); font: 13px/18px Inter, Arial, sans-serif; }
 .sdvg-large::backdrop { background: #000a; }
+.sdvg-films { outline: none; }
 .sdvg-large canvas { display: block; width: min(90vw, 80vh * var(--aspect, 1.7)); border-radius: 4px; }
+.sdvg-films.two { display: grid; grid-template-columns: 1fr 1fr; gap: 4px 12px; text-align: center; }
+.sdvg-films.two canvas { width: min(45vw, 80vh * var(--aspect, 1.7)); }
+.sdvg-films canvas.blank { visibility: hidden; }
+.sdvg-large-row { display: flex; gap: 8px; align-items: center; margin-top: 8px; font-variant-numeric: tabular-nums; }
 .sdvg-ask textarea { box-sizing: border-box; width: min(80vw, 420px); margin-top: 8px; padding: 6px; border: 1px solid var(--border-color, #4e4e4e);
   border-radius: 4px; background: var(--comfy-input-bg, #222); color: inherit; font: inherit; }
 .sdvg-ask .sdvg-button { margin-top: 10px; }

@@ -114,8 +114,9 @@ export class StripView {
 
   /** As wide as the frames of the video are, a square. */
   shape(aspect) {
-    this.sheet.element.style.setProperty("--aspect", aspect);
-    this.squares.style.setProperty("--thumb", `${Math.round(Math.max(34, Math.min(31 * aspect, 60)))}px`);
+    this.element.style.setProperty("--aspect", aspect);
+    this.sheet.element.style.setProperty("--aspect", aspect); // in a dialog too
+    this.element.style.setProperty("--thumb", `${Math.round(Math.max(34, Math.min(31 * aspect, 60)))}px`);
   }
 
   /** How the film stands: the block that is shown, and seconds. */
@@ -160,18 +161,18 @@ export class StripView {
   }
 
   /** A square as it is now: the block's event if it is made, and what is asked of the next run. */
-  draw(number, of, event, { letter, take, again, usable, from, kept }) {
+  draw(number, of, event, { letter, take, again, may, usable, from, kept }) {
     const element = this.square(number);
     element.parentElement.dataset.from = words().second(from.toFixed(1));
     if (!event?.sprite) this.thumb(number).className = "blank";
     const fate = event && fateOf(event);
     Object.assign(element.style, { backgroundColor: fate?.colour ?? "", color: fate?.ink ?? "" });
-    for (const [name, on] of [["made", event], ["earlier", event?.reused], ["again", again], ["kept", kept]]) element.classList.toggle(name, Boolean(on));
+    for (const [name, on] of [["made", event], ["earlier", event?.reused], ["again", again], ["may", may], ["kept", kept]]) element.classList.toggle(name, Boolean(on));
     state(element, "fate", event?.fate);
     state(element, "letter", letter === ROUTER ? undefined : letter);
     state(element, "take", take > 1 ? take : undefined);
     element.setAttribute("aria-disabled", String(!usable));
-    const label = sentence(number, of, event, { letter, take, again, kept });
+    const label = sentence(number, of, event, { letter, take, again, may, kept });
     if (element.title === label) return;
     if (number === this.saidOf) this.say(null); // it is so no more
     element.title = label;
@@ -182,6 +183,16 @@ export class StripView {
   say(number) {
     this.saidOf = number;
     this.said.textContent = number ? this.square(number).title : "";
+  }
+
+  /** Show a comparison of two runs around the film, or no longer. */
+  pair({ canvas, captions, row }, on) {
+    const { parentElement: below } = this.film;
+    this.film.before(canvas);
+    below.append(...captions);
+    below.after(row);
+    this.element.classList.toggle("pairing", on);
+    this.sheet.listen(on);
   }
 
   /** Show the sheet in place of the film; the forecast, which a choice on it changes, is then below it. */
@@ -257,7 +268,7 @@ function verdict(event) {
   return event.unscored ? words().partly(known, event.unscored) : known;
 }
 
-function sentence(number, of, event, { letter, take, again, kept }) {
+function sentence(number, of, event, { letter, take, again, may, kept }) {
   const parts = [words().block(number, of)];
   if (event) {
     parts.push(fateOf(event)[locale()]);
@@ -268,6 +279,7 @@ function sentence(number, of, event, { letter, take, again, kept }) {
   if (words().directed[letter]) parts.push(words().directed[letter]);
   if (take > 1) parts.push(words().take(take));
   if (again) parts.push(event ? words().isAgain : words().isNew);
+  if (may) parts.push(words().mayChange);
   return parts.join(" · ");
 }
 

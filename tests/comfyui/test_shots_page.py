@@ -94,6 +94,25 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page: dict[str, Any]) ->
     assert "3 taken from memory" in page["again"]["legend"], "blocks 4 to 6 are as they were"
 
 
+def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(page: dict[str, Any]) -> None:
+    """Nothing is written before it is let go, and then one step that can be undone; keys do the same."""
+    tau = page["tau"]
+    scores = {event["number"]: event["score"] for event in tau["events"] if event["score"] is not None}
+    assert (tau["before"]["tau"], tau["before"]["again"], tau["before"]["dots"]) == (-0.7, [], len(scores))
+    dragged = tau["dragged"]
+    first = next(number for number, score in scores.items() if (score >= -0.7) != (score >= dragged["now"]))
+    assert (dragged["again"], dragged["may"]) == ([first], list(range(first + 1, 10)))
+    assert dragged["tau"] == -0.7
+    assert dragged["text"].startswith(f"tau {dragged['now']:.2f}: ")
+    assert dragged["text"].endswith(f"remakes blocks {first} to 9" if first < 9 else "remakes block 9")
+    assert dragged["pos"] == tau["before"]["pos"], "the node stays where it is"
+    assert tau["set"]["tau"] == dragged["now"]
+    assert tau["set"]["again"] == list(range(first, 10))
+    assert (tau["undone"]["tau"], tau["undone"]["again"]) == (-0.7, [])
+    assert (tau["key"]["now"], tau["key"]["tau"]) == (-0.75, -0.7)
+    assert (tau["left"]["now"], tau["left"]["again"], tau["left"]["may"]) == (-0.7, [], [])
+
+
 def test_the_node_grows_by_the_cards_and_gives_their_room_back(page: dict[str, Any]) -> None:
     assert page["three"]["height"] >= page["one"]["height"]
     assert page["closed"]["height"] < page["again"]["height"]

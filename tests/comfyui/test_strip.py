@@ -195,23 +195,27 @@ def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page: dict[str, A
     assert [event["reused"] for event in sheet["back"]] == [True] * 9
 
 
-def test_a_run_is_shown_below_the_one_before_block_by_block(page: dict[str, Any]) -> None:
-    """Catches: pictures of another run or block, a film that plays on unseen, a double click that is lost."""
+def test_two_runs_play_side_by_side_on_one_time_line(page: dict[str, Any]) -> None:
+    """Catches: the frames of another run or place, pictures of two sizes, a button over one, a run not to be chosen."""
     pair = page["sheet"]["pair"]
-    looked, large, back, film = pair["states"]
-    scrubbed = looked["cells"][7][0][1]
-    frames = ["1:5", *(f"{number}:7" for number in range(2, 8)), scrubbed, "9:7"]
-    assert scrubbed in ("8:1", "8:2")
-    assert looked["cells"] == [[[run, frame] for run in pair["runs"]] for frame in frames]
-    assert [state["large"] for state in pair["states"]] == [False, True, False, False]
-    assert [state["comparing"] for state in pair["states"]] == [True, True, True, False]
-    assert {state["playing"] for state in pair["states"]} == {"false"}
-    assert (large["focus"], back["focus"], film["focus"]) == ("8", "8", "8")
-    layout = pair["layout"]
-    assert (layout["sizes"], layout["last"]) == (1, True)
-    assert layout["over"] == layout["large"] == 0, "no button lies over a picture"
-    assert [label.split(": ")[0] for label in layout["labels"]] == ["8 · before", "8 · now"]
-    assert not layout["left"], "Escape closes it wherever the focus is"
+    *_, older, before, now = pair["made"]
+    assert pair["moved"]["films"] == [[before, "2:1"], [now, "2:1"]]
+    assert [caption.split(": ")[0] for caption in pair["moved"]["captions"]] == ["before", "now"]
+    assert (len(pair["moved"]["runs"]), pair["moved"]["runs"][0]) == (2, "the run before, differs from block 8 on")
+    (_, first), (_, second) = pair["scrubbed"]["films"]
+    assert first == second
+    assert first.startswith("8:")
+    for name in ("moved", "scrubbed", "back", "older"):
+        first_size, second_size = pair[name]["sizes"]
+        assert first_size == second_size
+        assert min(first_size) > 50
+        assert (pair[name]["over"], pair[name]["pairing"], pair[name]["named"]) == (0, True, True)
+    assert pair["large"]["large"] == [[before, "8:7"], [now, "8:7"]]
+    assert pair["next"]["large"] == [[before, "8:8"], [now, "8:8"]]
+    assert pair["large"]["names"] == pair["large"]["captions"]
+    assert pair["back"]["focus"] == "8"
+    assert [run for run, _ in pair["older"]["films"]] == [older, now]
+    assert not pair["left"]["pairing"], "Escape closes it wherever the focus is"
 
 
 def test_kept_blocks_stay_whatever_else_changes(page: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ main(async (page, options) => {
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-shot canvas:not(.blank)").length === 3);
   await quiet(page);
   const made = await look(page);
+  const tau = await dragTau(page);
   await card(page, 1).locator(".sdvg-shot-keep").click();
   await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
   await quiet(page);
@@ -40,7 +41,7 @@ main(async (page, options) => {
   const again = await look(page);
   await page.locator(".sdvg-shots-button").click();
   const closed = await look(page);
-  return { one, opened, three, edits, undone, disordered, made, kept, again, closed };
+  return { one, opened, three, edits, undone, disordered, made, tau, kept, again, closed };
 });
 
 function card(page, number) {
@@ -133,4 +134,38 @@ async function undo(page) {
     steps.push(await look(page));
   }
   return steps;
+}
+
+/** The line of tau moved up by the mouse until a block is marked, let go, set back by undoing; then moved by keys and left. */
+async function dragTau(page) {
+  const seen = () => page.evaluate(() => {
+    const line = document.querySelector(".sdvg-tau-line");
+    const router = window.app.graph.nodes.find((node) => node.type === "SDVGQualityRouter");
+    const marked = (name) => [...document.querySelectorAll(`.sdvg-squares .${name}`)].map((one) => Number(one.dataset.number));
+    return {
+      now: Number(line.getAttribute("aria-valuenow")), text: line.getAttribute("aria-valuetext"), again: marked("again"), may: marked("may"),
+      tau: router.widgets.find(({ name }) => name === "policy.tau").value, next: document.querySelector(".sdvg-next").textContent,
+      dots: document.querySelectorAll(".sdvg-tau-dots i:not(.none)").length, pos: [...window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler").pos],
+    };
+  });
+  const { runs } = await page.evaluate(async () => (await fetch("/sdvg/runs")).json());
+  const states = { events: runs.at(-1).events, before: await seen() };
+  const { x, y, height } = await page.locator(".sdvg-tau-line").boundingBox();
+  await page.mouse.move(x + 60, y + height / 2);
+  await page.mouse.down();
+  for (let by = 2; by < 40 && !(await seen()).again.length; by += 2) await page.mouse.move(x + 60, y + height / 2 - by);
+  states.dragged = await seen();
+  await page.mouse.up();
+  await quiet(page);
+  states.set = await seen();
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Control+z");
+  await quiet(page, 700);
+  states.undone = await seen();
+  await page.locator(".sdvg-tau-line").focus();
+  await page.keyboard.press("ArrowDown");
+  states.key = await seen();
+  await page.keyboard.press("Escape");
+  states.left = await seen();
+  return states;
 }

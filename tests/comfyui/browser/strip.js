@@ -334,57 +334,51 @@ async function keepBlocks(page) {
   return [refused, { text, status: await page.evaluate(async (path) => (await fetch(path)).status, file) }];
 }
 
-/** The run before above the one that is shown: looked through, enlarged by a double click, and left by Escape, twice. */
+/** Another run beside the one that is shown: on one time line, enlarged, another one chosen, and left by Escape from anywhere. */
 async function compareRuns(page) {
+  const seen = () => page.evaluate(() => {
+    const films = [...document.querySelectorAll(".sdvg-below > canvas")].map((one) => ({
+      painted: one.dataset.painted?.split("/"), seen: one.checkVisibility(), box: one.getBoundingClientRect().toJSON(),
+    }));
+    const tools = [...document.querySelectorAll(".sdvg-compare > *, .sdvg-controls button")].filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect());
+    const over = tools.filter(({ top }) => films.some(({ box }) => top < box.bottom)).length;
+    const dialog = document.querySelector("dialog.sdvg-large");
+    return {
+      films: films.map(({ painted }) => painted), sizes: films.map(({ box }) => [Math.round(box.width), Math.round(box.height)]), over,
+      captions: [...document.querySelectorAll(".sdvg-caption")].map((one) => one.textContent), pairing: Boolean(document.querySelector(".pairing")),
+      runs: [...document.querySelectorAll(".sdvg-compare option")].map((one) => one.textContent), focus: document.activeElement.dataset.number ?? null,
+      large: dialog && [...dialog.querySelectorAll("canvas")].map((one) => one.dataset.painted.split("/")), names: dialog && [...dialog.querySelectorAll("p")].map((one) => one.textContent),
+      named: [...document.querySelectorAll(".sdvg-compare > *")].every((one) => one.ariaLabel),
+    };
+  });
+  await page.keyboard.press("p");
   await page.keyboard.press("b");
-  await page.waitForFunction(() => document.querySelectorAll(".sdvg-take canvas:not(.blank)").length === 18);
-  const eighth = page.locator('.sdvg-take[data-take="8"]');
-  await eighth.hover({ position: { x: 4, y: 20 } });
-  const seen = () => page.evaluate(() => ({
-    cells: [...document.querySelectorAll(".sdvg-take")].map((cell) => [...cell.querySelectorAll("canvas")].map((one) => one.dataset.painted.split("/"))),
-    large: Boolean(document.querySelector("dialog .sdvg-sheet")), comparing: Boolean(document.querySelector(".sdvg-route.comparing")),
-    playing: document.querySelector(".sdvg-play").dataset.playing, focus: document.activeElement.dataset.take ?? document.activeElement.dataset.number,
-  }));
-  const states = [await seen()];
-  const layout = await page.evaluate(seenSheet);
-  await eighth.dblclick();
-  states.push(await seen());
-  layout.large = (await page.evaluate(seenSheet)).over;
-  for (let i = 0; i < 2; i += 1) {
-    await page.keyboard.press("Escape");
-    await quiet(page);
-    states.push(await seen());
-  }
-  await page.keyboard.press("b");
+  if (await page.evaluate(() => document.querySelector(".sdvg-play").dataset.playing === "true")) await page.keyboard.press("p");
+  await page.waitForFunction(() => document.querySelector(".sdvg-before").checkVisibility() && !document.querySelector(".sdvg-before").classList.contains("blank"));
+  const line = page.locator(".sdvg-compare input");
+  await line.focus();
+  await page.keyboard.press("Home");
+  for (let i = 0; i < 9; i += 1) await page.keyboard.press("ArrowRight"); // the first frame of block 2
+  const states = { moved: await seen() };
+  await square(page, 8).hover();
+  states.scrubbed = await seen();
+  await page.mouse.move(700, 880);
+  await square(page, 8).focus();
+  await page.keyboard.press("e");
+  states.large = await seen();
+  await page.keyboard.press("ArrowRight");
+  states.next = await seen();
+  await page.locator("dialog.sdvg-large button").last().click();
+  states.back = await seen();
+  await page.locator(".sdvg-compare select").selectOption({ index: 1 });
+  await quiet(page);
+  states.older = await seen();
   await page.evaluate(() => document.activeElement.blur());
   await page.keyboard.press("Escape"); // with the focus nowhere
-  layout.left = (await seen()).comparing;
-  const all = (await known(page)).filter((one) => !one.until);
+  states.left = await seen();
   await square(page, 7).focus();
-  return { layout, states, runs: all.filter((one) => one.workflow === all.at(-1).workflow).slice(-2).map((one) => one.run) };
-}
-
-/**
- * How the sheet lies with its last block in view: the sizes of its pictures if one has a long label, what stands below the
- * eighth ones, and over how many its buttons lie.
- */
-function seenSheet() {
-  const labels = [...document.querySelectorAll('[data-take="8"] span')].map((one) => one.textContent);
-  const long = document.querySelector('[data-take="2"] span');
-  const text = long.textContent;
-  long.textContent = "2 · a label that has no room in one line of its cell";
-  const cells = long.closest(".sdvg-take").parentElement;
-  cells.scrollLeft = 0;
-  cells.querySelector('[data-take="9"]').scrollIntoView({ inline: "nearest", block: "nearest" });
-  const buttons = document.querySelector(".sdvg-tools").getBoundingClientRect();
-  const boxes = [...cells.querySelectorAll("canvas")].map((one) => one.getBoundingClientRect());
-  const end = cells.getBoundingClientRect().right; // what is beyond is not seen
-  long.textContent = text;
-  const over = ({ right, top, bottom }) => Math.min(right, end) > buttons.left && top < buttons.bottom && bottom > buttons.top;
-  return {
-    sizes: new Set(boxes.map(({ width, height }) => `${Math.round(width)}x${Math.round(height)}`)).size,
-    labels, over: boxes.filter(over).length, last: boxes.at(-1).right <= end,
-  };
+  const all = (await known(page)).filter((one) => !one.until);
+  return { ...states, made: all.filter((one) => one.workflow === all.at(-1).workflow).map((one) => one.run) };
 }
 
 /** Another take of block 6: what is outlined, and what is then made. */
