@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("__init__.py", "pyproject.toml", "requirements.txt", "LICENSE", "README.md", "SECURITY.md")
-NEEDED_FOLDERS = ("nodes", "sdvg_core", "workflows", "locales")
+NEEDED_FOLDERS = ("nodes", "sdvg_core", "workflows", "subgraphs", "locales")
 # The embedded models are most of it.
 LARGEST = 40_000_000
 UNWANTED = [

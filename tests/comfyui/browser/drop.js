@@ -7,7 +7,7 @@ const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
 const { astray, readable } = require("./layout.js");
-const { main, quiet, run } = require("./page.js");
+const { drop, main, quiet, run } = require("./page.js");
 
 main(async (page, options) => {
   const dropped = [];
@@ -30,16 +30,6 @@ async function shownRun(page) {
   await page.waitForFunction(() => document.querySelector("video").duration > 0);
   await quiet(page, 1000); // the nodes grow
   return { ...(await page.evaluate(shown)), astray: await page.evaluate(astray) };
-}
-
-/** Let a file fall onto the middle of the canvas. */
-function drop({ name, text }) {
-  const canvas = document.querySelector("#graph-canvas");
-  const { x, y, width, height } = canvas.getBoundingClientRect();
-  const dataTransfer = new DataTransfer();
-  dataTransfer.items.add(new File([text], name, { type: "application/json" }));
-  const where = { clientX: x + width / 2, clientY: y + height / 2, bubbles: true, cancelable: true };
-  for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
 }
 
 async function sent() {

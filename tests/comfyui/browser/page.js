@@ -193,4 +193,14 @@ function main(use) {
   );
 }
 
-module.exports = { DRAFT, build, main, quiet, reload, run };
+/** Let a file fall onto the middle of the canvas. */
+function drop({ name, text }) {
+  const canvas = document.querySelector("#graph-canvas");
+  const { x, y, width, height } = canvas.getBoundingClientRect();
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([text], name, { type: "application/json" }));
+  const where = { clientX: x + width / 2, clientY: y + height / 2, bubbles: true, cancelable: true };
+  for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
+}
+
+module.exports = { drop, DRAFT, build, main, quiet, reload, run };
