@@ -64,8 +64,8 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Image.Input("start_image", optional=True),
                 Start.Input("start", optional=True),
                 Prompts.Input("prompt_schedule", optional=True),
-                widget(VideoRequest, "directions"),
-                widget(VideoRequest, "takes"),
+                widget(VideoRequest, "directions", advanced=True),
+                widget(VideoRequest, "takes", advanced=True),
                 *(
                     io.Combo.Input(name, options=[BOTH, *schedules], default=BOTH, advanced=True, optional=True)
                     for name in ("drafter_schedule", "target_schedule")

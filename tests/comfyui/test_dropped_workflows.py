@@ -18,7 +18,7 @@ from test_workflows import count_frames, with_tiny_models
 pytestmark = pytest.mark.comfyui
 
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
-POCKET_DEMO = ROOT / "workflows" / "sdvg_1_pocket_demo.json"
+POCKET_DEMO = ROOT / "workflows" / "sdvg_01_pocket_demo.json"
 API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
 
 
@@ -59,7 +59,7 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
     # A block shows 12 pixel frames, a clip's first 9; a start image shows one and leaves 12 for every block. A clip
     # that is extended comes first.
     frames = {
-        "sdvg_7_continue_and_image": 1 + 4 * 12,
+        "sdvg_07_continue_and_image": 1 + 4 * 12,
         "sdvg_10_extend_video": 21 + 2 * 12,
         "sdvg_14_first_and_last_frame": 1 + 2 * 12,
         "sdvg_15_long_video": 9 + 12 + 2 * (2 * 12),  # each later part without the frames that it was given

@@ -131,8 +131,8 @@ def noted(workflow: str) -> list[str]:
 def test_notes_of_workflows_say_what_the_weights_come_to(costs: dict[str, str]) -> None:
     """Catches: a note that was not changed with the weights, or a preset's figure in another's place."""
     fast, balanced, careful, paper = (costs[name] for name in (*NAMED, "paper"))
-    assert noted("sdvg_3_text_to_video") == noted("sdvg_4_app") == [fast, balanced, careful, paper]
-    assert noted("sdvg_5_quick_preview") == [fast]
+    assert noted("sdvg_03_text_to_video") == noted("sdvg_04_app") == [fast, balanced, careful, paper]
+    assert noted("sdvg_05_quick_preview") == [fast]
 
 
 # --- the routes they make ----------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_options_for_research_wait_behind_advanced(schemas: dict[str, Any]) -> N
     assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset", "control"}
     assert shown["SDVGQualityRouter"] == {"reward_file", "policy", "scorer"}
     research = {"schedule", "drafter_context", "kv_dtype", "reuse_gb", "tae_kind"}
-    research |= {"drafter_schedule", "target_schedule"}
+    research |= {"drafter_schedule", "target_schedule", "directions", "takes"}
     assert not research & shown["SDVGSpeculativeSampler"]
     options = schemas["SDVGQualityRouter"]["input"]["required"]["policy"][1]["options"]
     reward = next(option for option in options if option["key"] == "reward")

@@ -172,8 +172,8 @@ def test_a_workflow_that_loads_a_video_gives_its_sound_to_the_one_it_makes(numbe
 
 
 APPS = {
-    "sdvg_2_pocket_app": ["prompt", "policy", "blocks", "seed"],
-    "sdvg_4_app": ["text", "policy.target_blocks", "blocks", "seed"],
+    "sdvg_02_pocket_app": ["prompt", "policy", "blocks", "seed"],
+    "sdvg_04_app": ["text", "policy.target_blocks", "blocks", "seed"],
 }
 
 

@@ -27,15 +27,15 @@ NAMES = ("self_forcing_dmd.pt", "krea-realtime-video-14b.safetensors")
 SEED = 42
 RENDERERS = {"canvas": False, "nodes2": True}
 TITLES = {
-    "sdvg_1_pocket_demo": "Pocket demo, no download",
-    "sdvg_2_pocket_app": "Pocket app, no download",
-    "sdvg_3_text_to_video": "Text to video",
-    "sdvg_4_app": "Text to video, as an app",
-    "sdvg_5_quick_preview": "Quick preview",
-    "sdvg_6_paper_gate": "The paper's gate",
-    "sdvg_7_continue_and_image": "From a picture, and on",
-    "sdvg_8_framewise_drafter": "Frame-wise drafter",
-    "sdvg_9_two_gpus": "Two GPUs",
+    "sdvg_01_pocket_demo": "Pocket demo, no download",
+    "sdvg_02_pocket_app": "Pocket app, no download",
+    "sdvg_03_text_to_video": "Text to video",
+    "sdvg_04_app": "Text to video, as an app",
+    "sdvg_05_quick_preview": "Quick preview",
+    "sdvg_06_paper_gate": "The paper's gate",
+    "sdvg_07_continue_and_image": "From a picture, and on",
+    "sdvg_08_framewise_drafter": "Frame-wise drafter",
+    "sdvg_09_two_gpus": "Two GPUs",
     "sdvg_10_extend_video": "Extend a video",
     "sdvg_11_restyle_video": "Restyle a video",
     "sdvg_12_depth_to_video": "Depth to video",
@@ -43,20 +43,28 @@ TITLES = {
     "sdvg_14_first_and_last_frame": "First and last frame",
     "sdvg_15_long_video": "Long video",
     "sdvg_16_finish_a_clip": "Finish a clip",
+    "sdvg_17_storyboard": "Storyboard, no download",
 }
 # Blocks that the target makes; those of a continued clip count on, and the gate knows only its first.
 TARGET_BLOCKS = {
-    "5_quick_preview": (1,),
-    "6_paper_gate": (1,),
-    "7_continue_and_image": (1, 5),
-    "8_framewise_drafter": (1,),
+    "05_quick_preview": (1,),
+    "06_paper_gate": (1,),
+    "07_continue_and_image": (1, 5),
+    "08_framewise_drafter": (1,),
     "10_extend_video": (1,),
     "15_long_video": (1,),
 }
-BLOCKS = {"7_continue_and_image": 8, "16_finish_a_clip": 0}
+BLOCKS = {"07_continue_and_image": 8, "16_finish_a_clip": 0}
 UNKNOWN = "#7b8494"
-WORKFLOWS = [path for path in sorted((HERE.parents[2] / "workflows").glob("*.json")) if "pocket" not in path.stem]
-FRAME = 60  # of the clip, in the middle of block 6
+BALANCED = {"policy": "balanced", "policy.target_blocks": 2, "policy.handover_steps": 2}
+# Those of the embedded models: API form, what is set otherwise, frames of the clip, and what is below them.
+POCKET: dict[str, tuple[str, dict[str, Any], tuple[int, ...], str]] = {
+    "sdvg_01_pocket_demo": ("pocket_demo", {}, (60,), "blue, orange: the large model, green: drafts kept"),
+    "sdvg_02_pocket_app": ("pocket_demo", BALANCED, (60,), "blue: the large model, green: the small one"),
+    "sdvg_17_storyboard": ("storyboard", {}, (24, 60, 96), "three shots, each with its card: edit, move, keep"),
+}
+FOLDER = HERE.parents[2] / "workflows"
+WORKFLOWS = [path for path in sorted(FOLDER.glob("*.json")) if path.stem not in POCKET]
 FOLDER_OF_LOADER = {"CLIPLoader": "text_encoders", "VAELoader": "vae", "SDVGQualityRouter": "image_reward"}
 FOLDER_OF_LOADER |= {"UpscaleModelLoader": "upscale_models", "FrameInterpolationModelLoader": "frame_interpolation"}
 
@@ -113,30 +121,26 @@ def take_workflows(base: Path, folder: Path) -> None:
     with running_server(base) as server:
         files = [str(path) for path in WORKFLOWS]
         browse(server, base, "workflow_pictures.js", vue=True, files=files, pictures=str(base))
-        for stem, (changes, caption) in POCKET.items():
-            show_clip(server, folder / f"{stem}.jpg", changes, caption)
+        for stem in POCKET:
+            show_clip(server, folder / f"{stem}.jpg")
     for path in WORKFLOWS:
         show_graph(base / f"{path.stem}.png", folder / f"{path.stem}.jpg")
 
 
-BALANCED = {"policy": "balanced", "policy.target_blocks": 2, "policy.handover_steps": 2}
-POCKET = {
-    "sdvg_1_pocket_demo": ({}, "blue, orange: the large model, green: drafts kept"),
-    "sdvg_2_pocket_app": (BALANCED, "blue: the large model, green: the small one"),
-}
-
-
-def show_clip(server: Any, place: Path, changes: dict[str, Any], caption: str) -> None:
-    """Run the pocket demo with another policy, and picture a frame of its clip."""
+def show_clip(server: Any, place: Path) -> None:
+    """Run a workflow of the embedded models, and picture frames of its clip."""
     from sdvg_pack.sdvg_core.report.summary import COLOURS, Outcome
-    from thumbnails import frame_of, thumbnail, write
+    from thumbnails import frame_of, side_by_side, thumbnail, write
 
-    prompt = json.loads((WORKFLOWS[0].parent / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
+    name, changes, numbers, caption = POCKET[place.stem]
+    prompt = json.loads((FOLDER / "api" / f"sdvg_{name}.json").read_text(encoding="utf-8"))
     prompt["2"]["inputs"] |= changes
     outputs = server.run(prompt).outputs
-    [video] = outputs["5"]["images"]
+    [file] = outputs["5"]["images"]
+    video = server.view(file)
     route = [COLOURS[Outcome[block["fate"].upper()]] for block in outputs["3"]["sdvg_route"]]
-    write(thumbnail(frame_of(server.view(video), FRAME), TITLES[place.stem], route, caption), place)
+    picture = side_by_side([frame_of(video, number) for number in numbers])
+    write(thumbnail(picture, TITLES[place.stem], route, caption), place)
 
 
 def show_graph(picture: Path, place: Path) -> None:
@@ -145,7 +149,7 @@ def show_graph(picture: Path, place: Path) -> None:
     from thumbnails import thumbnail, write
 
     name = place.stem.removeprefix("sdvg_")
-    drafted = UNKNOWN if name == "6_paper_gate" else COLOURS[Outcome.DRAFTED_UNSEEN]
+    drafted = UNKNOWN if name == "06_paper_gate" else COLOURS[Outcome.DRAFTED_UNSEEN]
     numbers = range(1, BLOCKS.get(name, 9) + 1)
     route = [COLOURS[Outcome.FORCED] if n in TARGET_BLOCKS.get(name, (1, 2)) else drafted for n in numbers]
     caption = "planned: blue the large model, " + (

@@ -23,6 +23,15 @@ def frame_of(video: bytes, number: int) -> Image.Image:
     raise ValueError(f"frame {number} was asked for, but the video ends before it; ask for an earlier one")
 
 
+def side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Return pictures of one size in a row."""
+    width, height = pictures[0].size
+    row = Image.new("RGB", (len(pictures) * width, height))
+    for i, picture in enumerate(pictures):
+        row.paste(picture, (i * width, 0))
+    return row
+
+
 def thumbnail(picture: Image.Image, title: str, route: Sequence[str], caption: str) -> Image.Image:
     """Return the square. `route`: a colour per block; `caption`: what the route is, below it."""
     square = Image.new("RGB", (SIDE, SIDE), GROUND)
