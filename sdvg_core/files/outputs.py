@@ -291,11 +291,15 @@ def _is_ours(hidden: Path) -> bool:
     work = hidden / UNFINISHED
     if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
         return False
-    strays = [path for path in hidden.iterdir() if path.name not in HIDDEN]
-    # A desktop may have put a hidden file there. Other files are the user's, and stay, where a request
-    # shows that the rest is ours.
-    hidden_ones = all(path.name.startswith(".") for path in strays)
-    return all(_is(stat.S_ISREG, path) for path in strays) and (hidden_ones or bool(_request_in(hidden)))
+    paths = list(hidden.iterdir())
+    strays = [path for path in paths if path.name not in HIDDEN]
+    if not all(_is(stat.S_ISREG, path) for path in strays):
+        return False
+    # A desktop may have put a hidden file there. Other files are the user's, and stay, where a request shows that
+    # the rest is ours, or where there is no rest but a lock of ours, which is empty.
+    visible = [path for path in strays if not path.name.startswith(".")]
+    rest = [path for path in paths if path.name in HIDDEN and (path.name != LOCK or path.stat().st_size)]
+    return not visible or not rest or bool(_request_in(hidden))
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:

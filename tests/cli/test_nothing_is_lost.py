@@ -143,6 +143,18 @@ def test_a_finished_video_beside_an_unfinished_run_of_the_same_folder_stays(base
     assert "Blocks 1 to 1 of this run were made before" in report(out)["notes"][-1]
 
 
+def test_somebodys_file_where_a_run_was_stopped_sends_no_later_run_elsewhere(base, tmp_path, capsys):
+    """Catches a finished video that is made again into `out-2`."""
+    out = tmp_path / "out"
+    hidden = tmp_path / ".out.unfinished"
+    hidden.mkdir()
+    (hidden / "Thumbs.db").write_text("mine")
+    for seed, words in (("42", ()), ("42", ()), ("7", ("--overwrite",))):
+        assert generate(base, out, *BALL, "--seed", seed, *words) == 0
+    assert seeds(tmp_path) == {"out": 7}
+    assert contents(hidden) == {"Thumbs.db": b"mine"}
+
+
 @pytest.mark.parametrize("inside", ["", "0001"], ids=["one video", "of a list"])
 def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
     base, tmp_path, monkeypatch, capsys, inside
@@ -151,7 +163,8 @@ def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
     out, what = tmp_path / "out", listed(tmp_path, "a red ball") if inside else BALL
     hidden = out / f".{inside}.unfinished" if inside else tmp_path / ".out.unfinished"
     hidden.mkdir(parents=True)
-    (hidden / "mine.txt").write_text("mine")
+    for name in ("mine.txt", "lock"):
+        (hidden / name).write_text("mine")
     with monkeypatch.context() as planted:
         planted.setattr(maker, "load_models", load := Mock())
         planted.setattr(batch, "encode_prompts", read := Mock())
@@ -162,7 +175,7 @@ def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
         assert not read.called
     assert generate(base, out, *what) == 0
     assert f"sdvg: {hidden} is not ours, so this goes into {out}-2\n" in capsys.readouterr().err
-    assert contents(hidden) == {"mine.txt": b"mine"}
+    assert contents(hidden) == {"mine.txt": b"mine", "lock": b"mine"}
     assert names(out) == ([hidden.name] if inside else [])
 
 

@@ -309,6 +309,7 @@ def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, the
     elif there == "folder":
         hidden.mkdir()
         (hidden / VIDEO).write_text("mine")
+        (hidden / "lock").write_text("mine")
     elif there == "link":
         hidden.symlink_to(other, target_is_directory=True)
     else:
@@ -407,8 +408,14 @@ def test_somebodys_file_in_the_hidden_folder_of_a_stopped_run_stays_and_the_run_
     with pytest.raises(ZeroDivisionError):
         stopped_run(out, ZeroDivisionError)
     assert len(unfinished_blocks(out)) == 1
+    request = (hidden_folder(out) / "request.json").read_text()
     (hidden_folder(out) / "request.json").write_text("")
     assert unfinished_blocks(out) == []
+    (hidden_folder(out) / "request.json").write_text(request)
+    for text in ("new", "newer"):
+        finish(out, text, replace=True)
+        assert contents(out) == whole(text)
+        assert names(hidden_folder(out)) == ["notes.txt"]
     assert note.read_text() == "mine"
 
 
