@@ -20,7 +20,7 @@ INPUT, OUTPUT = -10, -20
 """The ids of a subgraph's two ends."""
 BLUEPRINTS: dict[str, dict[str, Any]] = {
     "SDVG text to video": {
-        "workflow": "sdvg_3_text_to_video.json",
+        "workflow": "sdvg_03_text_to_video.json",
         "description": "A video from a prompt: a small model drafts, and a large one makes the blocks that matter.",
         "widgets": {
             "SDVGPrompt": ("text",),
@@ -33,7 +33,7 @@ BLUEPRINTS: dict[str, dict[str, Any]] = {
         },
     },
     "SDVG pocket demo": {
-        "workflow": "sdvg_1_pocket_demo.json",
+        "workflow": "sdvg_01_pocket_demo.json",
         "description": "Two tiny models make a video of a small world on any machine; nothing is downloaded.",
         "widgets": {
             "SDVGPocketModels": ("prompt",),
