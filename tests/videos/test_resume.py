@@ -104,7 +104,7 @@ def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_pat
 
 
 def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_path, monkeypatch, capsys):
-    arguments = [*five(files), *PROMPT, "--blocks", "1", "--output", str(tmp_path / "out")]
+    arguments = [*five(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out")]
     assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
     first = capsys.readouterr().out
     monkeypatch.delattr(maker, "load_models")
