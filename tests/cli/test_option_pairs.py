@@ -18,7 +18,7 @@ from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.generate import read_prompts
 from sdvg_core.cli.options import video_request
 from sdvg_core.engine.cascade import score_and_decide
-from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early
+from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early, router_preset
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
@@ -210,6 +210,23 @@ def test_a_colour_hold_that_no_block_is_pulled_by_is_told(files, tmp_path, block
     load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
     notes = resolve_files(request, check_models(files, load)).notes
     assert ("The colour hold begins with a scene's third block, which the video does not have." in notes) != held
+
+
+@pytest.mark.parametrize(
+    ("blocks", "router", "told"),
+    [
+        (16, router_preset("balanced"), True),
+        (15, router_preset("balanced"), False),
+        (16, RouterConfig(policy="first", forced_blocks=0), False),
+        (16, RouterConfig(policy="first", forced_blocks=5), False),
+        (16, RouterConfig(policy="stride", stride=6), False),
+    ],
+)
+def test_a_long_video_of_few_first_blocks_names_the_stride(files, blocks, router, told):
+    request = VideoRequest(blocks=blocks, width=32, height=32, router=router)
+    load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
+    notes = resolve_files(request, check_models(files, load)).notes
+    assert any("every sixth block" in note for note in notes) == told
 
 
 def test_first_blocks_are_stated_in_a_prompt_as_in_a_file(tmp_path):

@@ -158,3 +158,8 @@ def test_vae_decode_shows_what_the_codec_shows(pocket: Any) -> None:
     assert torch.allclose(codec_of(pocket.fast_vae, "auto").decode(latents)[0], expected, atol=1e-4)
     (tiled,) = nodes.VAEDecodeTiled().decode(pocket.fast_vae, {"samples": Wan21().process_out(latents)}, 512)
     assert torch.equal(tiled, shown)
+
+
+def test_a_kind_of_taehv_for_a_wan_vae_is_refused(parts: Parts) -> None:
+    with pytest.raises(BadInput, match="vae is a Wan VAE, so tae_kind has no effect; set it to auto"):
+        made(parts, tae_kind="taew2_1")

@@ -218,7 +218,7 @@ def test_the_summary_says_what_happened_by_both_conventions():
     run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", notes=("A note.",))
     assert summarise(run).splitlines() == [
         "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
-        "accepted 6 drafts, regenerated 5, forced 1, by the target without a draft 3",
+        "kept 6 drafts, remade 5, forced 1, by the large model without a draft 3",
         "6 of 15 blocks by the small model, 4 of 9 checked drafts kept",
         "worst frame -3.00: pixel frame 1 of block 10",
         "165.0 s in blocks: draft 22.5, decode 7.5, score 3.8, target 120.0, context 11.2",
