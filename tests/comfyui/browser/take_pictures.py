@@ -74,7 +74,7 @@ def main(folder: Path, only: str | None) -> int:
     sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
     from conftest import start_comfyui
 
-    missing = start_comfyui()
+    missing = start_comfyui(gpu=False)
     if missing:
         sys.exit(missing)
     (folder / "nodes").mkdir(parents=True, exist_ok=True)
