@@ -49,10 +49,10 @@ def check_vae(vae: VAE, tae_kind: StatedKind) -> None:
     model = vae.first_stage_model
     channels = vae.latent_channels
     if isinstance(model, WanVAE):
-        if tae_kind != AUTO:
-            raise BadInput("vae is a Wan VAE, so tae_kind has no effect; set it to auto")
         ends = model.encoder.conv1, model.decoder.head[-1]
         if channels == LATENT_CHANNELS and ends[0].in_channels == ends[1].out_channels == RGB:
+            if tae_kind != AUTO:
+                raise BadInput("vae is a Wan VAE, so tae_kind has no effect; set it to auto")
             return
         other = "a variant of it that does not map RGB to RGB"
     elif is_tae(vae) and channels == LATENT_CHANNELS:
