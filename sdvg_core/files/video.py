@@ -67,6 +67,7 @@ class Mp4Writer:
         self._given_up = False
 
     def __enter__(self) -> Mp4Writer:
+        self._thread.start()
         return self
 
     def add(self, frames: Tensor) -> None:
@@ -76,15 +77,12 @@ class Mp4Writer:
         """
         if self._container is None:
             self._open(*frames.shape[-2:])
-            self._thread.start()
         self._raise_fault()
         self._queue.put(to_rgb(frames.flatten(0, -4)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._container is None:
-            return
         self._given_up = kind is not None
         self._queue.put(None)
         self._thread.join()
@@ -105,6 +103,8 @@ class Mp4Writer:
                 self._encode(frames)
             except Exception as error:
                 self._fault = self._fault or error
+        if self._container is None:
+            return
         try:
             if not (self._fault or self._given_up):
                 self._container.mux(self._stream.encode())

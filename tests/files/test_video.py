@@ -149,7 +149,6 @@ class SlowStream:
         monkeypatch.setattr(writer, "_open", lambda height, width: None)
         writer._container = self
         writer._stream = self
-        writer._thread.start()
 
     def encode(self, frame: Any = None) -> int:
         assert self.free.wait(60)
@@ -178,6 +177,7 @@ def test_the_models_go_on_while_the_encoder_sleeps_until_the_queue_is_full(tmp_p
     """Catches encoding in the loop, and a queue without a bound."""
     writer = Mp4Writer(tmp_path / "video.mp4", 16)
     slow = SlowStream(writer, monkeypatch)
+    writer.__enter__()
     for level in (100, 110, 120):  # one with the encoder, two that wait
         writer.add(grey(level))
     assert slow.seen == []
@@ -228,3 +228,17 @@ def test_an_interrupt_leaves_no_thread_and_writes_no_frame_more(tmp_path, monkey
         interrupted()
     assert not writer._thread.is_alive()
     assert len(slow.seen) <= 2
+
+
+def test_an_interrupt_as_the_file_is_opened_is_passed_on(tmp_path, monkeypatch):
+    """Catches the end of a `with` that waits for a thread which was never started, and hides the interrupt."""
+    opens = Mp4Writer._open
+
+    def interrupted(writer, height, width):
+        opens(writer, height, width)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Mp4Writer, "_open", interrupted)
+    with pytest.raises(KeyboardInterrupt), Mp4Writer(tmp_path / "video.mp4", 16) as writer:
+        writer.add(torch.zeros(1, 3, 32, 32))
+    assert not writer._thread.is_alive()
