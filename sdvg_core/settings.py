@@ -142,7 +142,7 @@ def _fitted(kind: Any, value: Any) -> Any:
         fits = kind is Any or (get_origin(kind) is None and isinstance(value, kind))
     if not fits:
         raise TypeError
-    return value
+    return float(value) if kind is float else value
 
 
 def _called(kind: Any) -> str:

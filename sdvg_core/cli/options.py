@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -109,7 +110,7 @@ def _without_effect(name: str, flag: str, chooser: str, router: RouterConfig, re
 
 def _read_in(request: VideoRequest, router: RouterConfig) -> set[str]:
     """Return the fields of a router that a block of a video reads, after a clip of some length if it has one."""
-    several = min(max(router.forced_blocks, router.stride), MOST_BLOCKS)
+    several = min(max(router.forced_blocks, math.ceil(router.stride)), MOST_BLOCKS)
     read: set[str] = set()
     for clip in (0, 1, several) if request.continue_from else (0,):
         directed = replace(router, directions=ROUTER_DECIDES * clip + request.directions)

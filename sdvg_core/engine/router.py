@@ -154,13 +154,14 @@ class RouterConfig:
         chooses=REWARD,
         part="scorer",
     )
-    stride: int = setting(
+    stride: float = setting(
         4,
         least=1,
-        help="the target makes blocks 1, 1 + N, 1 + 2N and so on of the route",
+        most=4096,
+        help="the target makes blocks 1, 1 + N, 1 + 2N and so on of the route, rounded: for k of B blocks, B / k",
         metavar="N",
         chooses="stride",
-        widget={"max": 4096},
+        widget={"step": 1.0, "round": 0.01},
     )
     forced_blocks: int = setting(
         1,
@@ -270,8 +271,14 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
     if config.policy == REWARD:
         return None
     if config.policy == "stride":
-        return UNSEEN_DRAFT if place % config.stride else UNSEEN_TARGET
+        return UNSEEN_TARGET if _on_stride(place, config.stride) else UNSEEN_DRAFT
     return UNSEEN_TARGET if config.policy == "always-target" else UNSEEN_DRAFT
+
+
+def _on_stride(place: int, stride: float) -> bool:
+    """True if a multiple of the stride is rounded to this place; a half goes to the even one."""
+    below = int(place // stride)
+    return place in (round(below * stride), round((below + 1) * stride))
 
 
 def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:

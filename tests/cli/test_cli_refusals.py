@@ -57,7 +57,7 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--device", "cuda:7"], "this machine has no device"),
         (["--handover", "9"], "handover is 9, but drafts stop after 2 steps"),
         (["--budget", "0.5", "--policy", "reward"], "--budget does not heed --policy; leave one of them out"),
-        (["--stride", "0"], "stride is 0; give 1 or more"),
+        (["--stride", "0"], "stride is 0.0; give 1 to 4096"),
         (["--policy", "reward", "--forced-blocks", "-1"], "forced_blocks is -1; give 0 or more"),
         (["--text-dtype", "float16"], "bfloat16 or float32"),
         (["--reward-dtype", "bfloat16"], "float"),

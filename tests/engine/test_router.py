@@ -109,6 +109,15 @@ def test_the_papers_routes_without_scores_by_the_policy_that_makes_them(router, 
     assert not router.needs_scorer
 
 
+def test_a_stride_of_b_over_k_spreads_k_blocks_evenly_over_b():
+    """At 1 + round(i * B / k), StrideAR's form. Catches: a fraction cut off, rounded up, or its errors added up."""
+    for blocks in range(1, 25):
+        for count in range(1, blocks + 1):
+            router = RouterConfig(policy="stride", stride=blocks / count, forced_blocks=0)
+            made = [index for index in range(blocks) if not decide_early(router, index, ()).accepted]
+            assert made == [round(i * blocks / count) for i in range(count)], (blocks, count)
+
+
 @pytest.mark.parametrize("tau", [math.inf, -math.inf])
 def test_a_threshold_without_end_can_be_made_again_from_its_report(tau):
     """Catches null in the report, which no router takes. JSON has no infinity."""
