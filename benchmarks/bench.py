@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -24,18 +24,16 @@ from sdvg_core.devices.execution import AUTO, Attention, Execution, KvDtype, che
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.request import PlanRequest
 
-from .measure import Bench, Gauge, Sample, WarmUp, compare, rounds, video_of
-from .models import SCALES, Models, random_models
-from .results import SCHEMA, check_text, conditions, result_text, summarise_cases, summarise_memory
+from .measure import Bench, Gauge, Sample, WarmUp, rounds
+from .models import SCALES, random_models
+from .results import SCHEMA, conditions, result_text, summarise_cases, summarise_memory
 from .variants import (
     ANCHOR_ONLY,
     MARKS,
     OURS,
     ROUTES,
     TARGET_ONLY,
-    USUAL,
     Case,
-    cases,
     default_routes,
     parse_route,
     parse_variant,
@@ -46,12 +44,9 @@ NOTES = [
     "Weights are random and decisions planned: the times are real, but they say nothing about quality.",
     "Each part is timed after the device has finished it; the parts add up to a little less than the video.",
 ]
-CHECK_ROUTE = "r=2"
 PROPORTIONAL_ROUTES = (TARGET_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2")
 Devices = tuple[torch.device, torch.device]
 """One for the transformers, one for VAE and scorer."""
-Work = tuple[Callable[[], None], Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str]]
-"""What does the work; its result so far; the same as a page."""
 
 
 def make_parser() -> Parser:
@@ -70,15 +65,9 @@ def make_parser() -> Parser:
     option(
         "--executions",
         nargs="+",
-        default=list(USUAL),
+        default=[OURS.name],
         metavar="EXECUTION",
-        help="ours; as-published, the authors' order of work; or options that make ours faster: "
-        f"{', '.join(MARKS)}, also joined by + (default: {' '.join(USUAL)})",
-    )
-    option(
-        "--check",
-        action="store_true",
-        help="measure no time; print how much each execution's video differs from ours",
+        help=f"ours (the default), or options that make it faster: {', '.join(MARKS)}, also joined by +",
     )
     option("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
     option("--blocks", type=int, default=9, help="blocks of a video (default 9)")
@@ -92,7 +81,7 @@ def make_parser() -> Parser:
         choices=("float32", "float16"),
         help="of the scorer (float16; small scales float32)",
     )
-    option("--draft-steps", type=int, metavar="K", help="drafts stop after K steps, but as published")
+    option("--draft-steps", type=int, metavar="K", help="drafts stop after K steps")
     option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
     option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")
     option("--fp8", action="store_true", help="keep the target's linear weights in fp8")
@@ -134,7 +123,8 @@ def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
     usual = PROPORTIONAL_ROUTES if options.scale == "proportional" else ROUTES
     names = dict.fromkeys(options.routes or ())
     routes = tuple(parse_route(name, request.blocks) for name in names) or default_routes(request.blocks, usual)
-    return request, cases(routes, [parse_variant(name, execution) for name in dict.fromkeys(options.executions)])
+    variants = [parse_variant(name, execution) for name in dict.fromkeys(options.executions)]
+    return request, tuple(Case(route=route, variant=variant) for variant in variants for route in routes)
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -156,13 +146,8 @@ def _device(options: argparse.Namespace, name: str) -> torch.device:
 
 
 def _run(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
-    """Make the models, do the work and print its result; what is done so far if it is interrupted or fails."""
+    """Make the models, time the cases and print the result; what is done so far if it is interrupted or fails."""
     device, side = devices
-    if options.check:
-        ours = parse_variant(OURS.name, request.execution)
-        route = parse_route(CHECK_ROUTE, request.blocks)
-        variants = dict.fromkeys((ours, *(case.variant for case in todo if not case.variant.as_published)))
-        todo = [Case(route=route, variant=variant) for variant in variants]
     sizes = " and ".join(model.config.size for model in request.models.values())
     say(f"making {sizes} models on {device}, VAE and scorer on {side}")
     models = random_models(request, device, side, fp8=options.fp8)
@@ -173,65 +158,50 @@ def _run(options: argparse.Namespace, request: PlanRequest, devices: Devices, to
         model_clock=device_clock(device),
         gauge=Gauge(*devices),
     )
-    work, result, text = (_check if options.check else _measure)(options, bench, models, todo)
+    samples: dict[Case, list[Sample]] = {case: [] for case in todo}
+    warm_ups: dict[str, WarmUp] = {}
     interrupted = True
     try:
-        work()
+        _measure(bench, todo, options.repeats, samples, warm_ups)
         interrupted = False
     except KeyboardInterrupt:
         say("sdvg: interrupted; these are the results so far")
     finally:
         # One execution that fails should not cost us minutes of measurements.
-        found = {
+        result = {
+            "benchmark": "sdvg",
             "schema": SCHEMA,
             "scale": options.scale,
             **{name: getattr(request, name) for name in ("width", "height", "blocks")},
             "interrupted": interrupted,
             "conditions": conditions(request, models, bench.setups, fp8=options.fp8),
-            **result(),
-        }
-        print(json.dumps(found, allow_nan=False) if options.json else text(found))
-    return INTERRUPTED if interrupted else 0
-
-
-def _measure(options: argparse.Namespace, bench: Bench, models: Models, todo: Sequence[Case]) -> Work:
-    samples: dict[Case, list[Sample]] = {case: [] for case in todo}
-    warm_ups: dict[str, WarmUp] = {}
-
-    def result() -> dict[str, Any]:
-        return {
-            "benchmark": "sdvg",
             "repeats": options.repeats,
             "warm_up_seconds": {name: seconds for name, (seconds, _) in warm_ups.items()},
             "cases": summarise_cases(samples),
-            "memory": summarise_memory(models, bench.request, warm_ups, fp8=options.fp8),
+            "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
             "notes": NOTES,
         }
+        print(json.dumps(result, allow_nan=False) if options.json else result_text(result))
+    return INTERRUPTED if interrupted else 0
+
+
+def _measure(
+    bench: Bench,
+    todo: Sequence[Case],
+    repeats: int,
+    samples: dict[Case, list[Sample]],
+    warm_ups: dict[str, WarmUp],
+) -> None:
+    """Time every case, and write what each video took into `samples` and `warm_ups` as soon as it is made."""
 
     def get_ready(case: Case) -> None:
         say(f"warming up, {case.variant.name}")
         warm_ups[case.variant.name] = bench.warm_up(case)
 
-    def work() -> None:
-        for number, (case, sample) in enumerate(rounds(bench, todo, options.repeats, get_ready), 1):
-            samples[case].append(sample)
-            name = f"{case.route.name}, {case.variant.name}"
-            say(f"video {number}/{len(todo) * options.repeats}: {name}: {sample.video:.3f} s")
-
-    return work, result, result_text
-
-
-def _check(options: argparse.Namespace, bench: Bench, models: Models, todo: Sequence[Case]) -> Work:
-    """Compare each execution's video with ours, on one route. Ours is made a second time too."""
-    found: dict[str, Any] = {}
-
-    def work() -> None:
-        plain = video_of(bench, todo[0])
-        for case in todo:
-            say(f"making {case.route.name}, {case.variant.name}")
-            found[case.variant.name] = compare(plain, video_of(bench, case))
-
-    return work, lambda: {"benchmark": "sdvg check", "route": todo[0].route.plan, "checks": found}, check_text
+    for number, (case, sample) in enumerate(rounds(bench, todo, repeats, get_ready), 1):
+        samples[case].append(sample)
+        name = f"{case.route.name}, {case.variant.name}"
+        say(f"video {number}/{len(todo) * repeats}: {name}: {sample.video:.3f} s")
 
 
 def say(text: str) -> None:

@@ -1,21 +1,19 @@
-"""Make videos and record what each one took, from outside the loop; or keep them whole, to compare them."""
+"""Make videos and record what each one took, from outside the loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from research.markdown import markdown
 from research.observed import observed, plan_run
 from research.routers import planned_route
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.report.run_report import RunReport
@@ -107,8 +105,7 @@ class Bench:
         began = self.clock()
         for plan in WARM_UP_PLANS:
             run = self.run(case, blocks=min(len(plan), max(self.request.blocks, 2)))
-            forced = plan[0] == "r" and not case.variant.as_published
-            router = planned_route(plan, forced_blocks=int(forced))
+            router = planned_route(plan, forced_blocks=int(plan[0] == "r"))
             routed = replace(run.plan, router=router)
             for _ in replace(run, engine=metered(run.engine, self.gauge, peaks), plan=routed).blocks():
                 pass
@@ -119,7 +116,7 @@ class Bench:
         models = self.setups[case.variant.name].models
         return plan_run(
             case.engine(self.setups[case.variant.name], self.model_clock),
-            case.router,
+            case.route.router,
             lambda _: models.condition,
             blocks=blocks or self.request.blocks,
             seed=SEED,
@@ -158,48 +155,3 @@ def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
         return result
 
     return observed(engine, read)
-
-
-# --- how a fast execution's video differs from the plain one's
-
-Video = Mapping[str, Any]
-"""The `latents` of a complete video, on the CPU; of its blocks the decisions (`accepted`) and frame `scores`."""
-
-
-def video_of(bench: Bench, case: Case) -> Video:
-    """Make the video of a case."""
-    return collect(bench.run(case).blocks())
-
-
-def collect(emitted: Iterable[EmittedBlock]) -> Video:
-    """Join a video's blocks."""
-    pairs = [(one.block.latents.cpu(), one.record.decision) for one in emitted]
-    return {
-        "latents": torch.cat([latents for latents, _ in pairs], dim=2),
-        "accepted": [decision.accepted for _, decision in pairs],
-        "scores": [decision.frame_scores for _, decision in pairs],
-    }
-
-
-def compare(reference: Video, other: Video, block_frames: int = 3) -> dict[str, Any]:
-    """Return how far a video is off up to the first block decided otherwise; from there on it is another video."""
-    pairs = list(zip(reference["accepted"], other["accepted"], strict=True))
-    alike = next((number for number, (a, b) in enumerate(pairs) if a != b), len(pairs))
-    ours, theirs = (video["latents"][:, :, : alike * block_frames].double() for video in (reference, other))
-    judged = zip(reference["scores"][: alike + 1], other["scores"][: alike + 1], strict=True)
-    scores = [
-        abs(a - b) for one, two in judged for a, b in zip(one or (), two or (), strict=True) if None not in (a, b)
-    ]
-    return {
-        "blocks_alike": alike,
-        "latents": float((ours - theirs).abs().max()) if alike else None,
-        "latents_relative": float((ours - theirs).norm() / ours.norm()) if alike else None,
-        "scores": max(scores, default=0.0),
-    }
-
-
-def compared_text(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return as a table how videos differ."""
-    columns = ("blocks_alike", "latents", "latents_relative", "scores", "failed")
-    rows = [[name, *(f"{one.get(column, '-')}" for column in columns)] for name, one in found.items()]
-    return markdown(("video", *columns), rows)

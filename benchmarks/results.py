@@ -20,7 +20,7 @@ from sdvg_core.memory.sizes import Sizes, phase_parts
 from sdvg_core.memory.text import PHASE_NAMES, gigabytes
 from sdvg_core.report.record_json import SECONDS
 
-from .measure import Sample, WarmUp, compared_text
+from .measure import Sample, WarmUp
 from .models import Models, tensor_bytes
 from .variants import ANCHOR_ONLY, BAIL_OUT, OURS, TARGET_ONLY, Case, Setup
 
@@ -44,7 +44,6 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
         return videos[other[0]] / video if other else None
 
     ratio = against(TARGET_ONLY, variant.name)
-    published = [c for c in videos if c.variant.as_published and c.route == route and c != case]
     peaks = [sample.peak for sample in made if sample.peak is not None]
     return {
         "route": route.name,
@@ -66,7 +65,6 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
         "limit": route.limit,
         "share_of_limit": ratio / route.limit if ratio and route.limit else None,
         "ratio_to_ours": against(route.name, OURS.name) if variant.name != OURS.name else None,
-        "ratio_to_as_published": videos[published[0]] / video if published else None,
     }
 
 
@@ -144,7 +142,7 @@ MEMORY_TOLERANCE = 0.1
 
 COLUMNS = (
     *("execution", "route", "blocks", "x target-only", "published", "must reach", "share of limit", "x ours"),
-    *("x as-published", "s per video", "spread", *SECONDS, "s to first frame", "frames per s", "peak memory"),
+    *("s per video", "spread", *SECONDS, "s to first frame", "frames per s", "peak memory"),
 )
 UNHELD = "Goals and published figures are compared for nine blocks at 832x480 on one GPU: not for this run."
 
@@ -181,18 +179,10 @@ def result_text(result: Result) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def check_text(result: Result) -> str:
-    """Return how much each execution's video differs from ours."""
-    table = compared_text(result["checks"])
-    return f"{headline(result)}\n\nRoute {result['route']}, differences from ours:\n\n{table}"
-
-
 def _cells(case: Result, result: Result, goals: Mapping[str, tuple[str, float | None]]) -> list[str]:
     ratio, share, peak = case["ratio_to_target_only"], case["share_of_limit"], case["peak_bytes"]
     seconds, (printed, wanted) = case["seconds"], goals.get(case["route"], ("-", None))
     spread = (max(case["videos"]) - min(case["videos"])) / seconds["video"] if len(case["videos"]) > 1 else None
-    if result["conditions"]["executions"][case["execution"]]["as_published"]:
-        wanted = None
     reached = "not measured" if ratio is None else "reached" if ratio >= (wanted or 0) else "not reached"
     return [
         case["execution"],
@@ -203,7 +193,6 @@ def _cells(case: Result, result: Result, goals: Mapping[str, tuple[str, float | 
         f"{wanted}x, {reached}" if wanted else "-",
         number(share and 100 * share, 0, " %"),
         number(case["ratio_to_ours"], 2, "x"),
-        number(case["ratio_to_as_published"], 2, "x"),
         number(seconds["video"], 3),
         number(spread and 100 * spread, 0, " %"),
         *(number(seconds[part], 3) for part in SECONDS),

@@ -83,8 +83,12 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
     tests = ["-m", "pytest", *quiet, "-p", "no:cacheprovider"]
     variables = {"SDVG_DRY_GPU": "1", "OMP_NUM_THREADS": "1"} if dry else {}
     no_host = "" if comfyui else "no checkout of ComfyUI (--comfyui)"
-    nodes = {**variables, "COMFYUI_PATH": str(comfyui or "")}
     device = ["cpu" if dry else "cuda"]
+
+    def published_nodes(name: str, seconds: int, *mode: str) -> Step:
+        words = ["-m", "benchmarks.nodes", str(comfyui), *device, *mode]
+        return Step(name=name, seconds=seconds, words=words, environment=variables, why_not=no_host or small)
+
     return [
         Step(name="tests", seconds=80, words=[*tests, "-m", "gpu", "tests/gpu"], environment=variables),
         Step(
@@ -103,30 +107,12 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
             name="nodes",
             seconds=100,
             words=[*tests, "-m", "comfyui and gpu", "tests/comfyui/test_on_gpu.py"],
-            environment=nodes,
+            environment={**variables, "COMFYUI_PATH": str(comfyui or "")},
             why_not=no_host,
         ),
-        Step(
-            name="published-nodes",
-            seconds=110,
-            words=["-m", "benchmarks.nodes", str(comfyui), *device],
-            environment=variables,
-            why_not=no_host or small,
-        ),
-        Step(
-            name="dynamic-nodes",
-            seconds=100,
-            words=["-m", "benchmarks.nodes", str(comfyui), *device, "--dynamic"],
-            environment=variables,
-            why_not=no_host or small,
-        ),
-        Step(
-            name="compiled-nodes",
-            seconds=150,
-            words=["-m", "benchmarks.nodes", str(comfyui), *device, "--compiled"],
-            environment=variables,
-            why_not=no_host or small,
-        ),
+        published_nodes("published-nodes", 110),
+        published_nodes("dynamic-nodes", 100, "--dynamic"),
+        published_nodes("compiled-nodes", 150, "--compiled"),
         Step(name="streamed", seconds=55, words=["-m", "benchmarks.streamed", *device], why_not=small),
         Step(
             name="long",

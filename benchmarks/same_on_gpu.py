@@ -14,18 +14,19 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from research.markdown import markdown
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.cli import Parser
 from sdvg_core.cli import main as sdvg
 from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, FOLDER, NAMES
 from sdvg_core.pocket.world import SIZE
 
-from .measure import Video, compare, compared_text
-
+Video = Mapping[str, Any]
+"""The `latents` of a complete video, on the CPU; of its blocks the decisions (`accepted`) and frame `scores`."""
 # What each one changes besides the device, as options of `generate`.
 VARIANTS = {
     "plain": "",
@@ -59,6 +60,30 @@ def film(options: str, blocks: int, folder: Path) -> Video:
         "accepted": [block["accepted"] for block in report["blocks"]],
         "scores": [block["frame_scores"] for block in report["blocks"]],
     }
+
+
+def compare(reference: Video, other: Video, block_frames: int = 3) -> dict[str, Any]:
+    """Return how far a video is off up to the first block decided otherwise; from there on it is another video."""
+    pairs = list(zip(reference["accepted"], other["accepted"], strict=True))
+    alike = next((number for number, (a, b) in enumerate(pairs) if a != b), len(pairs))
+    ours, theirs = (video["latents"][:, :, : alike * block_frames].double() for video in (reference, other))
+    judged = zip(reference["scores"][: alike + 1], other["scores"][: alike + 1], strict=True)
+    scores = [
+        abs(a - b) for one, two in judged for a, b in zip(one or (), two or (), strict=True) if None not in (a, b)
+    ]
+    return {
+        "blocks_alike": alike,
+        "latents": float((ours - theirs).abs().max()) if alike else None,
+        "latents_relative": float((ours - theirs).norm() / ours.norm()) if alike else None,
+        "scores": max(scores, default=0.0),
+    }
+
+
+def compared_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return as a table how videos differ."""
+    columns = ("blocks_alike", "latents", "latents_relative", "scores", "failed")
+    rows = [[name, *(f"{one.get(column, '-')}" for column in columns)] for name, one in found.items()]
+    return markdown(("video", *columns), rows)
 
 
 def main(words: Sequence[str] | None = None) -> int:

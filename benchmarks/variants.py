@@ -1,4 +1,4 @@
-"""The cases to time: routes by name, and ways to execute them: ours, the authors' order of work, and faster ones.
+"""The cases to time: routes by name, and ways to execute them: ours, and faster ones.
 
 Decisions are planned, but scores are still computed and their time counts.
 """
@@ -19,7 +19,6 @@ from torch import Tensor
 from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import choose_attention
-from sdvg_core.causal_wan.context import BlockContext, ContextPolicy, Model
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.causal_wan.generator import Wan, build_engine
 from sdvg_core.causal_wan.modules import WanTree
@@ -29,10 +28,8 @@ from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
-from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, WrappedGenerator
+from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.router import CASCADE_MARGIN, RouterConfig
-from sdvg_core.engine.types import Condition, Generated, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.request import PlanRequest
 
@@ -145,23 +142,16 @@ def _first(m: int, blocks: int) -> tuple[bool, ...]:
 class Variant:
     """One way to execute routes. Target-only gets every speed-up that the other routes get.
 
-    `schedule`: for both models. `as_published`: the authors' order of work, with the VAE's layers as released.
     `vae`: what decodes. `draft_steps`: after how many steps drafts end; None for the request's.
     """
 
     name: str
-    schedule: str = "four-step"
-    as_published: bool = False
     execution: Execution = field(default_factory=Execution)
     vae: DecoderName = "wan"
     draft_steps: int | None = None
 
 
 OURS = Variant(name="ours")
-AS_PUBLISHED = Variant(
-    name="as-published", schedule="reference5", as_published=True, execution=Execution(vae_layers="diffusers")
-)
-USUAL = (OURS.name, AS_PUBLISHED.name)
 # Options that can be added to ours. If two set the same thing, the later one counts.
 MARKS: Mapping[str, Mapping[str, Any]] = {
     "diffusers": {"vae_layers": "diffusers"},
@@ -174,17 +164,15 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
 
 
 def parse_variant(name: str, common: Execution | None = None) -> Variant:
-    """Return a variant by name: ours, as-published, or marks joined by +, such as compiled+planes.
+    """Return a variant by name: ours, or marks joined by +, such as compiled+planes.
 
     `common`: the settings that all variants share. Raises `BadInput` if there is no such variant.
     """
     common = common or Execution()
     if name == OURS.name:
         return replace(OURS, execution=common)
-    if name == AS_PUBLISHED.name:
-        return replace(AS_PUBLISHED, execution=replace(common, vae_layers=AS_PUBLISHED.execution.vae_layers))
     if unknown := set(name.split("+")) - set(MARKS):
-        known = f"use {', '.join(USUAL)}, or some of {', '.join(MARKS)} joined by +"
+        known = f"use {OURS.name}, or some of {', '.join(MARKS)} joined by +"
         raise BadInput(f"there is no execution {'+'.join(sorted(unknown))!r}; {known}")
     changes = {key: value for mark in name.split("+") for key, value in MARKS[mark].items()}
     own = {setting: changes.pop(setting) for setting in ("vae", "draft_steps") if setting in changes}
@@ -205,7 +193,7 @@ class Setup:
     def as_dict(self) -> dict[str, Any]:
         variant, execution = self.variant, self.variant.execution
         return {
-            **{name: getattr(variant, name) for name in ("schedule", "as_published", "vae")},
+            "vae": variant.vae,
             **{name: getattr(execution, name) for name in ("compile", "vae_layers")},
             "attention": self.kernels,
         }
@@ -238,11 +226,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         return Wan(
             tree=tree,
             ops=TorchOps(dtype, kernel(tree, execution.attention)),
-            preset=replace(
-                preset,
-                schedule=variant.schedule,
-                draft_steps=None if variant.as_published else preset.draft_steps,
-            ),
+            preset=preset,
             device=device,
             kv_fp8=execution.kv_fp8,
             stages=stages(tree, execution.compile),
@@ -273,33 +257,16 @@ class Case:
     route: Route
     variant: Variant
 
-    @property
-    def router(self) -> RouterConfig:
-        """The router for the route. As published, the first block is drafted and scored before it is rejected."""
-        if self.variant.as_published and self.route.routed:
-            return planned_route(self.route.plan, forced_blocks=0)
-        return self.route.router
-
     def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
         """Return the parts for one video. Only compiled code is kept from the previous one."""
-        published = self.variant.as_published
         scorer = setup.models.scorer
-        engine = build_engine(
+        return build_engine(
             setup.drafter,
             setup.target,
             setup.codec,
             PlannedScores(scorer, self.route.keeps[1:]) if self.route.cascade else scorer,
             clock=clock,
-            around_context=OnceABlock if published else lambda policy: policy,
         )
-        return as_published(engine, self.route) if published and self.route.routed else engine
-
-
-def cases(routes: Sequence[Route], variants: Iterable[Variant]) -> tuple[Case, ...]:
-    """Return every route in every variant that has it: as published only those of the gate or of one block."""
-    every = (Case(route=route, variant=variant) for variant in variants for route in routes)
-    theirs = [route for route in routes if re.fullmatch(r"r=\d+|[a-z]+-only", route.name)]
-    return tuple(case for case in every if not case.variant.as_published or case.route in theirs)
 
 
 class PlannedScores:
@@ -317,68 +284,3 @@ class PlannedScores:
         """Return `(f,)` equal scores of `b f c h w`."""
         real = self._inner.score(frames, prompt)
         return torch.full_like(real, 1.0 if next(self._keeps) else -1.0)
-
-
-# --- the authors' order of work, made of wrappers around the parts, so that the loop needs no special case for it
-
-
-def as_published(engine: Engine, route: Route) -> Engine:
-    """Return the parts as the authors' code uses them, on a route that uses both models.
-
-    They do more work than ours, none of which changes the video: block 0 is drafted and scored, but never kept; the
-    target's context is filled before every block, needed or not; there are five passes (the schedule `reference5`);
-    and each frame is scored in its own call.
-    """
-    assert engine.scorer is not None, "a benchmark's models include a scorer"
-    drafter, target = engine.models
-    scorer = FrameByFrame(engine.scorer, seeing=route.name != ANCHOR_ONLY)
-    return replace(engine, drafter=FillsBoth(drafter, target), scorer=scorer)
-
-
-class FillsBoth(WrappedGenerator):
-    """A drafter that also fills the target's context before each block; the draft's work counts both."""
-
-    def __init__(self, inner: BlockGenerator, target: BlockGenerator) -> None:
-        super().__init__(inner)
-        self._target = target
-
-    def generate(self, call: BlockCall) -> Generated:
-        """Fill the target's context, then draft."""
-        # As every step's result is given, all that is left for the target is its context.
-        nothing = (torch.zeros(1),) * len(self._target.timesteps)
-        filled = self._target.generate(replace(call, handed_over=nothing, stop=None))
-        draft = self.inner.generate(call)
-        return replace(draft, cost=draft.cost + filled.cost)
-
-
-class OnceABlock:
-    """A context policy that prepares a block's context only once, however often it is asked."""
-
-    def __init__(self, inner: ContextPolicy) -> None:
-        self._inner, self.anchor_horizon = inner, inner.anchor_horizon
-        self._newest: tuple[Any, BlockContext] | None = None
-
-    def prepare(
-        self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> BlockContext:
-        """Return the context of the block at `span`; denoising steps overwrite only their own slots."""
-        asked = (history, span, condition, size)
-        if self._newest and self._newest[0] == asked:
-            return replace(self._newest[1], passes=0, encodes=0)
-        self._newest = None  # frees the old cache before the new one is made
-        prepared = self._inner.prepare(model, history, span, condition, size)
-        self._newest = (asked, prepared)
-        return prepared
-
-
-class FrameByFrame:
-    """A scorer that scores each frame in its own call; where nothing is scored, zeros at no cost."""
-
-    def __init__(self, inner: Scorer, *, seeing: bool) -> None:
-        self._inner, self._seeing, self.describe = inner, seeing, inner.describe
-
-    def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return `(f,)` scores of `b f c h w`."""
-        if not self._seeing:
-            return torch.zeros(frames.shape[1])
-        return torch.cat([self._inner.score(frame, prompt) for frame in frames.split(1, dim=1)])

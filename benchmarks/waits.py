@@ -246,7 +246,7 @@ def _plan(route: str) -> Run:
     clock = devices.device_clock(GPU)
     return plan_run(
         case.engine(setup, clock),
-        case.router,
+        case.route.router,
         lambda _: setup.models.condition,
         blocks=BLOCKS,
         seed=1,

@@ -19,30 +19,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.causal_wan.config import WanConfig, control_shapes, wan_shapes
+from benchmarks.models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
+from sdvg_core.causal_wan.config import control_shapes, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.wan_vae import empty_wan_vae, wan_vae_to_original
-from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
+from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.text.umt5 import umt5_to_comfy
 
-# The text's width is the trained set's, so that each may read the other's text.
-TEXT_WIDTH, VAE_BASE = 128, 8
-DRAFTER = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=TEXT_WIDTH)
-TARGET = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=TEXT_WIDTH)
-REWARD = ImageRewardConfig(
-    image_size=32,
-    patch_size=8,
-    vision_width=64,
-    vision_layers=2,
-    vision_mlp=128,
-    vision_heads=1,
-    positions=64,
-    text_width=64,
-    text_layers=2,
-    text_mlp=128,
-    text_heads=1,
-    head=((0, 32), (2, 16), (4, 8), (6, 4), (7, 1)),
-)
 WORDS = (
     "a an the small big red green blue yellow white black grey ball box ring star cube moves rolls rises falls "
     "jumps from left right top bottom to over under on in at slowly quickly and then stops turns bounces behind "

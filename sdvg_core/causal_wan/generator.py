@@ -174,21 +174,20 @@ def build_engine(
     *,
     before_pass: Callable[[str], None] = lambda kind: None,
     clock: Callable[[], Any] | None = None,
-    around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
     `drafter`, `target`: None for one that no block will ask for; a model that is not a `Wan` is used as it is.
     A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
     "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None for
-    `device_clock`. `around_context`: wraps their context policies.
+    `device_clock`.
     """
     encoder = AnchorEncoder(codec.encode)
 
     def build(name: str, wan: Wan | BlockGenerator, *, undo: int) -> BlockGenerator:
         if not isinstance(wan, Wan):
             return wan
-        context = around_context(context_policy(wan.preset, encoder, undo=undo))
+        context = context_policy(wan.preset, encoder, undo=undo)
         return CausalWanGenerator(wan, name=name, context=context, before_pass=before_pass, clock=clock)
 
     sizes = [

@@ -10,7 +10,7 @@ import torch
 from benchmarks import models
 from benchmarks.measure import Bench, Gauge
 from benchmarks.models import Models, random_models
-from benchmarks.variants import AS_PUBLISHED, OURS, Case, Variant, parse_route, set_up
+from benchmarks.variants import OURS, Case, Variant, parse_route, set_up
 
 TINY = replace(models.TINY, blocks=4)
 NINE = 9
@@ -37,8 +37,8 @@ def tiny_models() -> Models:
     return random_models(TINY, torch.device("cpu"))
 
 
-def tiny_bench(*executions: Variant, gauge: Gauge | None = None) -> Bench:
-    """Where tiny videos of four blocks are made, in ours and as published if nothing else is asked for."""
-    setups = set_up(executions or (OURS, AS_PUBLISHED), tiny_models(), TINY)
+def tiny_bench() -> Bench:
+    """Where tiny videos of four blocks are made."""
+    setups = set_up([OURS], tiny_models(), TINY)
     clock = Clock()
-    return Bench(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=gauge or Gauge())
+    return Bench(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=Gauge())

@@ -4,7 +4,7 @@ import pytest
 from bench_parts import NINE, SHORT
 
 from benchmarks.__main__ import main
-from benchmarks.variants import AS_PUBLISHED, OURS, cases, parse_route, parse_variant
+from benchmarks.variants import OURS, parse_route, parse_variant
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
 
@@ -38,22 +38,13 @@ def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     assert both.vae == "tae"
     assert parse_variant("compiled").execution.vae_layers == "planes"
     assert parse_variant("compiled+diffusers").execution.vae_layers == "diffusers"
-    assert not both.as_published
-    assert both.schedule == OURS.schedule
-    assert [parse_variant(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
+    assert parse_variant("ours") == OURS
 
 
 @pytest.mark.parametrize("name", ["stride=0", "first=0", "r=1+", "cascade", "r=1+33"])
 def test_a_route_that_is_none_is_refused_with_those_there_are(name):
     with pytest.raises(BadInput, match=r"choose among .*cascade=N.*stride=N"):
         parse_route(name, NINE)
-
-
-def test_as_published_there_is_no_handover_no_cascade_and_no_stride():
-    routes = [
-        parse_route(name, NINE) for name in ("anchor-only", "r=2", "r=2+3", "cascade=2", "stride=3", "bail-out")
-    ]
-    assert [case.route.name for case in cases(routes, [AS_PUBLISHED])] == ["anchor-only", "r=2"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +56,7 @@ def test_as_published_there_is_no_handover_no_cascade_and_no_stride():
         (["--size", "64"], "'64' is no size"),
         (["--size", "30x32"], "use 16 or 32"),
         (["--device", "gpu"], "there is no device 'gpu'; use cpu, cuda"),
-        (["--executions", "as-published+planes"], "joined by +"),
+        (["--executions", "ours+planes"], "joined by +"),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(capsys, more, part):

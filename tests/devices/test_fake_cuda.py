@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks import models
 from benchmarks.measure import Bench, Gauge
 from benchmarks.models import PROMPT, Models, random_models
-from benchmarks.variants import AS_PUBLISHED, Case, Variant, parse_route, parse_variant, set_up
+from benchmarks.variants import Case, Variant, parse_route, parse_variant, set_up
 from sdvg_core.causal_wan import backends, forward
 from sdvg_core.causal_wan.schedule import shifted_table
 from sdvg_core.decoders import wan_vae
@@ -134,44 +134,29 @@ heavy = pytest.mark.heavy
 
 
 @heavy
-@pytest.mark.parametrize(
-    "name, route, beside",
-    [
-        ("diffusers", "anchor-only", OTHER_GPU),
-    ],
-    ids=str,
-)
-def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, beside, shapes):
-    made = random_models(REQUEST, GPU, beside)
-    execution = AS_PUBLISHED if name == AS_PUBLISHED.name else parse_variant(name)
-    assert make(made, REQUEST, execution, route) == (1, 33, 3, 480, 832)
+def test_a_video_of_real_size_meets_no_tensor_of_another_device(shapes):
+    made = random_models(REQUEST, GPU, OTHER_GPU)
+    assert make(made, REQUEST, parse_variant("diffusers"), "anchor-only") == (1, 33, 3, 480, 832)
 
 
 @heavy
-@pytest.mark.parametrize(
-    "name, policy",
-    [
-        ("diffusers", "incremental"),
-    ],
-)
-def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
-    preset = replace(REQUEST.target.preset, policy=policy, window=6)
+def test_so_it_is_with_weights_and_keys_and_values_in_fp8(shapes):
+    preset = replace(REQUEST.target.preset, policy="incremental", window=6)
     models = {role: replace(model, preset=preset) for role, model in REQUEST.models.items()}
     request = replace(REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), **models)
     made = random_models(request, GPU, fp8=True)
-    assert make(made, request, parse_variant(name, request.execution), "r=1") == (1, 33, 3, 480, 832)
+    assert make(made, request, parse_variant("diffusers", request.execution), "r=1") == (1, 33, 3, 480, 832)
 
 
 @heavy
-@pytest.mark.parametrize("policy", ["incremental"])
-def test_a_device_without_float64_is_given_none(policy, shapes, monkeypatch):
+def test_a_device_without_float64_is_given_none(shapes, monkeypatch):
     """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
-    target = replace(REQUEST.target, preset=replace(REQUEST.target.preset, policy=policy, window=6))
+    target = replace(REQUEST.target, preset=replace(REQUEST.target.preset, policy="incremental", window=6))
     request = replace(REQUEST, target=target)
     made = random_models(request, GPU, GPU)
     with NoFloat64():
-        assert make(made, request, AS_PUBLISHED, "r=1") == (1, 33, 3, 480, 832)
+        assert make(made, request, parse_variant("diffusers"), "r=1") == (1, 33, 3, 480, 832)
         with pytest.raises(TypeError, match="float64"):
             torch.empty(2, device=GPU).double()
 
