@@ -54,11 +54,6 @@ def save_checkpoint(path: Path, **parts: Any) -> None:
     staged.replace(path)
 
 
-def falling_rate(step: int, steps: int, peak: float, warm_up: int = 100) -> float:
-    """Return the learning rate: a linear rise, then a linear fall to nothing."""
-    return peak * min(1.0, (step + 1) / warm_up) * max(0.0, 1 - step / steps)
-
-
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
     """Give every group of an optimiser the same learning rate."""
     for group in optimiser.param_groups:

@@ -19,13 +19,13 @@ from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.pocket.trained_set import trained_set
 from sdvg_core.pocket.world import Scene
 
-from .causal import BLOCK, SCHEDULE
+from .causal import BLOCK, BLOCKS, FRAMES, SCHEDULE
 from .common import seeded
-from .make_latents import BLOCKS, FRAMES, encode_stills
 from .many_scenes import Scenes, quality, recognise
-from .measure_pair import HANDED_OVER, ROUTES, SEAMS, HandedOver, Shipped, scenes_of
+from .measure_pair import HANDED_OVER, ROUTES, SEAMS, HandedOver, scenes_of
 from .on_gpu import GpuPrompted, HalfPrompted
-from .roll_out import REACH, roll_out
+from .roll_out import REACH, encode_stills, roll_out
+from .shipped import Shipped
 
 RECOGNISED, LOST = 0.04, 0.15
 """Mean squared errors: of a context from which it is not recognised, and of one thing from which it is not there.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,24 +20,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import UMT5EncoderModel
 
 from research.metrics import judge
 from research.world import draw_scene
-from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.trained_set import trained_set
 from sdvg_core.pocket.world import Scene
 
-from . import restore
-from .causal import BLOCK, SCHEDULE, Prompted, embed
+from .causal import BLOCK, BLOCKS, FRAMES, SCHEDULE, Prompted
 from .common import seeded
-from .make_latents import BLOCKS, FRAMES
 from .presence import presence
 from .roll_out import FIRST, roll_out
-from .train_text import CONFIG, Tokens
+from .shipped import Shipped, load_model
 
 TOGETHER = 20
 SEAMS = tuple(FIRST + 4 * BLOCK * number for number in range(BLOCKS - 1))
@@ -64,30 +57,6 @@ KINDS: dict[str, Callable[[Scene], bool]] = {
     "two": lambda scene: scene.other is not None,
     "two, both big": lambda scene: scene.other is not None and {t.size for t in scene.things} == {"big"},
 }
-
-
-class Shipped:
-    """The embedded set, ready for batches."""
-
-    def __init__(self) -> None:
-        files = trained_set()
-        with tempfile.TemporaryDirectory() as folder:
-            restore.main(Path(folder))
-            text = torch.load(Path(folder) / "text.pt", weights_only=True)
-        self._encoder = UMT5EncoderModel(CONFIG).eval().requires_grad_(False)
-        self._encoder.load_state_dict(text["weights"])
-        self._tokens = Tokens(text["pieces"].numpy().tobytes())
-        self.vae: WanCodec = load_wan_vae(files.vae, layers="planes")
-        self.models = {role: load_model(getattr(files, role)) for role in ("drafter", "target")}
-
-    def embed(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `n m c` of prompts, and which of their tokens are real."""
-        return embed(self._encoder, self._tokens, list(prompts))
-
-
-def load_model(path: Path) -> WanTree:
-    """Return a transformer of a file."""
-    return load_wan(path, dtype=torch.float32).tree.requires_grad_(False)
 
 
 def scenes_of(generator: random.Random, count: int, held_out: bool = False, kind: str = "all") -> list[Scene]:

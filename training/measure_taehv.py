@@ -20,8 +20,8 @@ from sdvg_core.decoders.taehv import load_taehv
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, trained_set
 
+from .causal import FRAMES
 from .common import WORK
-from .make_latents import FRAMES
 
 
 def pictures(prompts: int) -> dict[str, float]:

@@ -40,7 +40,6 @@ from .export import save_model
 from .gpu_clips import Data, Prompts, World, route_qualities, step_errors, true_clips
 from .measure_pair import ROUTES, interval, scenes_of
 from .on_gpu import Batch, Gradients, HalfPrompted, cuda_graph
-from .train_transformer import OWN, make_optimisers, weights_of
 
 ROWS = {"made": 0.5, "true": 0.2, "own": 0.3}
 """Shares of a batch: the target's contexts, true ones, and the drafter's own."""
@@ -53,6 +52,12 @@ OWN_FROM, OWN_KEPT = 0.05, 4
 
 OWN_REST = 4.0
 """How many times the seconds that a lot took pass before the next one is begun."""
+
+OWN = 0.5
+"""How often noisy inputs are built on the model's own estimate."""
+
+THING_WEIGHT = 5.0
+"""What a place with a thing weighs more than one of the ground."""
 
 SAVED, LOOKED, CHECKED = 30.0, 20.0, 10
 """Every how many seconds the state is saved and an error measured; every how many steps the clock is read."""
@@ -104,6 +109,26 @@ def loss_of_all_steps(prompted: Prompted, label_of: Callable[[Tensor, Step], Ten
             clean = torch.where(on_own, predict_clean(x, velocity.detach(), step.sigma), label)
             x = renoise(clean, torch.randn_like(x), following.sigma)
     return torch.stack(losses).mean(dim=0)
+
+
+def weights_of(truth: Tensor) -> Tensor:
+    """Return the weight of every place of blocks `b c t h w`, as `b 1 t h w`: things count more than the ground.
+
+    The ground is the same all along a row, so what differs from the row's median is a thing.
+    """
+    off = (truth - truth.median(dim=-1, keepdim=True).values).square().mean(dim=1, keepdim=True).sqrt()
+    return 1 + THING_WEIGHT * off.clamp(max=1)
+
+
+def make_optimisers(tree: nn.Module, rate: float) -> tuple[torch.optim.Optimizer, ...]:
+    """Return Muon for the matrices of the layers, and AdamW for everything else, at one learning rate."""
+    matrices = [w for name, w in tree.named_parameters() if name.startswith("blocks.") and w.ndim == 2]
+    known = {id(w) for w in matrices}
+    others = [w for w in tree.parameters() if id(w) not in known]
+    return (
+        torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.01),
+    )
 
 
 def _on_own(like: Tensor) -> Tensor:

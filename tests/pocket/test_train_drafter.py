@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tiny import random_tree
 
 from sdvg_core.causal_wan.config import WanConfig
 from training import gpu_clips, train_drafter
-from training.causal import build
-from training.measure_pair import ROUTES, load_model
+from training.measure_pair import ROUTES
 from training.on_gpu import Gradients
+from training.shipped import load_model
 from training.train_drafter import Trainer, first_losses, later_losses, main
 
 SIZES = WanConfig(dim=128, ffn_dim=64, num_layers=3, num_heads=1, text_dim=16)
@@ -18,13 +19,7 @@ SIZES = WanConfig(dim=128, ffn_dim=64, num_layers=3, num_heads=1, text_dim=16)
 
 @pytest.fixture
 def tree():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        made = build(SIZES)
-        with torch.no_grad():
-            for weight in made.parameters():
-                weight += 0.05 * torch.randn_like(weight)
-    return made
+    return random_tree(0, SIZES).requires_grad_()
 
 
 def replaying(work):

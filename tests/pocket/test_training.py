@@ -1,11 +1,8 @@
-"""What is trained is what runs, batched and with gradients; the shipped weights can be trained on, and stopped."""
-
-from pathlib import Path
+"""What is trained is what runs, batched and with gradients."""
 
 import pytest
 import torch
-from tiny import as_anchors
-from transformers import UMT5EncoderModel
+from tiny import as_anchors, random_tree
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
@@ -17,33 +14,19 @@ from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Condition, Span
 from sdvg_core.models.loading import encode_prompts
-from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from training import restore
-from training.causal import SCHEDULE, Prompted, build, embed
-from training.measure_pair import HandedOver, Shipped
-from training.train_taehv import build as build_taehv
-from training.train_text import CONFIG, Tokens
-from training.train_transformer import MODELS, go_on_from
-from training.train_vae import build as build_vae
+from training.causal import SCHEDULE, Prompted
+from training.measure_pair import HandedOver
+from training.shipped import Shipped
 
 SIZES = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=16)
 NOISE = KeyedNoise(seed=1, channels=16, height=8, width=8)
 LENGTHS = (9, 5)
 
 
-@pytest.fixture(scope="module")
-def tree():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        tree = build(SIZES).requires_grad_(False)
-        for weight in tree.parameters():
-            weight += 0.02 * torch.randn_like(weight)
-    return tree
-
-
 @pytest.mark.parametrize("block", [0, 1])
-def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_padding(tree, block):
+def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_padding(block):
+    tree = random_tree(0, SIZES)
     draw = torch.Generator().manual_seed(2)
     embedding = torch.randn(2, max(LENGTHS), 16, generator=draw)
     context = torch.randn(2, 16, 3, 8, 8, generator=draw)
@@ -70,44 +53,6 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
         torch.testing.assert_close(sampled[i : i + 1], made, atol=1e-5, rtol=0)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("restored")
-    restore.main(folder)
-    return folder
-
-
-def test_what_is_there_already_is_kept(folder):
-    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    restore.main(folder)
-    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    models = {"drafter.pt", "target.pt", "vae.pt", "taehv.pt", "text.pt"}
-    assert set(before) == {*models, "reward.safetensors", "vocab.txt"}
-
-
-@pytest.mark.parametrize("role", MODELS)
-def test_a_transformer_goes_on_with_every_weight(folder, role):
-    weights = torch.load(folder / f"{role}.pt", weights_only=True)["weights"]
-    tree = build(MODELS[role])
-    go_on_from(tree, weights)
-    state = tree.state_dict()
-    assert all(torch.equal(state[name], w) for name, w in weights.items())
-
-
-def test_vae_and_taehv_go_on_with_every_weight(folder):
-    for name, build_it in {"vae": build_vae, "taehv": build_taehv}.items():
-        build_it().load_state_dict(torch.load(folder / f"{name}.pt", weights_only=True)["weights"])
-
-
-def test_the_text_encoder_says_what_the_engine_hears(folder):
-    saved = torch.load(folder / "text.pt", weights_only=True)
-    encoder = UMT5EncoderModel(CONFIG).eval()
-    encoder.load_state_dict(saved["weights"])
-    found, real = embed(encoder, Tokens(saved["pieces"].numpy().tobytes()), [DEFAULT_PROMPT])
-    expected = encode_prompts(trained_set(), (DEFAULT_PROMPT,), pocket_options())[DEFAULT_PROMPT]
-    assert torch.allclose(found[0], expected[0, : real.sum()], atol=1e-5)
-
-
 # --- the pair
 
 CALLED = "a big red ball drifts right from the left behind a small yellow box at the middle over night"
@@ -116,6 +61,12 @@ CALLED = "a big red ball drifts right from the left behind a small yellow box at
 @pytest.fixture(scope="module")
 def shipped() -> Shipped:
     return Shipped()
+
+
+def test_the_text_encoder_says_what_the_engine_hears(shipped):
+    embedding, real = shipped.embed([CALLED])
+    expected = encode_prompts(trained_set(), (CALLED,), pocket_options())[CALLED]
+    assert torch.allclose(embedding[0], expected[0, : real.sum()], atol=1e-5)
 
 
 def test_handed_over_the_drafter_begins_and_the_target_ends(shipped):
