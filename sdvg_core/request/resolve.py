@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -111,46 +111,31 @@ def resolve_request(
     if not headers.models:
         raise BadInput(NO_MODEL)
     vae = headers.vae
-    available = headers.models
-    stride = vae.temporal_stride
     width, height = _size(request, headers, start)
     if not isinstance(start, Start):
         start = start(width, height)
     start.check(vae.latent_channels, height // vae.spatial_stride, width // vae.spatial_stride)
-    lead = start.lead(max(model.preset.block_frames for model in headers.models.values()), stride)
-    router, router_notes = _router(request, headers, lead)
-    plan = plan_blocks(
-        router,
-        blocks=request.blocks,
-        block_frames={role: model.preset.block_frames for role, model in headers.models.items()},
-        scorer=headers.scorer,
-        lead=lead,
-        directions=request.directions,
-        takes=request.takes,
-        strengths=start.strengths(request.blocks),
-    )
-    headers = headers.restrict_to(plan.models_needed)
-    check_encoder(headers, *start.encoded(lead), *(("the control",) if read_control else ()))
-    _check_pair(headers)
-    shapes = headers.shape("drafter"), headers.shape("target")
-    check_compatible(*shapes, vae.latent_channels, plan.router, plan.spans)
-    check_restyle(*shapes, plan)
+    plan, router_notes = _plan(request, headers, start)
+    needed = headers.restrict_to(plan.models_needed)
+    check_encoder(needed, *start.encoded(plan.lead), *(("the control",) if read_control else ()))
+    _check_models(needed, plan)
     if read_control or controls:
-        _check_controlled(headers, choice=any(model.control_blocks for model in available.values()))
-    padding = start.padding(plan, stride)
-    frames = pixel_count(plan.spans[-1].stop, stride) - padding
-    control = read_control(width, height) if read_control else None
-    control_notes: tuple[str, ...] = ()
-    if control:
-        new = pixel_count(plan.spans[0].start, stride) - padding
-        control, note = control.fitted(frames, stride * plan.spans[-1].frames, lead=padding, new=new)
-        control_notes = (note,)
-    controls = tuple(replace(clip, start=padding // stride) for clip in controls)
-    _check_length(controls, plan, stride, frames)
+        _check_controlled(needed, choice=any(model.control_blocks for model in headers.models.values()))
+    padding = start.padding(plan, vae.temporal_stride)
+    control: ControlFootage | None = None
+    control_note = ""
+    if read_control:
+        control, control_note = _fit_control(read_control(width, height), plan, vae.temporal_stride, padding)
     sound, sound_notes = _sound(start.footage, control.footage if control else None, request.fps)
-    of_start = start.notes(plan, stride)
-    hold_notes = (NO_HOLD,) if request.colour_hold and plan.spans[-1].index < 2 else ()
-    faded_notes = (FADED,) if _fades(plan) else ()
+    notes = (
+        *plan.notes,
+        *_model_notes(needed),
+        *router_notes,
+        *start.notes(plan, vae.temporal_stride),
+        control_note,
+        *sound_notes,
+        *_length_notes(request, plan),
+    )
     return ResolvedRequest(
         request=request,
         width=width,
@@ -158,26 +143,71 @@ def resolve_request(
         plan=plan,
         start=start,
         control=control,
-        controls=controls,
+        controls=_place_controls(controls, plan, vae.temporal_stride, padding),
         sound=sound,
-        notes=(
-            *plan.notes,
-            *_model_notes(headers),
-            *router_notes,
-            *of_start,
-            *control_notes,
-            *sound_notes,
-            *hold_notes,
-            *faded_notes,
-        ),
+        notes=tuple(filter(None, notes)),
     )
 
 
-def _fades(plan: RunPlan) -> bool:
-    """True if only the first few of many new blocks are the target's."""
+def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPlan, tuple[str, ...]]:
+    """Return the plan of a request's blocks, and a sentence on each change of its router."""
+    block_frames = {role: model.block_frames for role, model in headers.models.items()}
+    lead = start.lead(max(block_frames.values()), headers.vae.temporal_stride)
+    router, notes = _router(request, headers, lead)
+    plan = plan_blocks(
+        router,
+        blocks=request.blocks,
+        block_frames=block_frames,
+        scorer=headers.scorer,
+        lead=lead,
+        directions=request.directions,
+        takes=request.takes,
+        strengths=start.strengths(request.blocks),
+    )
+    return plan, notes
+
+
+def _check_models(headers: Headers, plan: RunPlan) -> None:
+    """Raise `BadInput` if the models of a plan cannot work on one video, or not on its blocks."""
+    _check_pair(headers)
+    drafter = headers.shape("drafter")
+    target = headers.shape("target")
+    check_compatible(drafter, target, headers.vae.latent_channels, plan.router, plan.spans)
+    check_restyle(drafter, target, plan)
+
+
+def _fit_control(control: ControlFootage, plan: RunPlan, stride: int, padding: int) -> tuple[ControlFootage, str]:
+    """Return a control in the length of the video, and a note on what was done to it.
+
+    `padding`: pixel frames that the models see before the video's first one. Raises `BadInput` if it is too short.
+    """
+    frames = pixel_count(plan.spans[-1].stop, stride) - padding
+    first_new = pixel_count(plan.spans[0].start, stride) - padding
+    return control.fitted(frames, stride * plan.spans[-1].frames, lead=padding, new=first_new)
+
+
+def _place_controls(
+    controls: Sequence[ControlClip], plan: RunPlan, stride: int, padding: int
+) -> tuple[ControlClip, ...]:
+    """Return controls given as latents where the video begins. Raises `BadInput` for one shorter than the video."""
+    placed = tuple(replace(clip, start=padding // stride) for clip in controls)
+    video_frames = pixel_count(plan.spans[-1].stop, stride) - padding
+    for clip in placed:
+        latent_frames = clip.context.shape[2]
+        if latent_frames + clip.start < plan.spans[-1].stop:
+            fault = f"the control has {pixel_count(latent_frames, stride)} frames and the video {video_frames}"
+            raise BadInput(f"{fault}; set length {video_frames} in WanVaceToVideo, or ask for fewer blocks")
+    return placed
+
+
+def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
+    """Yield what is lost because the video is short or long."""
+    if request.colour_hold and plan.spans[-1].index < 2:
+        yield NO_HOLD
     router = plan.router
-    few = router.policy == "first" and 0 < router.forced_blocks <= FEW_FIRST
-    return few and not router.directions and len(plan.spans) > FADES_AFTER
+    only_first = router.policy == "first" and not router.directions
+    if only_first and 0 < router.forced_blocks <= FEW_FIRST and len(plan.spans) > FADES_AFTER:
+        yield FADED
 
 
 def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> tuple[int, int]:
@@ -238,15 +268,6 @@ def _check_controlled(headers: Headers, *, choice: bool) -> None:
         if not model.control_blocks:
             way = f"leave all blocks to {ALONE[role]}" if choice else "leave the control out"
             raise BadInput(f"the {role} has no control module; load one for it, or {way}")
-
-
-def _check_length(controls: Sequence[ControlClip], plan: RunPlan, stride: int, frames: int) -> None:
-    """Raise `BadInput` if a control given as latents is shorter than the video of `frames` pixel frames."""
-    for clip in controls:
-        latent_frames = clip.context.shape[2]
-        if latent_frames + clip.start < plan.spans[-1].stop:
-            fault = f"the control has {pixel_count(latent_frames, stride)} frames and the video {frames}"
-            raise BadInput(f"{fault}; set length {frames} in WanVaceToVideo, or ask for fewer blocks")
 
 
 def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tuple[Sound | None, list[str]]:
