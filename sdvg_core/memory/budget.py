@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ..causal_wan.presets import Preset
 from ..engine.router import RouterConfig
-from ..errors import BadInput
 from .counts import context_passes, pass_weights
 
 
@@ -50,27 +47,6 @@ def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> t
         f"A budget of {budget:g} of target-only's cost: of {run.blocks} blocks the target makes {what}{handed}."
         f" That is {share:.2f}.{below}"
     )
-
-
-def mean_route_for_budget(
-    budget: float, router: RouterConfig, run: BudgetedRun, stated: Sequence[int]
-) -> tuple[float, int]:
-    """Return how many blocks the target may make of a video, on average, and how many steps are handed over.
-
-    `budget`: as above, on average over all videos. `stated`: for each of them, how many blocks the target makes, if
-    its prompt states it; 0 for those that share what is left. Raises `BadInput` if that is too little.
-    """
-    shares = route_shares(run, router)
-    cost: dict[int, float] = {}
-    for (blocks, _), share in shares.items():
-        cost.setdefault(blocks, share)  # the first route of so many blocks hands over most
-    left = (budget * len(stated) - sum(cost[blocks] for blocks in stated if blocks)) / max(stated.count(0), 1)
-    if any(stated) and left < min(cost.values()):
-        raise BadInput("the first blocks that prompts state take more than the budget; raise it, or state fewer")
-    mean = float(np.interp(left, [*cost.values()], [*cost]))
-    # If the target makes all blocks, what is left pays for fewer steps handed over.
-    affordable = [steps for (blocks, steps), share in shares.items() if blocks == run.blocks and share <= left]
-    return mean, min(affordable, default=run.most_handover) if mean == run.blocks else run.most_handover
 
 
 def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int], float]:

@@ -230,7 +230,8 @@ def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Router
             raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
         block_frames = headers.shape("target").preset.block_frames
         clip_frames = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
-        run = budgeted_run(headers, request.blocks, clip_frames // block_frames)
+        presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
+        run = BudgetedRun(presets=presets, blocks=request.blocks, given_blocks=clip_frames // block_frames)
         router = replace(router, route_start=lead.from_pixels // block_frames)
         router, note = route_for_budget(request.budget, router, run)
         directed = " What directions decide is not counted." if request.directions.strip(ROUTER_DECIDES) else ""
@@ -292,12 +293,6 @@ def _model_notes(headers: Headers) -> tuple[str, ...]:
     notes = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast = (FAST_NOTE,) if headers.vae.is_tae else ()
     return (*notes, *fast, *headers.swapped_note)
-
-
-def budgeted_run(headers: Headers, blocks: int, given_blocks: int) -> BudgetedRun:
-    """Return the run that a budget is for. `given_blocks`: of the clip that it continues."""
-    presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
-    return BudgetedRun(presets=presets, blocks=blocks, given_blocks=given_blocks)
 
 
 def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:

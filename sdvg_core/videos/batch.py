@@ -30,14 +30,13 @@ from ..files.outputs import (
     unfinished_request,
     video_file,
 )
-from ..memory.budget import mean_route_for_budget
 from ..models.fingerprints import part_fingerprints
 from ..models.headers import Headers, check_models
 from ..models.loading import encode_prompts
 from ..models.options import LoadOptions
 from ..report.run_report import read_report
 from ..request.request import VideoRequest
-from ..request.resolve import ResolvedRequest, budgeted_run, predict_bytes, resolve_files
+from ..request.resolve import ResolvedRequest, predict_bytes, resolve_files
 from ..settings import settings_of
 from ..text.prompts import PromptSchedule, check_prompt, unshown
 from .blocks import check_reusable
@@ -163,7 +162,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     if HANDOVER in batch.stated and request.router.handover > handover:
         fault = f"handover is {request.router.handover}, and the schedules and the drafts' steps allow {handover}"
         raise BadInput(f"{fault}; hand over {handover} at most")
-    routed = route_prompts([prompt.first for prompt in prompts], headers, resolved)
+    routed = [route_of_prompt(prompt.first, resolved) for prompt in prompts]
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
     sets = [of_route.plan.models_needed for of_route in routes.values()]
     needed = ModelSet(**{role: any(getattr(models, role) for models in sets) for role in MISSING})
@@ -193,43 +192,28 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         yield planned
 
 
-def route_prompts(
-    stated: Sequence[int], headers: Headers, resolved: ResolvedRequest
-) -> list[tuple[VideoRequest, str]]:
-    """Return the request of each prompt's video, and a note on its route, perhaps empty.
+def route_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoRequest, str]:
+    """Return the request of a prompt's video, and a note on its route, perhaps empty.
 
-    All share one budget: prompts that state their first blocks get them, the others share the rest.
-    `stated`: by prompt, how many first blocks it states; 0 for none. `resolved`: the request of all, resolved.
-    Raises `BadInput` for more first blocks than a video has.
+    `first`: how many first blocks the prompt gives to the target; 0 to keep the route. `resolved`: the request of
+    all prompts. Raises `BadInput` for more than the video has, or if there is a budget.
     """
     request = resolved.request
-    if not any(stated):
-        return [(request, "")] * len(stated)
-    if max(stated) > request.blocks:
-        fault = f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}"
+    if not first:
+        return request, ""
+    if first > request.blocks:
+        fault = f"a prompt states {first} first blocks, but the video has {request.blocks}"
         raise BadInput(f"{fault}; state fewer")
-    router = resolved.plan.router
-    index = resolved.plan.spans[0].index
-    blocks_before = router.place(index)
-    blocks = blocks_before + request.blocks
-    handover = router.handover
-    share = None
-    budget_note = ""
     if request.budget is not None:
-        run = budgeted_run(headers, request.blocks, index)
-        share, handover = mean_route_for_budget(request.budget, router, run, stated)
-        budget_note = f"of a budget of {request.budget:g} over {len(stated)} prompts, "
-    routes: list[tuple[VideoRequest, str]] = []
-    for count in stated:
-        if not count and share is None:
-            routes.append((request, ""))
-            continue
-        first = blocks_before + (count or int(share or 0))
-        route = replace(request.router, policy="first", forced_blocks=first, handover=handover)
-        reason = "as its prompt states, " if count else ""
-        note = f"{budget_note}{reason}the target makes the first {first} of {blocks} blocks."
-        routes.append((replace(request, router=route, budget=None), note[0].upper() + note[1:]))
-    return routes
+        fault = f"a prompt states {first} first blocks, and a budget chooses as many for all"
+        raise BadInput(f"{fault}; leave one of them out")
+    router = resolved.plan.router
+    blocks_before = router.place(resolved.plan.spans[0].index)
+    forced_blocks = blocks_before + first
+    route = replace(request.router, policy="first", forced_blocks=forced_blocks, handover=router.handover)
+    blocks = blocks_before + request.blocks
+    note = f"As its prompt states, the target makes the first {forced_blocks} of {blocks} blocks."
+    return replace(request, router=route), note
 
 
 @contextmanager

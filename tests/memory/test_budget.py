@@ -8,8 +8,7 @@ from tiny import make_engine, make_framewise, run
 
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
-from sdvg_core.errors import BadInput
-from sdvg_core.memory.budget import BudgetedRun, mean_route_for_budget, route_for_budget
+from sdvg_core.memory.budget import BudgetedRun, route_for_budget
 from sdvg_core.memory.counts import WEIGHTS, pass_weights
 from sdvg_core.report.run_report import RunReport
 
@@ -140,37 +139,3 @@ def test_a_drafter_of_single_frames_finishes_all_of_a_block_but_the_last_that_it
         )
         shares.append(sum(weights[name] * count for name, count in report.passes.items()))
     assert float(note.split()[-1].rstrip(".")) == pytest.approx(shares[0] / shares[1], abs=0.01)
-
-
-# --- prompts that state their first blocks
-
-
-@pytest.mark.parametrize(
-    "budget, stated",
-    [(0.5, [0, 0]), (0.5, [6, 0]), (0.45, [1, 0, 0]), (0.6, [4, 0, 9, 0])],
-)
-def test_what_prompts_state_and_what_is_left_come_to_the_budget(budget, stated):
-    """By the passes of runs. Catches: a budget that every video gets anew; a fraction of a block that is lost."""
-    mean, handover = mean_route_for_budget(budget, RouterConfig(), FULL, stated)
-    alone = cost(TARGET_ONLY)
-
-    def share(blocks: int) -> float:
-        return cost(first(blocks, handover)) / alone
-
-    low = int(mean)
-    rest = share(low) + (mean - low) * (share(low + 1) - share(low)) if mean % 1 else share(low)
-    total = sum(share(blocks) if blocks else rest for blocks in stated) / len(stated)
-    assert total == pytest.approx(budget, abs=0.002)
-
-
-def test_a_mean_over_no_stated_prompt_is_what_the_same_budget_buys_of_whole_blocks():
-    for budget in (0.34, 0.5, 0.7, 0.95, 1.0):
-        bought, _ = route_for_budget(budget, RouterConfig(), FULL)
-        mean, handover = mean_route_for_budget(budget, RouterConfig(), FULL, [0])
-        assert bought.forced_blocks == int(mean + 1e-9)
-        assert bought.forced_blocks == 1 or bought.handover == handover
-
-
-def test_prompts_that_state_more_than_the_budget_are_refused():
-    with pytest.raises(BadInput, match="take more than the budget"):
-        mean_route_for_budget(0.4, RouterConfig(), FULL, [9, 0])
