@@ -26,10 +26,9 @@ from torch.utils._pytree import tree_any, tree_leaves, tree_map
 
 from research.observed import plan_run
 from sdvg_core.devices import device as devices
-from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.store import Reuse, Store
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.scorers.preprocess import preprocess
 

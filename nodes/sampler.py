@@ -9,9 +9,9 @@ from comfy_execution.utils import get_executing_context
 
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.devices.execution import AUTO, Execution
+from ..sdvg_core.engine.memo import GIGABYTE
 from ..sdvg_core.engine.outside import note_on
 from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
-from ..sdvg_core.engine.store import GIGABYTE
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.models.options import LoadOptions
 from ..sdvg_core.request.request import NO_MODEL, STEP, TWO_STARTS, VideoRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 from comfy_api.latest import InputImpl, io
 
-from ..sdvg_core.engine.restyle import USUAL, WORDS
+from ..sdvg_core.engine.inputs import STRENGTHS, USUAL_STRENGTH
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from .known import NOT_WIRED, known_inputs_only, node_schema
@@ -22,7 +22,7 @@ class StartNode(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        strength = io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL)
+        strength = io.Combo.Input("strength", options=[*STRENGTHS, BY_NUMBER], default=USUAL_STRENGTH)
         amount = io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True)
         return node_schema(
             node_id="SDVGStart",

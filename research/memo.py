@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from sdvg_core.engine.history import Anchor, History
-from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, WrappedGenerator
+from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.protocols import BlockGenerator, Engine, WrappedGenerator
 from sdvg_core.engine.types import Generated
 
 from .observed import observed

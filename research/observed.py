@@ -12,12 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from sdvg_core.engine.control import ControlClip
-from sdvg_core.engine.inputs import BlockInputs, StartClip
-from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.inputs import BlockCall, BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip, Strength
 from sdvg_core.engine.plan import Lead, available_in, plan_blocks
-from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, VideoCodec, WrappedGenerator
-from sdvg_core.engine.restyle import InputClip, Strength
+from sdvg_core.engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec, WrappedGenerator
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.types import Condition, Generated

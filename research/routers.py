@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from sdvg_core.engine.noise import key
+from sdvg_core.engine.inputs import generator_seed
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 
@@ -30,7 +30,7 @@ class RandomRouter:
 
     def keep(self, index: int, score: float | None) -> bool:
         """Draw for block `index` of the route."""
-        return key(RANDOM_SALT, self.seed, index) / 2**63 < self.rate
+        return generator_seed(RANDOM_SALT, self.seed, index) / 2**63 < self.rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +72,4 @@ def seeded(router: RouterConfig, prompt: str, seed: int) -> RouterConfig:
     if not isinstance(router.part, RandomRouter):
         return router
     words = int.from_bytes(prompt.encode("utf-8", "backslashreplace"), "big")
-    return replace(router, part=replace(router.part, seed=key(router.part.seed, seed, words)))
+    return replace(router, part=replace(router.part, seed=generator_seed(router.part.seed, seed, words)))

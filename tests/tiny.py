@@ -25,10 +25,9 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import Anchor, History
-from sdvg_core.engine.inputs import BlockInputs
-from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.pixels import Decoder
-from sdvg_core.engine.protocols import BlockCall, Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock, speculate

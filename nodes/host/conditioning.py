@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...sdvg_core.engine.control import ControlClip
+from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt

@@ -27,7 +27,7 @@ from ...sdvg_core.causal_wan.presets import Preset, notes_by_name, preset_by_nam
 from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights, note_on
 from ...sdvg_core.checkpoints.weights import SAFETENSORS, open_weights
 from ...sdvg_core.devices.execution import AUTO
-from ...sdvg_core.engine.control import CHANNELS
+from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.choose import Plan, plan
 from ...sdvg_core.memory.request import PlanRequest
@@ -169,7 +169,7 @@ class ControlModel(torch.nn.Module):
             for number in range(blocks)
         )
         patch = {"kernel_size": config.patch_size, "stride": config.patch_size}
-        tree.vace_patch_embedding = OPERATIONS.Conv3d(CHANNELS, config.dim, **patch, device="meta")
+        tree.vace_patch_embedding = OPERATIONS.Conv3d(CONTROL_CHANNELS, config.dim, **patch, device="meta")
         self.diffusion_model = tree
 
     def get_dtype(self) -> torch.dtype:

@@ -29,7 +29,7 @@ from ...sdvg_core.causal_wan.refusals import foreign
 from ...sdvg_core.checkpoints.known_models import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.devices.execution import CompileMode
-from ...sdvg_core.engine.control import CHANNELS
+from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
 
 
@@ -225,7 +225,7 @@ def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
     ours = patcher.model.diffusion_model
     theirs = getattr(getattr(control, "model", None), "diffusion_model", None)
     blocks = len(getattr(theirs, "vace_blocks", ()))
-    if not blocks or theirs.vace_patch_embedding.in_channels != CHANNELS:
+    if not blocks or theirs.vace_patch_embedding.in_channels != CONTROL_CHANNELS:
         raise BadInput(f"the MODEL in control has no VACE blocks; {GIVE_VACE}")
     if theirs.dim != ours.dim or theirs.ffn_dim != ours.ffn_dim or ours.num_layers % blocks:
         raise BadInput(f"control is for a width of {theirs.dim}, and the {role} has {ours.dim}; {GIVE_VACE}")

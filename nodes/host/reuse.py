@@ -21,9 +21,8 @@ from comfy.model_patcher import ModelPatcher
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...sdvg_core.devices.device import arithmetic_on
-from ...sdvg_core.engine.keys import Identities
+from ...sdvg_core.engine.memo import GIGABYTE, Identities, PixelStore, Reuse, Store
 from ...sdvg_core.engine.outside import OutsidePart, cache_key
-from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Reuse, Store
 from ...sdvg_core.text.prompts import read_prompt
 from ..sockets import HostScorer
 from .job import Job

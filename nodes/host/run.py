@@ -19,7 +19,7 @@ from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.devices.execution import Execution
-from ...sdvg_core.engine.control import ControlClip
+from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.run import Run

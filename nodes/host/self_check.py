@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ...sdvg_core.causal_wan.cache import CacheSlots, KVCache
 from ...sdvg_core.causal_wan.forward import ControlBranch, Pass, TextKV, denoise_pass, project_text, token_grid
 from ...sdvg_core.devices.device import dtype_name
-from ...sdvg_core.engine.control import CHANNELS, Control
+from ...sdvg_core.engine.inputs import CONTROL_CHANNELS, Control
 from ...sdvg_core.errors import BadInput, first_line
 from .job import Job
 from .model import ComfyOps, compute_dtype
@@ -128,7 +128,7 @@ def _control_block(patcher: ModelPatcher, control: ModelPatcher, dtype: torch.dt
     block = module.vace_blocks[0]
     x, text, ops = small_inputs(patcher, dtype)
     tokens, e6 = (_random(seed, 1, count, tree.dim).to(x) for seed, count in ((3, FRAMES * SIDE**2), (4, 6)))
-    context = _random(5, 1, CHANNELS, *x.shape[2:]).to(x)
+    context = _random(5, 1, CONTROL_CHANNELS, *x.shape[2:]).to(x)
     with _casting(module), _casting(tree.text_embedding):
         inputs = pass_inputs(tree, x, (), ops)
         branch = ControlBranch(module, 1, project_text(tree, text, ops, [block]), [Control(context)], ops)

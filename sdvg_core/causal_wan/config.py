@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from ..checkpoints import LARGEST_SIZE
-from ..engine.control import CHANNELS
+from ..engine.inputs import CONTROL_CHANNELS
 from ..errors import BadInput
 
 HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, as heads leave no trace in its shapes
@@ -113,7 +113,7 @@ def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]
     """Return the shape of every tensor of a VACE module with `blocks` blocks, for a model of this size."""
     dim = config.dim
     shapes: dict[str, tuple[int, ...]] = {
-        "vace_patch_embedding.weight": (dim, CHANNELS, *config.patch_size),
+        "vace_patch_embedding.weight": (dim, CONTROL_CHANNELS, *config.patch_size),
         "vace_patch_embedding.bias": (dim,),
     }
     ordinary = wan_shapes(replace(config, num_layers=blocks))

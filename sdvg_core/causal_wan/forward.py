@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..devices.execution import Backend, Result, compiled, copy_function, float64_device
-from ..engine.control import Control
+from ..engine.inputs import Control
 from .attention import TorchOps
 from .cache import CacheSlots, KVCache
 from .modules import WanBlock

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from ..devices.device import begin_upload, current_device, device_clock
-from ..engine.control import Control
 from ..engine.framewise import FramewiseAdapter
-from ..engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, VideoCodec
+from ..engine.inputs import BlockCall, Control
+from ..engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.types import Condition, Cost, Generated
 from ..errors import BadInput
 from .attention import Grid, TorchOps

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..engine.control import CHANNELS
+from ..engine.inputs import CONTROL_CHANNELS
 from .config import WanConfig
 
 
@@ -91,7 +91,7 @@ class ControlTree(nn.Module):
     def __init__(self, config: WanConfig, blocks: int) -> None:
         super().__init__()
         self.vace_patch_embedding = PatchEmbedding(
-            CHANNELS, config.dim, kernel_size=config.patch_size, stride=config.patch_size
+            CONTROL_CHANNELS, config.dim, kernel_size=config.patch_size, stride=config.patch_size
         )
         self.vace_blocks = nn.ModuleList(ControlBlock(config, first=not number) for number in range(blocks))
 

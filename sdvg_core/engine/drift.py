@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .history import History, scene_of
-from .protocols import BlockCall, BlockGenerator, WrappedGenerator
+from .inputs import BlockCall
+from .protocols import BlockGenerator, WrappedGenerator
 from .types import Block, Condition, Generated
 
 LEAST_DEVIATION = 1e-6

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .history import History
-from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, WrappedGenerator
+from .inputs import BlockCall, NoiseSource
+from .protocols import BlockGenerator, ModelShape, WrappedGenerator
 from .types import Block, Cost, Generated, Span
 
 

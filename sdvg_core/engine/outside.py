@@ -15,7 +15,7 @@ from ..errors import BadInput
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .protocols import BlockCall
+    from .inputs import BlockCall
     from .types import Generated
 
 

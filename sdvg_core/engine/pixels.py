@@ -14,10 +14,9 @@ from typing import Any
 from torch import Tensor
 
 from .history import History
-from .keys import pixels_key
+from .memo import UNKNOWN, PixelStore, Reuse, pixels_key
 from .protocols import VideoCodec
 from .records import Stopwatch
-from .store import UNKNOWN, PixelStore, Reuse
 from .types import Block
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from ..errors import BadInput, MissingModel
 from .cascade import cascades
 from .framewise import check_sub_blocks, first_timesteps
+from .inputs import Strength, check_strengths
 from .protocols import Engine, ModelShape, steps_made
-from .restyle import Strength, check_strengths
 from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, check_letters, decide_early
 from .types import Span, plan_spans, spans_of_clip
 

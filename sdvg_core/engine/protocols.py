@@ -1,46 +1,18 @@
-"""The protocols of a run's parts (noise, models, codec, scorer), and the call that a model gets.
+"""The protocols of a run's parts: models, codec, scorer, router.
 
 Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from .control import Control
-from .history import History
-from .restyle import Restyle
-from .types import Condition, Generated, Span
-
-
-class NoiseSource(Protocol):
-    """Noise as a pure function of its key; slot 0 is the initial noise, slot i the re-noise after step i."""
-
-    def draw(self, span: Span, slot: int) -> Tensor:
-        """Return standard normal noise `b c t h w`, float32 on the CPU."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockCall:
-    """A call to a model: it makes the block at `span`, continuing `history`.
-
-    `handed_over`: clean estimates of the first steps, from another model; denoising continues after them.
-    `stop`: the step to stop before, so that another model can continue; None to make the whole block.
-    `restyle`: what the block is made from besides noise. `controls`: in the order in which they are added.
-    """
-
-    history: History
-    span: Span
-    noise: NoiseSource
-    condition: Condition
-    handed_over: Sequence[Tensor] = ()
-    stop: int | None = None
-    restyle: Restyle = field(default_factory=Restyle)
-    controls: tuple[Control, ...] = ()
+from .inputs import BlockCall
+from .types import Generated
 
 
 class ModelShape(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .protocols import BlockCall
+from .inputs import BlockCall
 from .router import Decision
 from .types import Block, Cost, Generated, Span
 

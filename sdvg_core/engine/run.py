@@ -13,11 +13,11 @@ from torch import Tensor
 from .drift import ColourHold, check_hold
 from .history import History
 from .inputs import BlockInputs
+from .memo import Reuse
 from .pixels import Decoder
 from .plan import RunPlan, check_restyle
 from .protocols import Engine
 from .speculate import EmittedBlock, ShownBlock, speculate
-from .store import Reuse
 from .types import Block, DrafterContext, Span, check_clip, check_finite
 
 

@@ -11,12 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .keys import begun_key, block_key, scores_key, tensor_key
-from .noise import KeyedNoise
+from .inputs import BlockCall, KeyedNoise
+from .memo import Result, Reuse, begun_key, block_key, scores_key, tensor_key
 from .pixels import Decoder, Pixels
-from .protocols import BlockCall, BlockGenerator, Engine, steps_made
+from .protocols import BlockGenerator, Engine, steps_made
 from .records import Stopwatch
-from .store import Result, Reuse
 from .types import FiniteChecks, Generated, Span
 
 Role = Literal["drafter", "target"]

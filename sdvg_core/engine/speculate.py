@@ -19,13 +19,13 @@ from .cascade import score_and_decide
 from .drift import drift_of
 from .history import History
 from .inputs import BlockInputs
+from .memo import Reuse
 from .own_drafts import OwnDrafts
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
 from .router import Decision, Reason, RouterConfig, decide_early
 from .session import Session
-from .store import Reuse
 from .types import Block, DrafterContext, Generated, Span
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
-from ..engine.control import CHANNELS
+from ..engine.inputs import CONTROL_CHANNELS
 from .request import PUBLISHED_BASE, PlanRequest
 from .sizes import frame_tokens, kv_frames
 
@@ -81,7 +81,7 @@ def control_operations(config: WanConfig, blocks: int, frames: int, tokens: int)
     if not blocks:
         return 0.0
     of_blocks = pass_operations(replace(config, num_layers=blocks), frames, frames, tokens)
-    projected = 2 * config.dim * ((blocks + 1) * config.dim + CHANNELS * math.prod(config.patch_size))
+    projected = 2 * config.dim * ((blocks + 1) * config.dim + CONTROL_CHANNELS * math.prod(config.patch_size))
     return of_blocks + frames * tokens * projected
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..causal_wan.header import WanHeader
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
-from ..engine.keys import Identities
+from ..engine.memo import Identities
 from ..scorers.tokenizer import find_vocabulary
 from .options import LoadOptions
 

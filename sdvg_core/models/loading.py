@@ -23,7 +23,7 @@ from ..checkpoints.weights import check_finite_weights, weight_digest
 from ..decoders.open import VaeHeader, load_vae
 from ..devices.device import DTYPES, check_device, dtype_name
 from ..devices.execution import AUTO, Execution, compiler_of
-from ..engine.keys import Identities
+from ..engine.memo import Identities
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
 from ..errors import BadInput

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..engine.control import ControlClip
+from ..engine.inputs import ControlClip
 from ..engine.protocols import VideoCodec
 from ..errors import BadInput
 from ..files.footage import Footage, read_footage

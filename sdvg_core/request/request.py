@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.control import MOST_STRENGTH
-from ..engine.noise import MOST_SEED
-from ..engine.restyle import USUAL, WORDS, read_strengths
+from ..engine.inputs import MOST_CONTROL_STRENGTH, MOST_SEED, STRENGTHS, USUAL_STRENGTH, read_strengths
 from ..engine.router import RouterConfig
 from ..engine.types import MOST_BLOCKS, DrafterContext
 from ..errors import BadInput
@@ -89,7 +87,9 @@ class VideoRequest:
     restyle: Path | None = setting(
         None, help="make a video or a folder of pictures anew, by the prompt, with its blocks", metavar="CLIP"
     )
-    strength: str = setting(USUAL, help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1", needs="restyle")
+    strength: str = setting(
+        USUAL_STRENGTH, help=f"of --restyle: {', '.join(STRENGTHS)}, or a number up to 1", needs="restyle"
+    )
     colour_hold: float = setting(
         0.0,
         least=0,
@@ -110,7 +110,7 @@ class VideoRequest:
         needs="control",
     )
     control_strength: float = setting(
-        1.0, least=0, most=MOST_STRENGTH, help="0 to 1, or a little above", needs="control"
+        1.0, least=0, most=MOST_CONTROL_STRENGTH, help="0 to 1, or a little above", needs="control"
     )
     control_edge: int = setting(
         0, least=0, most=256, help="over which kept regions fade out", metavar="PIXELS", needs="control_mask"

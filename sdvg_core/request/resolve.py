@@ -10,14 +10,12 @@ from typing import Any
 from ..causal_wan.config import common_patch
 from ..checkpoints.latents import load_latents, read_lead
 from ..decoders.open import VaeHeader
-from ..engine.control import ControlClip
-from ..engine.inputs import BlockInputs
-from ..engine.noise import KeyedNoise
+from ..engine.inputs import BlockInputs, ControlClip, KeyedNoise
+from ..engine.memo import Reuse
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine
 from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run
-from ..engine.store import Reuse
 from ..engine.types import Condition
 from ..errors import BadInput
 from ..files.footage import RATE, Footage, read_footage

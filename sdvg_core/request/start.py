@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..engine.inputs import StartClip
+from ..engine.inputs import USUAL_STRENGTH, InputClip, StartClip, Strength, read_strengths
 from ..engine.plan import Lead, RunPlan
 from ..engine.protocols import VideoCodec
-from ..engine.restyle import USUAL, InputClip, Strength, read_strengths
 from ..engine.types import check_clip
 from ..files.footage import Footage
 from .control import padding_note
@@ -161,7 +160,7 @@ class Restyle(Start):
     """A clip of pixels that the new blocks are made from, as strongly as `strength` says."""
 
     footage: Footage
-    strength: str = USUAL
+    strength: str = USUAL_STRENGTH
 
     def encoded(self, lead: Lead) -> tuple[str, ...]:
         return ("the clip to restyle",)

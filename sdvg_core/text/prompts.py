@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..engine.restyle import read_strength
+from ..engine.inputs import read_strength
 from ..engine.types import Condition
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small

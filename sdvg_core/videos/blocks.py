@@ -19,10 +19,9 @@ from safetensors.torch import save
 
 from ..checkpoints.latents import METADATA, read_metadata
 from ..checkpoints.weights import open_weights
-from ..engine.keys import Identities
+from ..engine.memo import Identities, Result, Store
 from ..engine.plan import ModelSet
 from ..engine.records import BlockRecord
-from ..engine.store import Result, Store
 from ..engine.types import hash_text
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, unfinished_blocks

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ..checkpoints.latents import lead_metadata, save_latents
 from ..devices.device import device_clock, versions_on
+from ..engine.memo import Reuse, Store
 from ..engine.records import BlockRecord
 from ..engine.run import Run
-from ..engine.store import Reuse, Store
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer

@@ -19,7 +19,7 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import NEEDS, SDPA, AttentionBackend, choose_attention, why_not
 from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models

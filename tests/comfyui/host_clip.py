@@ -16,9 +16,8 @@ from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.history import History
-from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
-from sdvg_pack.sdvg_core.engine.protocols import BlockCall, BlockGenerator, NoiseSource
-from sdvg_pack.sdvg_core.engine.restyle import InputClip, Restyle
+from sdvg_pack.sdvg_core.engine.inputs import BlockCall, InputClip, KeyedNoise, NoiseSource, Restyle
+from sdvg_pack.sdvg_core.engine.protocols import BlockGenerator
 from sdvg_pack.sdvg_core.engine.types import Block, Condition, plan_spans
 from torch import Tensor
 

@@ -29,9 +29,8 @@ from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_pack.sdvg_core.checkpoints.weights import open_weights
-from sdvg_pack.sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_pack.sdvg_core.engine.history import History
-from sdvg_pack.sdvg_core.engine.protocols import BlockCall
+from sdvg_pack.sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip
 from sdvg_pack.sdvg_core.engine.types import Condition
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.text import NAMES
@@ -45,7 +44,7 @@ HINTS = 2
 SIZES = replace(CONFIG, num_layers=4)
 """With hints after every second layer, as at 1.3B; and of ten layers after every fifth, as at 14B."""
 LAYERS = {"1.3B": SIZES, "14B": replace(CONFIG, num_layers=10)}
-DEPTH, SCRIBBLE = (torch.randn(1, CHANNELS, 3, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
+DEPTH, SCRIBBLE = (torch.randn(1, CONTROL_CHANNELS, 3, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
 STRENGTHS = {"none": (0.0,), "half": (0.5,), "whole": (1.0,), "two": (0.7, 0.4)}
 
 

@@ -40,7 +40,7 @@ from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.restyle import InputClip, Strength
+from sdvg_pack.sdvg_core.engine.inputs import InputClip, Strength
 from sdvg_pack.sdvg_core.engine.types import Span
 from thinned import in_turn
 from torch import Tensor

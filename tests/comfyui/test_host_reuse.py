@@ -21,8 +21,8 @@ from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.routes import answer_stop
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_pack.sdvg_core.engine.memo import GIGABYTE, PixelStore, Store
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
-from sdvg_pack.sdvg_core.engine.store import GIGABYTE, PixelStore, Store
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 

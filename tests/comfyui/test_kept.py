@@ -18,7 +18,7 @@ from sdvg_pack.nodes.host.kept import find_kept
 from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
-from sdvg_pack.sdvg_core.engine.store import Store
+from sdvg_pack.sdvg_core.engine.memo import Store
 from sdvg_pack.sdvg_core.errors import BadInput
 from server_prompts import SAMPLER, pocket
 from torch import Tensor

@@ -27,12 +27,12 @@ from torch import Tensor
 from research.routers import RandomRouter
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.engine.framewise import FramewiseAdapter
-from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.protocols import BlockCall, Engine, WrappedGenerator
+from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.memo import Identities, PixelStore, Result, Reuse, Store
+from sdvg_core.engine.protocols import Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.store import PixelStore, Result, Reuse, Store
 from sdvg_core.engine.types import Cost, DrafterContext
 from sdvg_core.text.prompts import Conditions
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sdvg_core.engine.drift import ColourHold, check_hold, drift
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, Generated, plan_spans
 from sdvg_core.errors import BadInput
 

@@ -26,7 +26,8 @@ from tiny import (
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockCall, Engine
+from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, plan_spans
 

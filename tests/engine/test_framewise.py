@@ -28,8 +28,7 @@ from tiny import (
 
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
-from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, Span, plan_spans
 from sdvg_core.errors import BadInput

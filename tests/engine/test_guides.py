@@ -25,17 +25,17 @@ from tiny import (
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.causal_wan.schedule import get_schedule, lowered, renoise
-from sdvg_core.engine.control import CHANNELS, ControlClip
-from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip, Strength, read_strength
+from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.plan import NOT_HANDED_OVER, plan_blocks
-from sdvg_core.engine.restyle import Strength, read_strength
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.store import Reuse, Store
 from sdvg_core.errors import BadInput
 
 BLOCKS, STEPS = 4, "1000,900,800,625"
-DEPTH, SCRIBBLE = (torch.randn(1, CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
+DEPTH, SCRIBBLE = (
+    torch.randn(1, CONTROL_CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed)) for seed in (77, 78)
+)
 INPUT = DEPTH[:, : CONFIG.in_dim]
 TARGET_ONLY = RouterConfig(policy="always-target")
 DRAFTER_ONLY = RouterConfig(policy="first", forced_blocks=0)

@@ -13,7 +13,7 @@ from tiny import CONFIG, SIZE, EchoCodec, condition, generator_of, make_generato
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, Span
 
 PROMPTS = [condition(5), replace(condition(6), cut=True)]

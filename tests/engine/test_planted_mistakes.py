@@ -22,15 +22,14 @@ import torch
 from sdvg_core.causal_wan import incremental
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.engine import cascade, keys, noise, pixels, router, session
+from sdvg_core.engine import cascade, inputs, memo, pixels, router, session
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
-from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.inputs import BlockCall, KeyedNoise
+from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
-from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.session import Session
-from sdvg_core.engine.store import PixelStore
 from sdvg_core.engine.types import Block, Condition
 
 BLOCK_0 = test_counts.test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own
@@ -45,7 +44,7 @@ def stale_state(before: History, block: Block, anchors: Any = (), decode_state: 
 
 
 def key_without_history(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str:
-    return keys.block_key(model, codec, noise, replace(call, history=History()))
+    return memo.block_key(model, codec, noise, replace(call, history=History()))
 
 
 def score_after_decoding(at_work: Session, pixels: Pixels, *asked: Any) -> torch.Tensor:
@@ -78,8 +77,8 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda: test_exactness.test_rejecting_all_is_target_only("recompute", "committed"),
     ),
     "a seed has other noise from this version on": (
-        noise,
-        "key",
+        inputs,
+        "generator_seed",
         lambda *parts: hash(parts) >> 1,
         test_values.test_a_seed_keeps_its_noise_from_version_to_version,
     ),
@@ -162,7 +161,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         test_reuse_store.test_everything_a_block_follows_from_is_in_its_key,
     ),
     "a clip to continue goes by its shape alone": (
-        keys,
+        memo,
         "hash_tensor",
         lambda tensor: str(tuple(tensor.shape)),
         lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another clip"),
@@ -176,7 +175,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "scores are taken for those under another prompt": (
         session,
         "scores_key",
-        lambda scorer, pixels, text, frames: keys.scores_key(scorer, pixels, "", frames),
+        lambda scorer, pixels, text, frames: memo.scores_key(scorer, pixels, "", frames),
         lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another gate text"),
     ),
     "a block is decoded after the state of another one": (

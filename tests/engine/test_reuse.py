@@ -15,9 +15,9 @@ from thinned import every_pair, in_turn
 from tiny import CONTEXTS, LONG, POLICIES, condition, planned
 
 from research.routers import PlannedRouter, planned_route
+from sdvg_core.engine.memo import PixelStore, Reuse, Store
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.store import PixelStore, Reuse, Store
 from sdvg_core.engine.types import Condition, Cost, DrafterContext
 
 # --- cut after any block

@@ -21,12 +21,10 @@ from tiny import (
 )
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.keys import block_key, pixels_key, scores_key, tensor_key
-from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.inputs import BlockCall, KeyedNoise
+from sdvg_core.engine.memo import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import EmittedBlock
-from sdvg_core.engine.store import UNKNOWN, PixelStore, Store
 from sdvg_core.engine.types import Block, Condition, Span
 
 # --- the store

@@ -12,11 +12,10 @@ import pytest
 import torch
 from tiny import latents_of, make_engine, planned, scripted
 
-from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.plan import MISSING, Lead, ModelSet, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import DIRECTION_LETTERS, ROUTER_PRESETS, RouterConfig
-from sdvg_core.engine.store import Reuse, Store
 from sdvg_core.errors import BadInput
 
 EVERYTHING = ModelSet()

@@ -33,7 +33,7 @@ from tiny import (
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.engine.control import CHANNELS, ControlClip
+from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
@@ -67,7 +67,7 @@ def test_each_model_obeys_the_control_module_of_its_own_patches():
     """Both models' blocks differ from those without it, and a module of strength 0 changes no bit."""
     engine, plain = make_engine(control=random_module(9)), pair()
     engine = replace(engine, target=fine_target(engine, "recompute", control=random_module(9, FINE)).target)
-    context = torch.randn(1, CHANNELS, 6, 4, 4, generator=torch.Generator().manual_seed(77))
+    context = torch.randn(1, CONTROL_CHANNELS, 6, 4, 4, generator=torch.Generator().manual_seed(77))
     for author in "td":
         whole, none, without = (
             latents_shown(planned(of, scripted("t" + author), blocks=2, controls=clips))

@@ -8,7 +8,7 @@ from tiny import PROMPT, EchoCodec, history_of, make_noise
 
 from sdvg_core.causal_wan.schedule import Step, get_schedule, nearest_sigma
 from sdvg_core.engine.history import History
-from sdvg_core.engine.noise import KeyedNoise, key
+from sdvg_core.engine.inputs import KeyedNoise, generator_seed
 from sdvg_core.engine.pixels import last_frames
 from sdvg_core.engine.types import Block, Span, plan_spans, spans_of_clip
 from sdvg_core.errors import BadInput
@@ -39,8 +39,8 @@ def test_no_blocks_is_refused(blocks):
 
 def test_a_seed_keeps_its_noise_from_version_to_version():
     """Values as they were on 2026-11-22; with others, every saved seed would make another video."""
-    keys = [key(42, 0, 0), key(42, 8, 3), key(0, 0, 0, 2), key(2**64 - 1, 7, 1)]
-    assert keys == [7171502091928562060, 4864953297836871192, 4556939435515970246, 8194585723804596705]
+    seeds = [generator_seed(*parts) for parts in ((42, 0, 0), (42, 8, 3), (0, 0, 0, 2), (2**64 - 1, 7, 1))]
+    assert seeds == [7171502091928562060, 4864953297836871192, 4556939435515970246, 8194585723804596705]
     source = KeyedNoise(seed=42, channels=16, height=2, width=2)
     drawn, again = source.draw(Span(0, 0, 3), 0).flatten(), source.draw(Span(3, 9, 3, take=2), 1).flatten()
     assert drawn[:3].tolist() == pytest.approx([-2.232599973678589, 0.465344101190567, -0.34006160497665405])

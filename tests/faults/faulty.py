@@ -23,7 +23,7 @@ from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.devices.execution import Execution
-from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.memo import Identities
 from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord

@@ -16,10 +16,9 @@ from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
-from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.memo import Identities, Store
 from sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image

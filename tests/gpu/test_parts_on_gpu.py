@@ -16,7 +16,7 @@ from sdvg_core.causal_wan.backends import choose_attention
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.devices.device import DTYPES, begin_upload, device_clock, waiting_clock
 from sdvg_core.devices.streaming import LayerStream
-from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.inputs import KeyedNoise
 from sdvg_core.engine.types import FiniteChecks, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers.preprocess import cut_squares, to_bytes

@@ -20,7 +20,7 @@ from sdvg_core.causal_wan.forward import ControlBranch, Pass, denoise_pass, proj
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
-from sdvg_core.engine.control import Control
+from sdvg_core.engine.inputs import Control
 from sdvg_core.memory import counts, sizes
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes

@@ -12,7 +12,7 @@ from witness import AGREES, CONFIG, SIZE, SPANS, ask, difference, generator_over
 
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.schedule import get_schedule
-from sdvg_core.engine.control import CHANNELS, ControlClip
+from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 
 CHECKOUT = "SCOPE_PATH"
 pytestmark = pytest.mark.originals
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.originals
 LAYERS = replace(CONFIG, num_layers=4)
 """With two control blocks, after layers 0 and 2: at every second layer, as at 1.3B."""
 TREE, MODULE = random_tree(1, LAYERS), random_module(9, LAYERS, 2)
-DEPTH = torch.randn(1, CHANNELS, SPANS[-1].stop, *SIZE, generator=generator_of(77))
+DEPTH = torch.randn(1, CONTROL_CHANNELS, SPANS[-1].stop, *SIZE, generator=generator_of(77))
 
 
 def theirs(folder, *, as_it_is=False, **strengths: float) -> dict[str, Tensor]:

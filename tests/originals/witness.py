@@ -20,10 +20,8 @@ from sdvg_core.causal_wan.context import ContextPolicy
 from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
-from sdvg_core.engine.control import ControlClip
 from sdvg_core.engine.history import History
-from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.inputs import BlockCall, ControlClip, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, plan_spans
 
 HERE = Path(__file__).resolve().parent

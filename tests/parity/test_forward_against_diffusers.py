@@ -25,7 +25,7 @@ from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, Span, plan_spans
 
 PROMPT = condition()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sdvg_core.engine.restyle import Strength, read_strengths
+from sdvg_core.engine.inputs import Strength, read_strengths
 from sdvg_core.errors import BadInput
 from sdvg_core.text.prompts import clean_prompt, read_prompt, read_prompt_list, unshown
 

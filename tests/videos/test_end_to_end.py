@@ -9,9 +9,8 @@ from tiny import as_anchors
 
 from research.routers import planned_route
 from sdvg_core.engine.history import History
-from sdvg_core.engine.inputs import BlockInputs
-from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.protocols import BlockCall, Engine
+from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import plan_spans

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from sdvg_core import BadInput, RouterConfig, Streamer, VideoRequest, make, pocket_options, trained_set
+from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.outside import cache_key, check_part, checked_parts, note_on
-from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import decide, decide_early
 from sdvg_core.engine.types import Generated, Span
 
