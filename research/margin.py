@@ -20,8 +20,7 @@ from functools import partial
 import torch
 
 from sdvg_core.cli import guarded
-from sdvg_core.engine.cascade import evenly_spaced
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.router import RouterConfig, evenly_spaced
 from sdvg_core.engine.types import Condition
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import encode_prompts, load_models

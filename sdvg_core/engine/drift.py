@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ..errors import BadInput
 from .history import History, scene_of
 from .inputs import BlockCall
 from .protocols import BlockGenerator, WrappedGenerator
@@ -72,9 +71,3 @@ class ColourHold(WrappedGenerator):
         scale = 1 + self.hold * (deviation_1 / deviation - 1)
         held = (made.latents.float() - mean) * scale + mean + self.hold * (mean_1 - mean)
         return replace(made, predictions=(*made.predictions[:-1], held.to(made.latents.dtype)))
-
-
-def check_hold(hold: float) -> None:
-    """Raise `BadInput` unless it is a number from 0 to 1."""
-    if not isinstance(hold, int | float) or not 0 <= hold <= 1:
-        raise BadInput(f"the colour hold is {hold!r:.60}; give 0 for none to 1")

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BadInput, MissingModel
-from .cascade import cascades
 from .framewise import check_sub_blocks, first_timesteps
 from .inputs import Strength, check_strengths
 from .protocols import Engine, ModelShape, steps_made
-from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, check_letters, decide_early
+from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, cascades, check_letters, decide_early
 from .types import Span, plan_spans, spans_of_clip
 
 MOST_TAKES = 1_000_000
@@ -33,8 +32,6 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
 
     Raises `BadInput` for anything else, and for a block the run does not have.
     """
-    if not isinstance(text, str):
-        raise BadInput(f"the takes are {text!r:.60}; write for example 6:2 (block 6, take 2)")
     takes: dict[int, int] = {}
     for part in filter(None, re.split(r"[,;\s]+", text)):
         match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,7})", part)

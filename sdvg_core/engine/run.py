@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .drift import ColourHold, check_hold
+from .drift import ColourHold
 from .history import History
 from .inputs import BlockInputs
 from .memo import Reuse
@@ -47,7 +47,6 @@ class Run:
         for control in inputs.controls:
             control.check(self.plan.spans[-1].stop, *size[1:])
         check_restyle(self.engine.models[0], self.engine.models[-1], self.plan)
-        check_hold(self.colour_hold)
 
     def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[ShownBlock]:
         """Yield the whole video: the clip, then new blocks as soon as they are decided. `frames`: as shown.

@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .cascade import score_and_decide
 from .drift import drift_of
 from .history import History
 from .inputs import BlockInputs
@@ -24,7 +23,7 @@ from .own_drafts import OwnDrafts
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
-from .router import Decision, Reason, RouterConfig, decide_early
+from .router import Decision, Reason, RouterConfig, decide_early, score_and_decide
 from .session import Session
 from .types import Block, DrafterContext, Generated, Span
 

@@ -13,9 +13,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from ..engine.cascade import evenly_spaced
 from ..engine.records import BlockRecord, Seconds
-from ..engine.router import Decision, Reason
+from ..engine.router import Decision, Reason, evenly_spaced
 from ..engine.types import Cost, Span
 from ..errors import BadInput
 

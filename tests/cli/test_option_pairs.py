@@ -17,8 +17,7 @@ from cli_runs import generate, options, refused, without
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.generate import read_prompts
 from sdvg_core.cli.options import video_request
-from sdvg_core.engine.cascade import score_and_decide
-from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early, router_preset
+from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early, router_preset, score_and_decide
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions

@@ -12,9 +12,8 @@ from thinned import every_pair
 from tiny import CONTEXTS, POLICIES, frames_of, latents_of, make_engine, run, scripted
 
 from research.routers import PlannedRouter
-from sdvg_core.engine.cascade import score_and_decide, stages
 from sdvg_core.engine.plan import NOT_CASCADED, plan_blocks
-from sdvg_core.engine.router import Decision, Reason, RouterConfig, decide, router_preset
+from sdvg_core.engine.router import Decision, Reason, RouterConfig, decide, router_preset, score_and_decide, stages
 from sdvg_core.errors import BadInput
 
 TAU = -0.7

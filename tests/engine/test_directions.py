@@ -190,7 +190,6 @@ def test_takes_are_read_by_the_blocks_place() -> None:
         ("6:0", "there is no take 6:0; choose 1 (the plain one) to 1000000"),
         ("6:1000001", "there is no take 6:1000001"),
         ("6:2, 6:3", "block 6 has two takes, 2 and 3"),
-        (None, "the takes are None; write"),
     ],
     ids=lambda value: repr(value)[:20],
 )

@@ -9,11 +9,12 @@ import torch
 from tiny import PROMPT, SIZE, condition, generator_of, make_engine, make_noise, run, scripted
 from torch import Tensor
 
-from sdvg_core.engine.drift import ColourHold, check_hold, drift
+from sdvg_core.engine.drift import ColourHold, drift
 from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, Generated, plan_spans
 from sdvg_core.errors import BadInput
+from sdvg_core.request.request import VideoRequest
 
 CUT = replace(condition(6), cut=True)
 SPANS = plan_spans(4, 3)
@@ -85,5 +86,5 @@ def test_a_cut_begins_anew_and_steps_to_be_continued_are_not_held():
 
 @pytest.mark.parametrize("hold", [-0.1, 1.1, float("nan"), "much"])
 def test_a_hold_is_a_share(hold):
-    with pytest.raises(BadInput, match="colour hold"):
-        check_hold(hold)
+    with pytest.raises(BadInput, match="colour_hold is"):
+        VideoRequest(colour_hold=hold)

@@ -22,7 +22,7 @@ import torch
 from sdvg_core.causal_wan import incremental
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.engine import cascade, inputs, memo, pixels, router, session
+from sdvg_core.engine import inputs, memo, pixels, router, session
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
@@ -125,19 +125,19 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda: test_handover.test_block_0_stays_whole_unless_told_otherwise("recompute"),
     ),
     "the scores of the first frames are taken for those of others": (
-        cascade,
+        router,
         "evenly_spaced",
         lambda count: (0, 1, 2, 3),
         test_cascade.test_the_frames_scored_first_are_spread_over_the_block,
     ),
     "the margin of a cascade has the wrong sign": (
-        cascade,
+        router,
         "clearly_kept",
         lambda config, decision: decision.score >= config.tau - config.cascade,
         test_cascade.test_in_between_the_other_frames_are_scored_in_one_call,
     ),
     "a draft is kept on first frames below tau": (
-        cascade,
+        router,
         "decide",
         lambda config, index, scores: router.decide(replace(config, tau=config.tau - 0.5), index, scores),
         test_cascade.test_first_frames_below_tau_reject_and_the_others_are_not_scored,
