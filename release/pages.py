@@ -47,8 +47,7 @@ NOT_INSTALLED = {"ray": "Apache-2.0"}
 def page() -> str:
     """Return the page."""
     text = (HERE / "dependencies.md").read_text(encoding="utf-8")
-    for extra in ("", "standalone", "research", "ray", "dev"):
-        text = text.replace(f"[table {extra}]" if extra else "[table]", table(extra))
+    text = text.replace("[table]", table())
     for name in ("sbom", "sbom-comfyui"):
         licences = Counter(_licences(name).values())
         most = ", ".join(f"{count} {licence}" for licence, count in licences.most_common(3))
@@ -56,12 +55,12 @@ def page() -> str:
     return text
 
 
-def table(extra: str) -> str:
-    """Return a table of the packages that the core or an extra declares."""
+def table() -> str:
+    """Return a table of the packages that the core and its extras declare."""
     known = {**_licences("sbom"), **NOT_INSTALLED}
-    lines = ["| package | licence | what for |", "|---|---|---|"]
-    for name in declared(extra):
-        lines.append(f"| {name} | {known[name.lower()]} | {WHAT_FOR[name]} |")
+    lines = ["| package | licence | what for | extra |", "|---|---|---|---|"]
+    for extra in ("", "standalone", "research", "ray", "dev"):
+        lines += [f"| {name} | {known[name.lower()]} | {WHAT_FOR[name]} | {extra} |" for name in declared(extra)]
     return "\n".join(lines)
 
 
