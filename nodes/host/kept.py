@@ -27,9 +27,9 @@ _writing = threading.Lock()  # the page's request is answered in another thread
 
 
 def beginnings_of(
-    latents: Tensor, spans: Sequence[Span], before: int, size: tuple[int, int], lead: Lead
+    latents: Tensor, spans: Sequence[Span], size: tuple[int, int], lead: Lead
 ) -> dict[str, KeptBlocks]:
-    """Return every beginning of a finished run by its digest, of `before` blocks and more.
+    """Return every beginning of a finished run by its digest; `spans`: of its kept blocks and of its new ones.
 
     Their tensors, on the CPU, are views of one: about 10 MB for nine blocks of 832 x 480.
     """
@@ -37,9 +37,10 @@ def beginnings_of(
     beginnings = dict[str, KeptBlocks]()
     digest = hashlib.sha256()
     start = latents[:, :, : spans[0].start]
-    digest.update(f"{latents.dtype} {size} {lead} {start.shape}".encode())
+    given = (lead.start_image_frames, lead.from_pixels)
+    digest.update(f"{latents.dtype} {size} {given} {start.shape}".encode())
     digest.update(start.contiguous().float().numpy().tobytes())
-    for number, span in enumerate(spans, before + 1):
+    for number, span in enumerate(spans, 1):
         digest.update(latents[:, :, span.start : span.stop].contiguous().float().numpy().tobytes())
         name = digest.hexdigest()[:16]
         beginnings[name] = KeptBlocks(number, name, latents[:, :, : span.stop], *size, lead)

@@ -184,9 +184,9 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
             live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
         frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
         if records and not job.until_block:  # the page shows no more of a take than its last block
-            spans = run.plan.spans[: len(records)]
+            spans = (*run.plan.clip[ready.clip_blocks :], *run.plan.spans[: len(records)])
             size = (ready.resolved.width, ready.resolved.height)
-            live.beginnings = beginnings_of(latents, spans, ready.kept_count, size, ready.resolved.plan.lead)
+            live.beginnings = beginnings_of(latents, spans, size, ready.resolved.plan.lead)
     finally:
         ended(live, ready.memory.models.values())
     return frames, latents, _report(ready, run, records, (checked, *(of.note for of in layers.values() if of.note)))

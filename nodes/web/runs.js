@@ -86,7 +86,9 @@ function foretell(run, next, { now, loading, decoding, moving }) {
 
 function firstAgain(run, next) {
   const [before, after] = [takesOf(run.takes), takesOf(next.takes)];
-  for (let number = 1; number <= next.blocks; number += 1) {
+  const first = (next.kept ?? 0) + 1;
+  if (parseInt(run.info.kept, 10) >= first) return first; // some blocks are kept no longer
+  for (let number = first; number <= next.blocks; number += 1) {
     const made = run.events[number - 1];
     if (!made || before.get(number) !== after.get(number)) return number;
     if (promptAt(run, run.info.signature.prompts, number) !== promptAt(run, next.prompts, number)) return number;

@@ -55,6 +55,7 @@ export class Strip {
     this.board = new Board({
       write: (board) => this.writeShots(board),
       keep: (number) => this.keepItem(number),
+      release: (number) => this.releaseItem(number),
       paint: (canvas, event, frame) => this.player.paint(canvas, event, frame),
       choose: (number) => this.choose(number),
     });
@@ -492,9 +493,16 @@ export class Strip {
 
   /** What keeps the blocks up to one as they are; null if the run that is shown does not have them, or if nothing would be made. */
   keepItem(number) {
-    const given = this.log?.events.filter(({ fate }) => fate === "given").length; // to the run that is shown
-    const digest = number > this.kept && number < this.asked().blocks && this.log?.done?.digests?.[number - 1 - given];
+    const digest = number > this.kept && number < this.asked().blocks && this.log?.done?.digests?.[number - 1];
     return digest ? { key: "k", text: words().keep(number), act: () => this.keep(number, digest) } : null;
+  }
+
+  /** What gives up a kept block, and those after it, as they follow from it; all of them if the run that is shown does not have those before it. */
+  releaseItem(number) {
+    const digest = this.log?.done?.digests?.[number - 2];
+    const first = digest && number <= this.kept ? number : 1;
+    const act = () => (first > 1 ? this.keep(first - 1, digest) : this.write("kept_blocks", ""));
+    return { text: words().release(first, this.kept), act };
   }
 
   /** What can be done at a block, in groups: its menu has them all, and a key on its square does one. */
@@ -506,7 +514,7 @@ export class Strip {
     if (!this.usable(number)) return [film];
     const item = this.keepItem(number);
     const keep = item ? [item] : [];
-    if (this.kept) keep.push({ text: words().unkeep(this.kept), act: () => this.write("kept_blocks", "") });
+    if (this.kept) keep.push(this.releaseItem(number));
     if (number <= this.kept) return [keep, film];
     const [letter, take] = [letterOf(this.read("directions"), number), takeOf(this.read("takes"), number)];
     const said = (act) => () => {

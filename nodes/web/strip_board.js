@@ -8,8 +8,8 @@ import { words } from "./strip_words.js";
 
 export class Board {
   /**
-   * `acts`: `write(board)`; `keep(number)`, what keeps the blocks up to one of the run, or null; `paint(canvas, event, frame)`;
-   * `choose(number)` a block.
+   * `acts`: `write(board)`; `keep(number)`, what keeps the blocks up to one of the run, or null; `release(number)`, what gives up
+   * a kept one; `paint(canvas, event, frame)`; `choose(number)` a block.
    */
   constructor(acts) {
     this.acts = acts;
@@ -58,7 +58,7 @@ export class Board {
     const [take, keep, cut] = ["take", "keep", "cut"].map((name) => row.appendChild(make("button", `sdvg-button sdvg-shot-${name}`, "", { type: "button" })));
     const card = { element, canvas, title, more, area, count, seconds, take, keep, cut };
     title.addEventListener("click", () => this.acts.choose(card.first));
-    more.addEventListener("click", () => openMenu(more, words().shot(i + 1), this.items(i)));
+    more.addEventListener("click", () => this.items(i).length && openMenu(more, words().shot(i + 1), this.items(i)));
     take.addEventListener("click", () => this.edit(this.retaken(i), i));
     keep.addEventListener("click", () => this.acts.keep(card.last)?.act());
     cut.addEventListener("click", () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i));
@@ -156,14 +156,16 @@ export class Board {
   items(i) {
     const item = (text, board, focus) => (board ? [{ text: words().does(text, this.cost(board)), act: () => this.edit(board, focus) }] : []);
     const { length } = this.board.shots;
+    const { first } = this.cards[i];
     return [
+      first <= this.fixed - this.before ? [this.acts.release(first)] : [],
       [
         ...(i > 0 ? item(words().earlierShot, this.after(i, moveShot, i - 1), i - 1) : []),
         ...(i + 1 < length ? item(words().laterShot, this.after(i, moveShot, i + 1), i + 1) : []),
         ...item(words().addAfter, this.after(i, addShot), i + 1),
         ...item(words().removeShot, length > 1 ? this.after(i, removeShot) : undefined, Math.max(0, i - 1)),
       ],
-    ].map((group) => (group.length ? group : [{ text: words().staysAll, act: () => {} }]));
+    ].filter((group) => group.length);
   }
 
   /** Write another board, and have the focus on a shot of it. */

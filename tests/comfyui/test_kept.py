@@ -150,14 +150,39 @@ def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts: Parts) 
 
 
 def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts: Parts, kept: Kept) -> None:
-    """Its digests go on counting. Catches a count of the new blocks alone."""
+    """Catches digests of the new blocks alone, or others than those of a run from nothing."""
     text, frames, _ = kept
-    *_, live = run_job(make_job(parts), text)
+    first, live = (run_job(make_job(parts), given)[3] for given in ("", text))
+    assert first.done
     assert live.done
-    further = f"6:{live.done['digests'][1]}"
+    assert live.done["digests"] == first.done["digests"]
+    further = f"6:{live.done['digests'][5]}"
     assert torch.equal(run_job(make_job(parts), further)[0], frames)
     part = run_job(replace(make_job(parts), until_block=7), further)
     assert [record.span.index for record in part[2].blocks] == [6]
+
+
+def test_a_lock_in_the_middle_is_re_use_if_nothing_before_it_changes(parts: Parts) -> None:
+    """Blocks 5 and 6 stay, bit for bit and without a pass of a model, while block 7 is taken again."""
+    job = replace(make_job(parts), reuse_bytes=1 << 30)
+    before = run_job(job)
+    after = run_job(with_inputs(job, takes="7:2"))
+    frames = 3 * 6
+    assert torch.equal(after[1]["samples"][:, :, :frames], before[1]["samples"][:, :, :frames])
+    assert [record.reused for record in after[2].blocks] == [True] * 6 + [False] * 3
+
+
+def test_a_lock_that_is_given_up_from_a_block_on_keeps_those_before_it(parts: Parts, kept: Kept) -> None:
+    """As the strip does at a kept block: it and what follows from it are new. Catches: all of them, or none."""
+    text, _, latents = kept
+    *_, live = run_job(make_job(parts), text)
+    assert live.done
+    shorter = f"1:{live.done['digests'][0]}"
+    made = run_job(with_inputs(make_job(parts), takes="2:2"), shorter)
+    assert torch.equal(made[1]["samples"][:, :, :3], latents[:, :, :3])
+    assert [record.span.index for record in made[2].blocks] == list(range(1, 9))
+    at_block_3 = made[1]["samples"][:, :, 6:9]
+    assert not torch.equal(at_block_3, latents[:, :, 6:9]), "block 3 follows from the new block 2"
 
 
 def test_after_fifty_runs_the_beginning_on_the_screen_can_be_kept(parts: Parts) -> None:

@@ -85,6 +85,7 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page: dict[str, Any]) ->
     assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
     kept = page["kept"]
     assert kept["kept"] == "3"
+    assert kept["locked"] == ["make blocks 1 to 3 again: each follows from the one before"]
     assert kept["menu"] == [
         "move later: remakes blocks 4 to 9",
         "add a shot after it: remakes blocks 7 to 12",

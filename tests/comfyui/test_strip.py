@@ -228,7 +228,10 @@ def test_kept_blocks_stay_whatever_else_changes(page: dict[str, Any]) -> None:
     assert None not in of_squares(kept["made"], "fate")
     assert of_squares(kept["made"], "label")[6] == "Block 7 of 9 · kept as it is · stays as it is"
     assert kept["thumbs"] == 9
-    assert kept["items"] == ["make blocks 1 to 7 again", "enlarge", "compare with the run before"]
+    release = "make blocks 2 to 7 again: each follows from the one before"
+    assert kept["items"] == [release, "enlarge", "compare with the run before"]
+    assert kept["released"]["next"].startswith("next run: remakes blocks 2 to 9")
+    assert [" · stays as it is" in label for label in of_squares(kept["released"], "label")] == [True] + [False] * 8
 
 
 def test_another_take_outlines_and_then_makes_that_block_and_the_later_ones(page: dict[str, Any]) -> None:

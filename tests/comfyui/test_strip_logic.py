@@ -42,7 +42,7 @@ def after(**changes: Any) -> dict[str, Any]:
     """Return a finished run of six blocks, what is asked of the next, and what the server says of both."""
     seconds = {"T": 4, "D": 1}
     events = [
-        {"fate": fate, "seconds": seconds[AUTHORS[fate]], "decode": 0.25, "score": score}
+        {"fate": fate, "seconds": seconds.get(AUTHORS.get(fate, ""), 0), "decode": 0.25, "score": score}
         for fate, score in zip(changes.pop("fates", FATES), changes.pop("scores", [None] * 8), strict=False)
     ]
     made_with = {"directions": changes.pop("was", ROUTE), "takes": changes.pop("takes_were", "")}
@@ -52,13 +52,14 @@ def after(**changes: Any) -> dict[str, Any]:
         | {"all": "other", "made": [{"run": "a", "of": 6, "prompts": []} | made_with]}
         | changes.pop("now", {})
     )
-    info = {"signature": then, "before": changes.pop("before", 0)}
+    info = {"signature": then, "before": changes.pop("before", 0), "kept": changes.pop("were_kept", "")}
     outlook = {"now": now, "loading": 0, **changes.pop("outlook", {})}
     asked = {"directions": made_with["directions"], "takes": made_with["takes"], "blocks": len(FATES), **changes}
     run = {"run": "a", **made_with, "events": events, "info": info}
     return {"run": run, "next": asked, "outlook": outlook}
 
 
+LOCKED = ["given", "given", *FATES[2:]]
 # What is asked of the next run, and the first block that it makes again.
 AGAIN = [
     ({}, None),
@@ -77,10 +78,16 @@ AGAIN = [
     ({"prompts_were": [[3, "p"]], "now": {"prompts": []}, "before": 1}, 2),  # after a clip of one block
     ({"fates": FATES[:4]}, 5),  # a run that was stopped goes on
     ({"fates": ["forced", "bailed_out"], "was": "", "directions": ".d", "blocks": 2}, 2),
+    ({"fates": LOCKED, "were_kept": "2:a", "kept": 2}, None),
+    ({"fates": LOCKED, "were_kept": "2:a", "kept": 1}, 2),  # a lock that is given up from block 2 on
+    ({"fates": LOCKED, "were_kept": "2:a", "kept": 0}, 1),
+    ({"kept": 3, "takes": "2:2", "directions": "..t.td"}, None),  # of kept blocks
+    ({"kept": 3, "takes": "2:2, 5:2"}, 5),
 ]
 
 
 def test_what_the_next_run_makes_again(modules: Path) -> None:
+    """Catches: nothing to remake where a lock was given up, and all after a lock where only kept blocks changed."""
     given = [after(**changes) for changes, _ in AGAIN]
     for told, one, (changes, first) in zip(call(modules, NEXT, given), given, AGAIN, strict=True):
         count = 0 if first is None else one["next"]["blocks"] - first + 1

@@ -31,9 +31,11 @@ main(async (page, options) => {
   await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
   await quiet(page);
   const kept = await look(page);
-  await card(page, 2).locator(".sdvg-shot-top .sdvg-button").click();
-  kept.menu = await menu(page);
-  await page.keyboard.press("Escape");
+  for (const [name, number] of [["locked", 1], ["menu", 2]]) {
+    await card(page, number).locator(".sdvg-shot-top .sdvg-button").click();
+    kept[name] = await menu(page);
+    await page.keyboard.press("Escape");
+  }
   await card(page, 3).locator("textarea").fill("a small blue ball rests on sand");
   await page.keyboard.press("Enter");
   await run(page);

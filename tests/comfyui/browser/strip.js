@@ -310,7 +310,12 @@ async function compareTakes(page) {
   Object.assign(kept, { made: await look(page), thumbs: await page.evaluate(() => document.querySelectorAll(".sdvg-squares canvas:not(.blank)").length) });
   await square(page, 2).click({ button: "right" });
   kept.items = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
-  await page.getByRole("menuitem", { name: "make blocks 1 to 7 again" }).click();
+  await page.getByRole("menuitem", { name: /^make blocks 2 to 7 again/ }).click();
+  await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.some(({ value }) => String(value).startsWith("1:")), SAMPLER);
+  await quiet(page);
+  kept.released = await look(page);
+  await square(page, 1).click({ button: "right" });
+  await page.getByRole("menuitem", { name: "make block 1 again" }).click();
   await seed(-1000);
   await run(page);
   await settled(page);
