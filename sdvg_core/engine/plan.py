@@ -289,8 +289,6 @@ def most_handover(drafter: ModelShape, target: ModelShape) -> int:
 def check_size(width: int, height: int, step: int) -> None:
     """Raise `BadInput` unless both are multiples of `step` pixels: the latent stride times the model's patch."""
     for name, size in (("width", width), ("height", height)):
-        if size < step:
-            raise BadInput(f"{name} {size} is too small; use {step} or more")
-        if size % step:
-            near = (size // step * step, (size // step + 1) * step)
+        if size < step or size % step:
+            near = sorted({max(size // step, 1) * step, (max(size, 0) // step + 1) * step})
             raise BadInput(f"{name} {size} is no multiple of {step}; use {' or '.join(map(str, near))}")
