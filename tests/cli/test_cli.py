@@ -13,6 +13,7 @@ import sdvg_core
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import make_parser
 from sdvg_core.cli.options import video_request
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.router import CASCADE_MARGIN
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
@@ -52,13 +53,20 @@ def test_a_clip_that_goes_on_is_the_clip_made_in_one_go(base, tmp_path, picture)
     assert pixel_frames(tmp_path / "rest") == pixel_frames(tmp_path / "whole") == frames
 
 
-def test_a_clip_of_one_latent_frame_is_taken_for_a_picture(base, clip, tmp_path):
-    one = latents(clip)[:, :, :1]
-    save_latents(tmp_path / "one.safetensors", one, {})
-    more = ["--prompt", "a ball", "--blocks", "1", "--continue-from", str(tmp_path / "one.safetensors")]
+@pytest.mark.parametrize(("frames", "shown"), [(1, 1), (2, 5)], ids=["a picture", "two latent frames"])
+def test_of_a_clip_shorter_than_a_block_the_first_frame_is_held(base, files, clip, tmp_path, frames, shown):
+    """No model was trained to go on from less. Catches another frame held, and a held one shown."""
+    given = latents(clip)[:, :, :frames]
+    save_latents(tmp_path / "short.safetensors", given, {})
+    more = ["--prompt", "a ball", "--blocks", "1", "--continue-from", str(tmp_path / "short.safetensors")]
     assert generate(base, tmp_path / "out", *more) == 0
-    assert latents(tmp_path / "out").shape[2] == 3 + 3
-    assert pixel_frames(tmp_path / "out") == 1 + 12
+    codec = load_vae(files.vae)
+    pixels = codec.decode(given)[0]
+    held = torch.cat([pixels[:, :1].expand(-1, 9 - shown, -1, -1, -1), pixels], dim=1)
+    assert torch.allclose(latents(tmp_path / "out")[:, :, :3], codec.encode(held), atol=1e-4)
+    assert pixel_frames(tmp_path / "out") == shown + 12
+    told = any("first frame is held" in note for note in report(tmp_path / "out")["notes"])
+    assert told is (frames == 2)
 
 
 def test_a_budget_counts_no_block_for_a_start_image(base, tmp_path):

@@ -82,15 +82,6 @@ def test_without_docstrings_and_asserts_every_command_says_the_same(words):
 
 
 @pytest.mark.heavy
-def test_without_docstrings_and_asserts_a_video_is_the_same(tmp_path):
-    for level in ("", "-OO"):
-        command = [one for one in (COMMAND[0], level, *COMMAND[1:], "--blocks", "2") if one]
-        subprocess.run([*command, "--output", str(tmp_path / f"out{level}")], env=ENVIRONMENT, check=True)
-    latents = {(tmp_path / f"out{level}" / "latents.safetensors").read_bytes() for level in ("", "-OO")}
-    assert len(latents) == 1
-
-
-@pytest.mark.heavy
 def test_workers_leave_nothing_behind_in_the_system(tmp_path):
     """Catches `leaked semaphore objects` at the end of a list, one for every worker."""
     (tmp_path / "prompts.txt").write_text(f"{DEFAULT_PROMPT}\n{DEFAULT_PROMPT}\n", encoding="utf-8")

@@ -22,10 +22,8 @@ from witness import (
     tree_of,
 )
 
-from sdvg_core.causal_wan.cache import CacheSlots
-from sdvg_core.causal_wan.context import AnchorEncoder, BlockContext, Recompute
+from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
-from sdvg_core.engine import pixels
 from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
@@ -150,42 +148,9 @@ def test_a_route_by_scores_has_the_latents_of_a_plain_loop_over_two_sessions(the
     assert measured(difference(latents, theirs["cases"]["route"]["latents"])) < AGREES
 
 
-class NoReencoding(Recompute):
-    """Passes the window's first latent frame as it is."""
-
-    def _window_latents(self, history, window):
-        return history.latents(history.frames - window, history.frames), 0
-
-
-def one_pixel_frame_early(frames, latent_frames, temporal_stride):
-    newest = frames.shape[1] - 2
-    return tuple(frames[:, max(newest - i * temporal_stride, 0), None] for i in reversed(range(latent_frames)))
-
-
-class AbsolutePositions(Recompute):
-    """Counts the block's positions from the clip's beginning, not the window's."""
-
-    def prepare(self, model, history, span, *rest):
-        made = super().prepare(model, history, span, *rest)
-        slots = CacheSlots(span.start, made.slots.written, made.slots.visible)
-        return BlockContext(made.cache, slots, made.passes, made.encodes)
-
-
-FAULTS = {
-    "the fifth pass left out": (1e-2, {"schedule": "four-step"}),
-    "no re-encoding of the first context frame": (0.1, {"policy": NoReencoding}),
-    "the anchor one pixel frame early": (1e-2, {}),
-    "absolute positions": (0.1, {"policy": AbsolutePositions}),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_shows(theirs, krea, fault, measured, monkeypatch):
-    least, options = FAULTS[fault]
-    if not options:
-        monkeypatch.setattr(pixels, "last_frames", one_pixel_frame_early)
-    latents, _ = video(krea, **options)
-    assert measured(difference(latents, theirs["cases"]["3 context frames, 5 steps"]["latents"])) > least
+def test_a_fifth_pass_left_out_shows(theirs, krea, measured):
+    latents, _ = video(krea, schedule="four-step")
+    assert measured(difference(latents, theirs["cases"]["3 context frames, 5 steps"]["latents"])) > 1e-2
 
 
 def test_a_tau_just_above_a_score_that_was_tau_shows(theirs, krea, measured):

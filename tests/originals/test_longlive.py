@@ -8,7 +8,6 @@ from witness import AGREES, SECOND, ask_family, difference, generator_over, per_
 
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.engine.history import ScenePosition
 
 CHECKOUT = "LONGLIVE_PATH"
 pytestmark = pytest.mark.originals
@@ -32,8 +31,8 @@ def theirs(tmp_path_factory):
     return ask_family(CHECKOUT, cases, tmp_path_factory.mktemp("longlive"), **options)["latents"]
 
 
-def ours(policy=Incremental, sink=PRESET.sink, recache=False, relative=False, **prompts) -> Tensor:
-    context = policy(window=PRESET.window, sink=sink, recache=recache, relative=relative)
+def ours(sink=PRESET.sink, recache=False, relative=False, **prompts) -> Tensor:
+    context = Incremental(window=PRESET.window, sink=sink, recache=recache, relative=relative)
     return video_of(generator_over(tree_of(1), context, PRESET.schedule), **prompts)
 
 
@@ -65,20 +64,3 @@ def test_a_cache_that_is_kept_shows_from_the_first_block_with_the_new_prompt_on(
     block = SWITCHES[switch]
     assert max(apart[:block]) < AGREES
     assert measured(apart[block]) > 0.1
-
-
-class RenewedInBlocks(Incremental):
-    """When the prompt changes, passes what the cache holds block by block, as it was passed the first time."""
-
-    def prepare(self, model, history, span, condition, size):
-        made = super().prepare(model, history, span, condition, size)
-        if history.blocks and history.blocks[-1].condition is not condition:
-            for block in history.blocks[-3:]:
-                slots = self._pass_slots(block.span, ScenePosition())
-                model.write_context(block.latents, condition, made.cache, slots)
-        return made
-
-
-def test_a_cache_renewed_block_by_block_shows(theirs, measured):
-    made = ours(policy=RenewedInBlocks, **prompts_of("late"))
-    assert measured(difference(made, theirs["late"])) > 1e-2
