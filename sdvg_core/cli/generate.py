@@ -212,7 +212,7 @@ def _stated_flags(options: argparse.Namespace) -> tuple[str, ...]:
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
     """Print what was made of many videos, what is missing, and why. `folder`: of their table."""
-    from ..files.outputs import CSV
+    from ..files.outputs import TABLE
     from ..report.summary import count
     from ..videos.table import FAILED, FINISHED
 
@@ -223,7 +223,7 @@ def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
         print(*(json.dumps(asdict(row)) for row in rows), sep="\n")
     else:
         finished = sum(row.state == FINISHED for row in rows)
-        print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / CSV}")
+        print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / TABLE}")
 
 
 def exit_code(stopping: StopRequest, *, whole: bool) -> int:

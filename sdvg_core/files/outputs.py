@@ -32,9 +32,8 @@ BLOCKS = "blocks"
 FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
 """What a finished video is."""
 BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
-CSV = "videos.csv"
-LINES = "videos.jsonl"
-"""The table next to numbered videos, as two files."""
+TABLE = "videos.csv"
+"""The table next to numbered videos."""
 
 LOCK = "lock"
 REQUEST = "request.json"
@@ -283,7 +282,12 @@ def _real(folder: Path) -> Path:
 def hidden_folder(folder: Path) -> Path:
     """Return the hidden folder of `folder`."""
     real = _real(folder)
-    return real.parent / f".{real.name}.unfinished"
+    return real.parent / hidden_name(real.name)
+
+
+def hidden_name(name: str) -> str:
+    """Return the name of the hidden folder of a folder of this name."""
+    return f".{name}.unfinished"
 
 
 def _is_ours(hidden: Path) -> bool:

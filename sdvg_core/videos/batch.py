@@ -16,15 +16,14 @@ from ..engine.plan import MISSING, ModelSet
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import (
-    CSV,
     LATENTS,
-    LINES,
     REPORT,
+    TABLE,
     VIDEO,
     check_disk_space,
     check_output,
     check_unfinished,
-    hidden_folder,
+    hidden_name,
     lock_folder,
     unfinished_blocks,
     unfinished_request,
@@ -53,8 +52,8 @@ HANDOVER = settings_of(RouterConfig)["handover"].flags[0]
 MOST_FOLDERS = 999
 Routes = Mapping[VideoRequest, ResolvedRequest]
 """The requests of a batch, but for their seeds, and what they are resolved to. They differ in their routers."""
-TABLE_BEGINS = {CSV: b"number,folder,", LINES: b'{"number": '}
-"""How the files of a table of ours begin."""
+TABLE_BEGINS = b"number,folder,"
+"""How a table of ours begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +226,9 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
     others = range(2, 0 if only else MOST_FOLDERS + 1)
     folders = [output, *(output.with_name(f"{output.name}-{number}") for number in others)]
     refused: list[BadInput] = []
-    existing = [folder for folder in folders if os.path.lexists(folder) or hidden_folder(folder).exists()]
+    # Listed once: on a network, asking for each of a thousand names takes seconds.
+    names = {path.name for path in output.parent.glob("*")}
+    existing = [folder for folder in folders if not names.isdisjoint((folder.name, hidden_name(folder.name)))]
     for begun, folder in [*((True, folder) for folder in existing), *((False, folder) for folder in folders)]:
         with ExitStack() as lock:
             try:
@@ -263,7 +264,7 @@ def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vide
         numbered = [folder / name for name in names if name.isdecimal()]
         if any(video_file(path) or unfinished_blocks(path) for path in numbered):
             raise BadInput(f"{folder} has other videos; name another folder, or add --overwrite")
-    if batch.numbered and any(_is_foreign_table(folder / name) for name in TABLE_BEGINS):
+    if batch.numbered and _is_foreign_table(folder / TABLE):
         raise BadInput(f"{folder} has a table that is not ours; name another folder")
     return looked_up
 
@@ -332,7 +333,7 @@ def _is_full(folder: Path) -> bool:
 def _is_foreign_table(path: Path) -> bool:
     """True if the table would replace a file that is not ours."""
     with suppress(FileNotFoundError), path.open("rb") as file:
-        return not file.read(40).startswith(TABLE_BEGINS[path.name])
+        return not file.read(40).startswith(TABLE_BEGINS)
     return False
 
 

@@ -1,19 +1,18 @@
-"""The table of many videos: what became of each, as `videos.csv` for people and `videos.jsonl` for programs.
+"""The table of many videos: what became of each, in `videos.csv`.
 
-All but failures comes from the videos' own reports, so a new call writes it anew. After every video one file is
-replaced, then the other.
+All but failures comes from the videos' own reports, so a new call writes it anew, and again after every video.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from ..errors import BadInput
-from ..files.outputs import CSV, LINES, REPORT, whole_file
+from ..files.outputs import REPORT, TABLE, whole_file
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
 from .batch import BatchPlan
@@ -59,8 +58,7 @@ class VideoTable:
         for video in planned.videos:
             if video.exists:
                 self._rows[video.number] = self._done(video.number, read_report(video.folder / REPORT))
-        lines = self._folder / LINES
-        if planned.to_make or not lines.exists() or len(lines.read_bytes().splitlines()) <= len(self._rows):
+        if planned.to_make or _count_rows(self._folder / TABLE) <= len(self._rows):
             self._write()  # else a longer list wrote it, and nothing is made
 
     @property
@@ -98,7 +96,13 @@ class VideoTable:
         writer = csv.DictWriter(text, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        for name, content in ((CSV, text.getvalue()), (LINES, lines)):
-            with whole_file(self._folder / name) as path:
-                path.write_text(content, encoding="utf-8")
+        with whole_file(self._folder / TABLE) as path:
+            path.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _count_rows(table: Path) -> int:
+    """Return the number of videos in a table; 0 if there is none."""
+    if not table.exists():
+        return 0
+    with table.open(encoding="utf-8", newline="") as file:
+        return sum(1 for _ in csv.DictReader(file))

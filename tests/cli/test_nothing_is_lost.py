@@ -218,7 +218,7 @@ def listed(tmp_path: Path, *prompts: str) -> tuple[str, ...]:
 
 def test_a_file_of_one_prompt_behaves_like_one_of_many(base, tmp_path):
     assert generate(base, tmp_path / "out", *listed(tmp_path, "a red ball")) == 0
-    assert names(tmp_path / "out") == ["0001", "videos.csv", "videos.jsonl"]
+    assert names(tmp_path / "out") == ["0001", "videos.csv"]
     before = contents(tmp_path / "out")
     again = ("--reuse", str(tmp_path / "out"))
     assert generate(base, tmp_path / "out", *listed(tmp_path, "a red ball"), *again) == 0
@@ -233,13 +233,13 @@ def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_fol
     assert generate(base, out, *listed(tmp_path, "a ball", "a cube")) == 0
     first = contents(out / "0001")
     assert generate(base, out, *listed(tmp_path, "a ball", "a cube", "a star")) == 0
-    assert names(out) == ["0001", "0002", "0003", "videos.csv", "videos.jsonl"]
+    assert names(out) == ["0001", "0002", "0003", "videos.csv"]
     before = contents(out)
     assert contents(out / "0001") == first
     for prompts in (("a cone", "a cube", "a star"), ("a ball", "a cube", "a star"), ("a ball", "a cube")):
         assert generate(base, out, *listed(tmp_path, *prompts)) == 0
     assert contents(out) == before
-    assert names(tmp_path / "out-2")[:-2] == ["0001", "0002", "0003"]
+    assert names(tmp_path / "out-2")[:-1] == ["0001", "0002", "0003"]
     assert not (tmp_path / "out-3").exists(), "the same list and a shorter one are there already"
 
 
@@ -255,22 +255,19 @@ def test_a_short_list_does_not_take_the_place_of_a_long_one_whose_first_video_is
 def test_a_foreign_table_stays(base, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    for name in ("videos.csv", "videos.jsonl"):
-        (out / name).write_text("mine")
+    (out / "videos.csv").write_text("mine")
     for words, code in (((), 0), (("--overwrite",), 2), (("--resume",), 2)):
         assert generate(base, out, *listed(tmp_path, "a ball"), *words) == code
-    assert contents(out) == {"videos.csv": b"mine", "videos.jsonl": b"mine"}
+    assert contents(out) == {"videos.csv": b"mine"}
 
 
-@pytest.mark.parametrize("name", ["videos.csv", "videos.jsonl"])
-def test_a_table_of_which_a_kill_left_one_file_is_gone_on_with(base, tmp_path, name):
-    """The two are replaced one by one."""
+def test_a_list_goes_on_without_the_table_that_a_kill_kept_from_being_written(base, tmp_path):
     out, listing = tmp_path / "out", listed(tmp_path, "a ball")
     assert generate(base, out, *listing) == 0
     shutil.rmtree(out / "0001")
-    (out / name).unlink()
+    (out / "videos.csv").unlink()
     assert generate(base, out, *listing) == 0
-    assert names(out) == ["0001", "videos.csv", "videos.jsonl"]
+    assert names(out) == ["0001", "videos.csv"]
     assert names(tmp_path) == ["out", "prompts.txt"]
 
 

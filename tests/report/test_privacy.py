@@ -126,7 +126,7 @@ def test_the_table_names_prompts_in_words_and_a_line_with_a_hash_is_a_comment(ho
     (tmp_path / "prompts.txt").write_text(f"# a capybara\n{SECOND}\n", encoding="utf-8")
     alone = ["--blocks", "1", "--policy", "first", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
     assert main([*options[: options.index("--tau")], *alone, "--output", str(tmp_path / "out")]) == 0
-    for name in ("videos.csv", "videos.jsonl", "0001/report.json"):
+    for name in ("videos.csv", "0001/report.json"):
         assert found_in(tmp_path / "out" / name) == (["quokka"] if shown else [])
     assert not (tmp_path / "out" / "0002").exists()
 
