@@ -30,7 +30,7 @@ from sdvg_core.cli.options import load_options, model_files
 from sdvg_core.cli.shared import add_model_options, file_path
 from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
-from sdvg_core.errors import BadInput
+from sdvg_core.errors import BadInput, count
 from sdvg_core.files.outputs import whole_file
 from sdvg_core.memory.counts import pass_weights
 from sdvg_core.models.fingerprints import named
@@ -40,7 +40,6 @@ from sdvg_core.models.options import LoadOptions
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.report.summary import count
 from sdvg_core.text.prompts import read_prompt_list
 
 from .calibrate import calibrate

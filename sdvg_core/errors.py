@@ -63,3 +63,8 @@ def why(error: Exception) -> str:
 def first_line(error: object) -> str:
     """Return the start of an error's message, or its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def count(number: int, what: str) -> str:
+    """Return `1 block`, `2 blocks`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -65,11 +65,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from ..devices.device import device_line
+    from ..errors import count
     from ..files.outputs import remove_video
     from ..pocket.grammar import understand
     from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
     from ..pocket.world import SIZE
-    from ..report.summary import count, route_in_words
+    from ..report.summary import route_in_words
     from ..text.prompts import one_prompt
     from ..videos.batch import Batch
     from ..videos.maker import StopRequest, make_videos

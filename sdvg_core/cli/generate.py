@@ -212,8 +212,8 @@ def _stated_flags(options: argparse.Namespace) -> tuple[str, ...]:
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
     """Print what was made of many videos, what is missing, and why. `folder`: of their table."""
+    from ..errors import count
     from ..files.outputs import TABLE
-    from ..report.summary import count
     from ..videos.table import FAILED, FINISHED
 
     for why, missing in groupby((row for row in rows if row.state == FAILED), key=lambda row: row.error):

@@ -18,6 +18,10 @@ from .wan_vae import load_wan_vae, open_vae_file, open_wan_vae
 
 LIGHT_BASE = 24
 """The width of LightVAE's decoder, a quarter of the Wan VAE's."""
+FAST_NOTE = (
+    "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
+    "Wan VAE would have shown."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

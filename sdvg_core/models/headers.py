@@ -22,8 +22,7 @@ from ..decoders.open import VaeHeader, open_vae
 from ..devices.device import DTYPES, check_device
 from ..devices.execution import AUTO, check_compile
 from ..engine.plan import ModelSet
-from ..errors import BadInput
-from ..report.summary import count
+from ..errors import BadInput, count
 from ..scorers.image_reward import check_reward_dtype
 from ..text.umt5 import check_text_dtype
 from .options import LoadOptions, ModelOptions

@@ -11,9 +11,10 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from ..errors import count
 from ..report.picture import INK, WHITE, fitted, tint, write
 from ..report.run_report import RunReport
-from ..report.summary import COLOURS, count, outcome_of
+from ..report.summary import COLOURS, outcome_of
 
 SIDE, MARGIN, ABOVE, CELLS = 384, 24, 48, 30
 """Pixels: of a video's longer side, if not more, between videos, above them, and of a block's cell below them."""

@@ -10,13 +10,9 @@ from ..devices.execution import Execution
 from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
+from ..errors import count
 from .run_report import GATE_PROMPT, RunReport, predict_target_only
-from .summary import count
 
-FAST_NOTE = (
-    "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
-    "Wan VAE would have shown."
-)
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from ..engine.records import BlockRecord
 from ..engine.router import Decision, Reason
+from ..errors import count
 from .record_json import SECONDS
 from .run_report import RunReport, worst_score
 
@@ -171,8 +172,3 @@ def speedup_known(report: RunReport) -> float | None:
 def percent(value: float | None) -> str:
     """Return a share as a percentage."""
     return "unknown" if value is None else f"{100 * value:.1f} %"
-
-
-def count(number: int, what: str) -> str:
-    """Return `1 block`, `2 blocks`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

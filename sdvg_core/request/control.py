@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 from ..engine.inputs import ControlClip
 from ..engine.protocols import VideoCodec
-from ..errors import BadInput
+from ..errors import BadInput, count
 from ..files.footage import Footage, read_footage
-from ..report.summary import count
 
 GREY = 0.5
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..causal_wan.config import common_patch
 from ..checkpoints.latents import load_latents, read_lead
-from ..decoders.open import VaeHeader
+from ..decoders.open import FAST_NOTE, VaeHeader
 from ..engine.inputs import BlockInputs, ControlClip, KeyedNoise
 from ..engine.memo import Reuse
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
@@ -17,15 +17,13 @@ from ..engine.protocols import Engine
 from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run
 from ..engine.types import Condition
-from ..errors import BadInput
+from ..errors import BadInput, count
 from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
 from ..files.sound import CODECS, Sound
 from ..files.video import check_video_size
 from ..memory.budget import BudgetedRun, route_for_budget
 from ..models.headers import Headers, check_encoder
-from ..report.assemble import FAST_NOTE
-from ..report.summary import count
 from .control import ControlFootage
 from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ..checkpoints.latents import lead_metadata, save_latents
+from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
 from ..engine.memo import Reuse, Store
 from ..engine.records import BlockRecord
@@ -14,7 +15,7 @@ from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..models.loading import Models
-from ..report.assemble import FAST_NOTE, assemble_report, notes_on
+from ..report.assemble import assemble_report, notes_on
 from ..report.picture import route_picture
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport

@@ -5,9 +5,8 @@ import pytest
 import torch
 from wan_files import NARROW, prefixed, random_state, save, save_hollow
 
-from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
+from sdvg_core.causal_wan.checkpoint import check_sizes, load_wan, open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
-from sdvg_core.causal_wan.refusals import check_sizes
 from sdvg_core.errors import BadInput
 
 ONE = torch.ones(1)
