@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
@@ -82,8 +82,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    options = make_parser().parse_args(arguments)
-    options.words = tuple(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = make_parser(words).parse_args(words)
 
     def work() -> int:
         # The modules that do the work take seconds to import, so --help must not import them.
@@ -133,8 +133,11 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
     return code
 
 
-def make_parser() -> Parser:
-    """Return the parser of all commands; it stores the name of the chosen one as `command`."""
+def make_parser(words: Collection[str] = ()) -> Parser:
+    """Return the parser of all commands; it stores the name of the chosen one as `command`.
+
+    `words`: what will be parsed; options are declared only of commands that are among them, without any of all.
+    """
     parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
     parser.add_argument("--version", action="version", version=f"sdvg {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -142,7 +145,8 @@ def make_parser() -> Parser:
         name = command.__name__.rpartition(".")[2]
         summary = (command.__doc__ or "").strip().partition("\n")[0]
         subparser = commands.add_parser(name, help=summary, description=command.__doc__)
-        command.add_arguments(subparser)
+        if not words or name in words:
+            command.add_arguments(subparser)
         if short := getattr(command, "SHORT", ()):
             subparser.short = short
             subparser.epilog = command.EXAMPLES

@@ -167,8 +167,3 @@ def speedup_known(report: RunReport) -> float | None:
     by_target = sum(record.target is not None for record in report.blocks)
     measured = drafted > 0 and (report.target_only_source or "").startswith(MEASURED)
     return report.speed_up if measured or min(drafted, by_target) >= FEWEST_TIMED else None
-
-
-def percent(value: float | None) -> str:
-    """Return a share as a percentage."""
-    return "unknown" if value is None else f"{100 * value:.1f} %"
