@@ -17,7 +17,7 @@ from typing import Any
 
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import CLIP, VAE
-from comfy_api.latest import io
+from comfy_api.latest import Input, io
 from torch import Tensor
 
 from ..sdvg_core import __version__
@@ -25,7 +25,8 @@ from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings import settings_of
-from .sockets import Prompts, Report, RewardModel, Router, RouterValue
+from .host.vae import LATENT_CHANNELS
+from .sockets import PromptEntry, Prompts, Report, RewardModel, Router, RouterValue, Start, StartValue
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +78,12 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
             raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {UPDATE}")
         if unknown:
             logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
+        # ComfyUI puts the inputs of a chosen option into its value, and leaves those of the others where they are.
+        unused = [name for name in inputs if name in known and "." in name]
+        if unused:
+            logger.warning("SDVG: without effect, as another option is chosen: %s", _some(unused))
         # An empty value of an optional widget counts as not given, so that its default is used.
         widgets = {field.id for field in schema.inputs if field.optional and isinstance(field, io.WidgetInput)}
-        # Inputs of options that are not chosen, such as policy.tau under another policy, have no effect.
         names = [name for name in inputs if name in known and "." not in name]
         chosen = {name: inputs[name] for name in names if inputs[name] is not None or name not in widgets}
         # Choices that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
@@ -162,6 +166,7 @@ KINDS = {
     "MODEL": ModelPatcher,
     "CLIP": CLIP,
     "VAE": VAE,
+    "VIDEO": Input.Video,
     "CONDITIONING": list,
     "LATENT": dict,
     "IMAGE": Tensor,
@@ -171,7 +176,9 @@ KINDS = {
     Report.io_type: RunReport,
     RewardModel.io_type: protocols.Scorer,
     Prompts.io_type: tuple,
+    Start.io_type: StartValue,
 }
+PICTURES = "pictures, count x rows x columns x 1, 3 or 4 channels of finite fractions"
 NUMBERS = {"INT": (int, "a whole number"), "FLOAT": (int | float, "a number")}
 LONGEST_SHOWN = 60
 LARGEST_SHOWN = 10**30
@@ -211,8 +218,41 @@ def _wanted(field: Any, value: Any) -> str:
         return "" if sound else f"{words} from {field.min} to {field.max}"
     if isinstance(field, io.Combo.Input):
         return "" if value in field.options else f"one of {', '.join(map(str, field.options))}"
+    if isinstance(value, KINDS.get(kind, object)) and _holds(kind, value):
+        return _wanted_tensor(kind, value)
     article = "an" if kind.startswith((*"AEIO", "SDVG")) else "a"
-    return "" if isinstance(value, KINDS.get(kind, object)) else f"{article} {kind}"
+    return f"{article} {kind}"
+
+
+def _holds(kind: str, value: Any) -> bool:
+    """True unless a list or tuple on a socket holds what it may not."""
+    if kind == Prompts.io_type:
+        return all(isinstance(entry, PromptEntry) for entry in value)
+    if kind != "CONDITIONING":
+        return True
+    pairs = [entry for entry in value if isinstance(entry, list | tuple) and len(entry) == 2]
+    return len(pairs) == len(value) and all(
+        isinstance(t, Tensor) and isinstance(extras, dict) for t, extras in pairs
+    )
+
+
+def _wanted_tensor(kind: str, value: Any) -> str:
+    """Return what the tensor on a socket has to be, or an empty string if it is that."""
+    if kind == "IMAGE":
+        return "" if are_pictures(value) else PICTURES
+    if kind == "LATENT":
+        samples = value.get("samples")
+        fits = isinstance(samples, Tensor) and samples.ndim == 5 and samples.shape[1] == LATENT_CHANNELS
+        return "" if fits else f"the latents of a Wan 2.1 video, 1 x {LATENT_CHANNELS} x frames x rows x columns"
+    return ""
+
+
+def are_pictures(images: Any) -> bool:
+    """True for pictures `f h w c` that can be shown."""
+    if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel() or images.shape[3] not in (1, 3, 4):
+        return False
+    # One by one: all at once would take as much memory again as a clip.
+    return images.is_floating_point() and all(bool(image.isfinite().all()) for image in images)
 
 
 def shown(value: Any) -> str:
@@ -221,6 +261,10 @@ def shown(value: Any) -> str:
         return "a number of many digits"
     if value is None:
         return "nothing"
+    if isinstance(value, dict):
+        value = value.get("samples", value)
+    if isinstance(value, Tensor):
+        return f"a tensor of {' x '.join(map(str, value.shape))}"
     if not isinstance(value, str | int | float):
         return f"a {type(value).__name__}"
     text = repr(value)

@@ -80,11 +80,14 @@ class QualityRouter(io.ComfyNode):
         """Build the router."""
         check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, HYBRID))
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
+        options = {"crop": crop, "device": device, "dtype": dtype}
+        if router.config.needs_scorer and scorer is None:
+            return io.NodeOutput(replace(router, scorer=load_host_scorer(find_reward_file(reward_file), **options)))
         if router.config.needs_scorer:
-            options = {"crop": crop, "device": device, "dtype": dtype}
-            scorer = scorer_of(scorer) or load_host_scorer(find_reward_file(reward_file), **options)
-            router = replace(router, scorer=scorer)
-        return io.NodeOutput(router)
+            router = replace(router, scorer=scorer_of(scorer))
+        usual = {field.id: field.default for field in cls.define_schema().inputs if field.id in options}
+        changed = [name for name, value in options.items() if value != usual[name]]
+        return io.NodeOutput(replace(router, unread=(*router.unread, *changed)))
 
 
 def _policy_input() -> Any:
@@ -136,9 +139,11 @@ def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
     if name in FIRST:
         settings["forced_blocks"] = settings.pop("target_blocks")
         settings["handover"] = settings.pop("handover_steps")
+    unread = []
     if name in (*FIRST, BUDGET):
         settings["policy"] = "first"
-    return RouterValue(RouterConfig(**settings), None, budget, name)
+        unread = [standing for standing in STANDING if modifiers[standing] != getattr(RouterConfig(), standing)]
+    return RouterValue(RouterConfig(**settings), None, budget, name, tuple(unread))
 
 
 def find_reward_file(reward_file: Any) -> str:

@@ -142,6 +142,8 @@ class SpeculativeSampler(io.ComfyNode):
         router = inputs["router"] = router_of(inputs["router"])
         notes = () if router.config.part is None else (note_on("router", router.config.part),)
         schedules = {"drafter": drafter_schedule, "target": target_schedule}
+        if schedule != PRESET_SCHEDULE and BOTH not in schedules.values():
+            raise BadInput("schedule has no effect, as each model has its own; set it to preset")
         schedules = {role: schedule if name == BOTH else name for role, name in schedules.items()}
         job = Job(
             **inputs,

@@ -66,13 +66,14 @@ class RouterValue:
 
     `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of
     target-only's cost, for which the sampler chooses the numbers of the policy `first`; None if they are given.
-    `chosen`: the policy's name on the node.
+    `chosen`: the policy's name on the node. `unread`: widgets that are not at their defaults and have no effect.
     """
 
     config: RouterConfig
     scorer: Any
     budget: float | None = None
     chosen: str = ""
+    unread: tuple[str, ...] = ()
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:

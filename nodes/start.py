@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 from comfy_api.latest import InputImpl, io
@@ -10,10 +11,11 @@ from comfy_api.latest import InputImpl, io
 from ..sdvg_core.engine.inputs import STRENGTHS, USUAL_STRENGTH
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
-from .known import NOT_WIRED, known_inputs_only, node_schema
+from .known import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
 from .sockets import PICTURE, RESTYLE, Start, StartValue
 
 BY_NUMBER = "by number"
+EXTEND = "extend"
 
 
 class StartNode(io.ComfyNode):
@@ -32,7 +34,7 @@ class StartNode(io.ComfyNode):
                     "use_as",
                     options=[
                         io.DynamicCombo.Option(PICTURE, []),
-                        io.DynamicCombo.Option("extend", []),
+                        io.DynamicCombo.Option(EXTEND, []),
                         io.DynamicCombo.Option(RESTYLE, [strength, amount]),
                     ],
                 ),
@@ -53,12 +55,13 @@ class StartNode(io.ComfyNode):
     def execute(cls, use_as, video=None, images=None) -> io.NodeOutput:
         """Return the clip at 16 frames a second, in its own size, and the sound of its frames; None without sound."""
         _check_one(video is not None, images is not None)
-        how = str(use_as["use_as"])
+        check_option(use_as, "use_as", (PICTURE, EXTEND, RESTYLE))
+        how = use_as["use_as"]
         strength = use_as.get("strength", "")
         taken = f"{RATE} a second"
         sound = None
         if video is not None and how == PICTURE:
-            images = video.get_components().images
+            images = _components_of(video).images
         elif video is not None:
             images, sound, taken = _frames_of(video)
         if strength == BY_NUMBER and "amount" not in use_as:
@@ -73,9 +76,22 @@ def _check_one(video: bool, images: bool) -> None:
         raise BadInput(f"SDVG Start has {wired}; wire one of them")
 
 
+def _components_of(video: Any) -> Any:
+    """Return what a VIDEO holds. Raises `BadInput` for what cannot be shown or heard: it may have come over any wire."""
+    parts = video.get_components()
+    if not are_pictures(parts.images):
+        raise BadInput(f"the video's frames are {shown(parts.images)}, not {PICTURES}; take another video")
+    if not 0 < parts.frame_rate < inf:
+        raise BadInput(f"the video has {parts.frame_rate} frames a second; give it another rate")
+    sound = parts.audio
+    if sound is not None and not (isinstance(sound, dict) and {"waveform", "sample_rate"} <= sound.keys()):
+        raise BadInput(f"the video's sound is {shown(sound)}, not an AUDIO; change that wire")
+    return parts
+
+
 def _frames_of(video: Any) -> tuple[Any, Any, str]:
     """Return the frames of a VIDEO as 16 a second, their sound, and how they were chosen: by its time stamps, if any."""
-    parts = video.get_components()
+    parts = _components_of(video)
     rate = Fraction(parts.frame_rate)
     times = [number / rate for number in range(len(parts.images))]
     taken = f"{float(rate):.4g} a second"

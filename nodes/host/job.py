@@ -147,7 +147,7 @@ class Job:
 
 def fit(images: Tensor, width: int, height: int) -> Tensor:
     """Return the first of some images `f h w c` as `1 1 c h w` of that size, its sides or its top and bottom cut off."""
-    image = cropped(images, width, height)[:1, :, :, :3].movedim(-1, 1)
+    image = cropped(images, width, height)[:1, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")[:, None]
 
 

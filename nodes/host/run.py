@@ -20,9 +20,11 @@ from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.inputs import ControlClip
-from ...sdvg_core.engine.plan import NO_TARGET_BLOCK
+from ...sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan
 from ...sdvg_core.engine.records import BlockRecord
+from ...sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig, fields_read
 from ...sdvg_core.engine.run import Run
+from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.memory.text import image_note
 from ...sdvg_core.report.assemble import assemble_report, notes_on
@@ -54,6 +56,8 @@ from .vae import ComfyCodec, check_vae, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
+OF_ROUTER = {"forced_blocks": "forced_blocks", "bail_out": "bail_out", "handover": "handover"}
+"""Fields of a router, and their widgets."""
 LOADING = "loading: the models' weights come as they are first used, so the first blocks take longer"
 LONG_BYTES = GB  # of the video's frames: from this size on, the node says what they take
 
@@ -121,6 +125,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         resolved = resolve(job)
     kept_count = job.kept.blocks if job.kept else 0
     clip_blocks = len(resolved.plan.clip) - kept_count
+    unread = _unread_note(job, resolved.plan)
     resolved = _shortened(resolved, job, kept_count)
     job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
@@ -151,18 +156,50 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     gate_texts = [condition.gate_text for _, condition in conditions.entries]
     part_notes = notes_on(job.execution, job.router.scorer, gate_texts)
-    notes = (*model_notes, *text_notes, *late_prompts, *resolved.notes, *memory.plan, *size_note, *part_notes)
+    notes = (
+        *model_notes,
+        *text_notes,
+        *late_prompts,
+        *resolved.notes,
+        *unread,
+        *memory.plan,
+        *size_note,
+        *part_notes,
+    )
     for note in notes:
         logger.info("SDVG: %s", note)
     return ReadyRun(job, resolved, conditions, memory, progress, kept_count, clip_blocks, notes)
+
+
+def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
+    """Say which inputs have no effect; not after kept blocks, which may have been made by them."""
+    config = job.router.config
+    names = list(job.router.unread)
+    if config.part is None and job.router.budget is None:
+        usual = ROUTER_PRESETS.get(job.router.chosen, RouterConfig())
+        read = fields_read(plan.router, [span.index for span in plan.spans])
+        widgets = {"handover": "handover_steps"} if config.policy == "first" else OF_ROUTER
+        names += [
+            widget
+            for name, widget in widgets.items()
+            if name not in read and getattr(config, name) != getattr(usual, name)
+        ]
+    if not plan.models_needed.drafter:
+        names += ["draft_steps"] if job.draft_steps else []
+        names += ["drafter_context"] if job.request.drafter_context != "committed" else []
+    return () if job.kept or not names else (f"Without effect, as no block asks for it: {', '.join(names)}.",)
 
 
 def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> ResolvedRequest:
     """Return the request up to the job's last block; after kept blocks, without the note on a route that was known."""
     if job.kept:
         resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
-    if job.until_block <= kept_count:
+    if not job.until_block:
         return resolved
+    last = kept_count + len(resolved.plan.spans)
+    if not kept_count < job.until_block <= last:
+        made = f"blocks {kept_count + 1} to {last} are made"
+        raise BadInput(f"until_block is {job.until_block}, and {made}; give one of them, or 0 for all")
     spans = resolved.plan.spans[: job.until_block - kept_count]
     return replace(resolved, plan=replace(resolved.plan, spans=spans))
 

@@ -56,7 +56,10 @@ def check_vae(vae: VAE, tae_kind: StatedKind) -> None:
             return
         other = "a variant of it that does not map RGB to RGB"
     elif is_tae(vae) and channels == LATENT_CHANNELS:
-        if kind_of_wire(vae, tae_kind) != AUTO:
+        kind = kind_of_wire(vae, tae_kind)
+        if tae_kind not in (AUTO, kind):
+            raise BadInput(f"vae is a {kind}, so tae_kind {tae_kind} has no effect; set it to auto")
+        if kind != AUTO:
             return
         kinds = " or ".join(TAE_KINDS)
         raise BadInput(f"nothing tells which TAEHV vae is; set tae_kind to {kinds}, as the file is called")

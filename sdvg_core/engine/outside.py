@@ -6,8 +6,9 @@ run, so that none of its results is used again.
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadInput
@@ -67,13 +68,17 @@ class OutsidePart:
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return one score per frame."""
-        scores: Tensor = self.inner.score(frames, prompt)
+        scores: Tensor = self.inner.score(frames.clone(), prompt)  # it may write into what it gets
         self._check_shape(scores, (frames.shape[1],))
         return scores.float().cpu()
 
     def describe(self) -> Mapping[str, Any]:
         """Return the settings for the report, with a note on where it is from."""
-        described = self.inner.describe()
+        try:
+            described = json.loads(json.dumps(dict(self.inner.describe())))
+        except (TypeError, ValueError):
+            what = f"the {self.name} {_name(self.inner)} describes itself by what is no JSON"
+            raise BadInput(f"{what}; return texts and numbers by their names") from None
         return {**described, "notes": (*described.get("notes", ()), note_on(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
@@ -88,10 +93,15 @@ class OutsidePart:
         self._check_shape(frames, (1, count, 3, rows, columns))
         return frames, state_after
 
-    def _check_shape(self, values: Tensor, shape: tuple[int, ...]) -> None:
-        if tuple(values.shape) != shape:
-            wrong, wanted = (" x ".join(map(str, sizes)) or "()" for sizes in (values.shape, shape))
-            raise BadInput(f"the {self.name} {_name(self.inner)} returned {wrong}; return {wanted}")
+    def _check_shape(self, values: Any, shape: tuple[int, ...]) -> None:
+        sizes = getattr(values, "shape", None)
+        if sizes is None or tuple(sizes) != shape:
+            wrong = f"no tensor but a {type(values).__name__:.40}" if sizes is None else _sizes(sizes)
+            raise BadInput(f"the {self.name} {_name(self.inner)} returned {wrong}; return {_sizes(shape)}")
+
+
+def _sizes(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape)) or "()"
 
 
 def _name(part: Any) -> str:

@@ -98,7 +98,7 @@ class Session:
     def _keep_block(self, key: str, role: Role, call: BlockCall, made: Generated) -> None:
         if not self._reuse:
             return
-        estimates = made.predictions[: self._steps[role]]
+        estimates = made.predictions[: call.stop or self._steps[role]]
         if call.stop is None:
             estimates = (*estimates, made.latents)
         else:

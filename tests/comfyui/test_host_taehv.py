@@ -163,3 +163,10 @@ def test_vae_decode_shows_what_the_codec_shows(pocket: Any) -> None:
 def test_a_kind_of_taehv_for_a_wan_vae_is_refused(parts: Parts) -> None:
     with pytest.raises(BadInput, match="vae is a Wan VAE, so tae_kind has no effect; set it to auto"):
         made(parts, tae_kind="taew2_1")
+
+
+def test_a_kind_other_than_the_one_that_a_taehv_carries_is_refused(pocket: Any) -> None:
+    """Catches: the wire's own kind, taken without a word."""
+    check_vae(pocket.fast_vae, "taew2_1")
+    with pytest.raises(BadInput, match="vae is a taew2_1, so tae_kind lighttaew2_1 has no effect; set it to auto"):
+        check_vae(pocket.fast_vae, "lighttaew2_1")

@@ -160,6 +160,9 @@ def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts: Parts, kept: 
     assert torch.equal(run_job(make_job(parts), further)[0], frames)
     part = run_job(replace(make_job(parts), until_block=7), further)
     assert [record.span.index for record in part[2].blocks] == [6]
+    for block in (6, 10):
+        with pytest.raises(BadInput, match=f"until_block is {block}, and blocks 7 to 9 are made; give one of them"):
+            run_job(replace(make_job(parts), until_block=block), further)
 
 
 def test_a_lock_in_the_middle_is_re_use_if_nothing_before_it_changes(parts: Parts) -> None:

@@ -24,6 +24,12 @@ pytestmark = pytest.mark.comfyui
 NAMED = ("fast", "balanced", "careful")
 
 
+def first_of(blocks: int, handover: int, **more: Any) -> dict[str, Any]:
+    """Return the pocket workflow with two blocks by the target, the second of which the drafter begins."""
+    policy = {"router__policy": "balanced", "router__policy__target_blocks": 2}
+    return pocket(blocks, **policy, router__policy__handover_steps=handover, **more)
+
+
 # --- what the node says ------------------------------------------------------------------------------------------
 
 
@@ -60,6 +66,26 @@ def test_hybrid_has_one_dial_and_the_gate_takes_its_cascade(policy: Any) -> None
         for on in (False, True)
     ]
     assert gates == [RouterConfig(), RouterConfig(cascade=CASCADE_MARGIN)]
+
+
+UNREAD = [
+    (
+        pocket(1, sampler__draft_steps=2, router__policy="always-target", router__forced_blocks=3),
+        "forced_blocks, draft_steps",
+    ),
+    (pocket(1, sampler__drafter_context="own", router__policy="always-target"), "drafter_context"),
+    (pocket(1, router__bail_out=2, router__crop="tiles"), "crop, bail_out"),
+    (first_of(1, 1, router__bail_out=2, router__handover=1), "bail_out, handover, handover_steps"),
+    (first_of(2, 2), ""),
+    (pocket(2, router__handover=1), ""),
+]
+
+
+@pytest.mark.parametrize(("prompt", "names"), UNREAD, ids=lambda value: value if isinstance(value, str) else "")
+def test_widgets_without_effect_are_told_in_the_report(prompt: dict[str, Any], names: str, server: Server) -> None:
+    """The kind: a widget that is not at its default, and that no block reads. Catches: ignored without a word."""
+    told = [note for note in server.make(prompt).record()["notes"] if note.startswith("Without effect")]
+    assert told == ([f"Without effect, as no block asks for it: {names}."] if names else [])
 
 
 PAPER_REJECTED = 1.44

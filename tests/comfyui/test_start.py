@@ -101,6 +101,25 @@ def test_a_video_is_taken_by_its_time_stamps_or_its_rate(
     assert start.taken.startswith(taken)
 
 
+WRONG = [
+    ({"images": torch.zeros(0, 8, 8, 3)}, "the video's frames are a tensor of 0 x 8 x 8 x 3, not pictures"),
+    ({"frame_rate": 0}, "the video has 0 frames a second; give it another rate"),
+    ({"audio": {}}, "the video's sound is a dict, not an AUDIO; change that wire"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG)
+@pytest.mark.parametrize("use", ["extend", "first frame"])
+def test_a_video_of_another_pack_that_holds_nonsense_is_refused_in_a_sentence(
+    use: str, wrong: dict[str, Any], says: str
+) -> None:
+    """The kind: what a wire of any kind carries, one level down. Catches an error of torch or of arithmetic."""
+    parts = {"images": torch.zeros(9, 8, 8, 3), "audio": None, "frame_rate": Fraction(8), **wrong}
+    video = InputImpl.VideoFromComponents(Types.VideoComponents(**parts))
+    with pytest.raises(BadInput, match=says):
+        StartNode.execute(use_as={"use_as": use}, video=video)
+
+
 @pytest.mark.parametrize("use", ["extend", "restyle", "first frame"])
 @pytest.mark.parametrize("way", ["pictures", "file"])
 def test_the_sound_of_the_frames_is_the_last_output(way: str, use: str, tmp_path: Path) -> None:
@@ -171,6 +190,7 @@ def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:
             "ask for fewer",
         ),
         ({"start": {"use_as": "restyle", "use_as.strength": "by number"}}, "give use_as.amount, such as 0.6"),
+        ({"start": {"use_as": "melt"}}, "there is no use_as 'melt'; choose first frame, extend, restyle"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(change: dict[str, Any], says: str, server: Server) -> None:

@@ -52,6 +52,7 @@ def reward_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(folder_paths.folder_names_and_paths, "image_reward", ([], {".pt"}))
 
 
+EMPTY = torch.zeros(1, 4, 8)
 BAD = [
     (SpeculativeSampler, {"width": -16}, "width is -16, not a whole number from 16 to 4096;"),
     (SpeculativeSampler, {"blocks": True}, "blocks is True, not a whole number from 1 to 4096;"),
@@ -71,6 +72,41 @@ BAD = [
     ),
     (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype is .*, not one of auto, default, "),
     (PromptSchedule, {"schedule": "abc"}, "schedule is 'abc', not an SDVG_PROMPTS;"),
+    (SpeculativeSampler, {"prompt_schedule": (1,)}, "prompt_schedule is a tuple, not an SDVG_PROMPTS;"),
+    (SpeculativeSampler, {"start": "x"}, "start is 'x', not an SDVG_START;"),
+    (StartNode, {"video": 5}, "video is 5, not a VIDEO;"),
+    *(
+        (SpeculativeSampler, {"positive": [wrong]}, "positive is a list, not a COND")
+        for wrong in (1, [1], [EMPTY, None])
+    ),
+    (
+        SpeculativeSampler,
+        {"continue_from": {}},
+        "continue_from is a dict, not the latents of a Wan 2.1 video, 1 x 16",
+    ),
+    (
+        SpeculativeSampler,
+        {"continue_from": {"samples": torch.zeros(1, 4, 8, 8)}},
+        "is a tensor of 1 x 4 x 8 x 8, not the",
+    ),
+    (
+        SpeculativeSampler,
+        {"continue_from": {"samples": torch.zeros(1, 16, 8, 8)}},
+        "is a tensor of 1 x 16 x 8 x 8, not",
+    ),
+    *(
+        (
+            node,
+            {name: wrong},
+            f"{name} is a tensor of .*, not pictures, count x rows x columns x 1, 3 or 4 channels of",
+        )
+        for node, name in ((SpeculativeSampler, "start_image"), (StartNode, "images"))
+        for wrong in (
+            *(torch.zeros(shape) for shape in ((0, 8, 8, 3), (8, 8, 3), (1, 8, 8), (1, 0, 8, 3), (1, 8, 8, 2))),
+            torch.zeros(1, 8, 8, 3, dtype=torch.uint8),
+            torch.full((1, 8, 8, 3), torch.nan),
+        )
+    ),
 ]
 
 
@@ -116,6 +152,16 @@ def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(
         router.register_reward_folder()
     assert router.reward_files() == []
     assert "image_reward" in caplog.text
+
+
+def test_inputs_of_an_option_that_is_not_chosen_are_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """As an API prompt has them whose policy was changed. Catches: dropped without a word."""
+    values = {"reward_file": "none", "forced_blocks": 1, "bail_out": 0, "handover": 0, "crop": "center"}
+    values |= {"device": "default", "dtype": "auto", "policy": {"policy": "always-target"}}
+    QualityRouter.execute(**values)
+    assert not caplog.text
+    QualityRouter.execute(**values, **{"policy.tau": 1.0})
+    assert "without effect, as another option is chosen: policy.tau" in caplog.text
 
 
 def test_directions_are_taken_as_people_type_them() -> None:

@@ -289,3 +289,22 @@ def test_a_run_stopped_at_any_pass_makes_no_finished_block_again(
         same(again, whole)
         assert not set(again.calls) & set(parts.done), f"stopped at pass {number}"
         assert sorted(parts.done + again.calls) == sorted(whole.calls)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_draft_whose_every_step_is_handed_over_is_kept_as_any_other(steps):
+    """Catches: one step kept without its only prediction, which ended the run; two, never found again."""
+    asked = Asked(
+        schedule="1000,800,625",
+        draft_steps=steps,
+        router=RouterConfig(policy="always-target", handover=steps),
+        blocks=3,
+    )
+    store = Store(1 << 30)
+    fresh = made(asked)
+    same(made(asked, store), fresh)
+    again = made(replace(asked, seed=asked.seed), store)
+    same(again, fresh)
+    assert not again.parts.begun
+    further = made(asked.with_router(policy="reward", tau=9.0, forced_blocks=0), store)
+    assert len(further.records) == 3

@@ -3,6 +3,7 @@
 import re
 import runpy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -71,6 +72,10 @@ def checked(role: str, part: Part) -> Any:
     return checked_parts({role: part}, VAE)[role]
 
 
+def describe(wrong: Any) -> Any:
+    return checked("scorer", Part(score=1, describe=lambda: wrong)).describe()
+
+
 @pytest.mark.parametrize(
     "use, sentence",
     [
@@ -86,6 +91,14 @@ def checked(role: str, part: Part) -> Any:
             "the scorer Part returned 1; return 9",
         ),
         (
+            lambda: checked("scorer", Part(score=lambda *_: [0.0] * 9, describe=1)).score(FRAMES, ""),
+            "the scorer Part returned no tensor but a list; return 9",
+        ),
+        *(
+            (partial(describe, wrong), "the scorer Part describes itself by what is no JSON; return texts and")
+            for wrong in ([1], None, {"name": object()}, {(1, 2): 3})
+        ),
+        (
             lambda: decide_early(RouterConfig(part=Part(needs_scorer=False, keep=lambda *_: 1)), 3, ()),
             "the router Part answered 1 for block 4; return True or False",
         ),
@@ -96,6 +109,18 @@ def test_what_does_not_fit_is_refused_where_it_enters(use, sentence):
         use()
     assert sentence in str(refused.value)
     assert len(str(refused.value)) <= 120
+
+
+def test_what_a_scorer_writes_into_its_frames_is_not_in_the_video():
+    """As one that normalises them in place does. Catches: pixels that are shown, or kept, changed by it."""
+    frames = torch.ones(1, 9, 3, 8, 8)
+    scorer = checked("scorer", Part(score=lambda given, _: given.zero_()[0, :, 0, 0, 0], describe=dict))
+    assert torch.equal(scorer.score(frames, ""), torch.zeros(9))
+    assert torch.equal(frames, torch.ones(1, 9, 3, 8, 8))
+
+
+def test_a_description_is_what_a_report_can_hold():
+    assert describe({"name": "mine", 1: (2,)})["1"] == [2]
 
 
 def test_a_codec_is_held_to_its_strides():
