@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -90,11 +91,10 @@ def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, caps
     (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
     listed = ["--prompt-file", str(tmp_path / "prompts.txt"), "--seeds", "3", "4"]
     assert generate(base, tmp_path / "out", *listed) == 0
-    rows = [
-        json.loads(line) for line in (tmp_path / "out" / "videos.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    with (tmp_path / "out" / "videos.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     assert [(row["prompt"], row["seed"], row["state"]) for row in rows] == [
-        *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in (3, 4))
+        *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in ("3", "4"))
     ]
     assert [report(tmp_path / "out" / row["folder"])["settings"]["seed"] for row in rows] == [3, 4, 3, 4]
     assert generate(base, tmp_path / "one", "--prompt", "a cube", "--seed", "4") == 0
