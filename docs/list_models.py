@@ -117,7 +117,8 @@ def _context(preset: Preset) -> str:
     if preset.policy == "recompute":
         return f"recompute {preset.context_frames}"
     sink = f", sink {preset.sink}" if preset.sink else ""
-    return f"incremental, window {preset.window}{sink}"
+    trained = f", positions to {preset.trained}" if preset.trained else ""
+    return f"incremental, window {preset.window}{sink}{trained}"
 
 
 if __name__ == "__main__":

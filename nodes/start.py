@@ -61,6 +61,7 @@ class StartNode(io.ComfyNode):
         taken = f"{RATE} a second"
         sound = None
         if video is not None and how == PICTURE:
+            _stamps_of(video)
             images = _components_of(video).images
         elif video is not None:
             images, sound, taken = _frames_of(video)
@@ -91,15 +92,14 @@ def _components_of(video: Any) -> Any:
 
 def _frames_of(video: Any) -> tuple[Any, Any, str]:
     """Return the frames of a VIDEO as 16 a second, their sound, and how they were chosen: by its time stamps, if any."""
+    stamps = _stamps_of(video)
     parts = _components_of(video)
     rate = Fraction(parts.frame_rate)
     times = [number / rate for number in range(len(parts.images))]
     taken = f"{float(rate):.4g} a second"
-    if isinstance(video, InputImpl.VideoFromFile):
-        stamps = time_stamps(video.get_stream_source(), *video.get_active_trim_window())
-        if len(stamps) == len(parts.images):
-            times = stamps
-            taken = f"its time stamps, {taken}"
+    if stamps and len(stamps) == len(parts.images):
+        times = stamps
+        taken = f"its time stamps, {taken}"
     if parts.alpha is not None:
         taken = f"{taken}, without its alpha"
     images = parts.images[newest_at(times, 1 / rate, "the video")]
@@ -108,3 +108,16 @@ def _frames_of(video: Any) -> tuple[Any, Any, str]:
         end = round(len(images) / RATE * sound["sample_rate"])
         sound = {**sound, "waveform": sound["waveform"][..., :end]}
     return images, sound, taken
+
+
+def _stamps_of(video: Any) -> list[Fraction]:
+    """Return when the frames of a file are shown; nothing for another VIDEO.
+
+    Raises `BadInput` for colours that are not read. ComfyUI gives the numbers of HDR as they are, and since 0.34 also
+    those of frames that Create Video calls HDR.
+    """
+    if isinstance(video, InputImpl.VideoFromFile):
+        return time_stamps(video.get_stream_source(), *video.get_active_trim_window())
+    if hasattr(video, "get_color_space") and (space := video.get_color_space()).startswith("HDR"):
+        raise BadInput(f"the video is in {space}, which is not read; convert it to sRGB")
+    return []

@@ -146,6 +146,7 @@ def make_generator(
     undo: int = 0,
     recache: bool = False,
     relative: bool = False,
+    trained: int | None = None,
     flush: bool = False,
     means: bool = False,
     keep_first: bool = False,
@@ -167,7 +168,14 @@ def make_generator(
         encode, keep_first = encoder or AnchorEncoder(codec.encode), keep_first or "keep_first" in long
         context = Recompute(encode_anchor=encode, frames=frames, keep_first=keep_first)
     else:
-        chosen = {"recache": recache, "relative": relative, "flush": flush, "means": means, **long}
+        chosen = {
+            "recache": recache,
+            "relative": relative,
+            "trained": trained,
+            "flush": flush,
+            "means": means,
+            **long,
+        }
         context = Incremental(window=window, sink=sink, undo=undo, **chosen)
     wan = Wan(
         tree=tree or random_tree(seed),

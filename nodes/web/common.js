@@ -82,6 +82,12 @@ export function inputSlot(node, name) {
   return node.inputs?.findIndex((input) => input.widget?.name === name) ?? -1;
 }
 
+/** True if a widget's value comes through a wire. */
+export function isWired(node, name) {
+  const slot = inputSlot(node, name);
+  return slot >= 0 && node.isInputConnected(slot);
+}
+
 /** The node that a sampler's positive comes from, past those that take a positive and hand it on; null: none. */
 export function promptNode(node) {
   let one = node;

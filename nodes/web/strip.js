@@ -1,6 +1,6 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { app } from "../../scripts/app.js";
-import { after, inputSlot, locale, promptNode, rootGraph, setWidget, setWidgets } from "./common.js";
+import { after, isWired, locale, promptNode, rootGraph, setWidget, setWidgets } from "./common.js";
 import { RATE, ROUTER, fateOf, fitDirections, fitTakes, framesOf, letterOf, lengthIn, takeOf, takesOf, withLetter, withTake } from "./blocks.js";
 import { nextRun } from "./runs.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
@@ -312,7 +312,7 @@ export class Strip {
     if (node?.comfyClass !== "SDVGQualityRouter") return undefined;
     const widget = node.widgets?.find(({ name }) => name === "policy.tau");
     const gate = ["reward", "hybrid"].includes(node.widgets?.find(({ name }) => name === "policy")?.value);
-    return widget && gate && node.inputs?.[inputSlot(node, widget.name)]?.link == null ? { node, widget } : undefined;
+    return widget && gate && !isWired(node, widget.name) ? { node, widget } : undefined;
   }
 
   drawTau() {
@@ -452,7 +452,7 @@ export class Strip {
     const node = promptNode(this.node);
     const name = TEXT_OF[node?.comfyClass];
     const widget = node?.widgets?.find((one) => one.name === name);
-    return widget && node.inputs?.[inputSlot(node, name)]?.link == null ? { node, widget } : undefined;
+    return widget && !isWired(node, name) ? { node, widget } : undefined;
   }
 
   /** Ask for the prompt from a block on, and write it as a line of the text. Lines count the blocks of a continued clip too. */

@@ -2,7 +2,7 @@
 // unless their widgets say so themselves, and the sampler's box for the prompt is of use only if nothing upstream carries the prompt's
 // text. What is hidden is saved and sent.
 import { app } from "../../scripts/app.js";
-import { PREFIX, after, inputSlot, locale, promptNode, setWidget } from "./common.js";
+import { PREFIX, after, isWired, locale, promptNode, setWidget } from "./common.js";
 
 const WITH_TEXT = ["SDVGPrompt", "SDVGPocketModels"];
 
@@ -10,7 +10,7 @@ function tidy(node) {
   for (const widget of node.widgets ?? []) {
     if (!widget.options?.advanced || widget.name.includes(".")) continue; // those of a chosen option
     widget.advanced = true; // the node's menu offers to show them
-    if (!window.LiteGraph.vueNodesMode) widget.hidden = !node.showAdvanced && node.inputs?.[inputSlot(node, widget.name)]?.link == null;
+    if (!window.LiteGraph.vueNodesMode) widget.hidden = !node.showAdvanced && !isWired(node, widget.name);
   }
   const prompt = node.widgets?.find(({ name }) => name === "prompt");
   if (!prompt || node.comfyClass !== "SDVGSpeculativeSampler") return;
@@ -75,7 +75,7 @@ function showQuantile(node) {
     heard.add(chosen);
     after(chosen, "callback", () => showQuantile(node));
   }
-  const wired = [chosen.name, quantile.name].some((name) => node.inputs?.[inputSlot(node, name)]?.link != null);
+  const wired = [chosen.name, quantile.name].some((name) => isWired(node, name));
   // As ComfyUI's own nodes hide one: the first is for the canvas, the other for Nodes 2.0.
   quantile.hidden = quantile.options.hidden = chosen.value !== "quantile" && !wired;
   const { size: [width, height] } = node;

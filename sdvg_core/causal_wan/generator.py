@@ -218,6 +218,7 @@ def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> 
         window=preset.window,
         sink=preset.kept_frames,
         relative=preset.rotates_later,
+        trained=preset.trained,
         means=preset.context_memory == "memrope",
         recache=preset.recache,
         flush=preset.flush,

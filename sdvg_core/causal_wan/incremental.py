@@ -39,7 +39,9 @@ class Incremental:
     `undo`: for how many of the newest blocks to copy what they overwrite. A copy takes one block's share.
 
     `relative`: keep keys unrotated, and count positions from the window's first frame, as Infinity-RoPE does. Until
-    a frame leaves the window, that changes nothing; from then on, positions stop growing.
+    a frame leaves the window, that changes nothing; from then on, positions stop growing. `trained`: not at the
+    window's length but at that of a training clip, as Self Gradient Forcing does: the newest frames keep the
+    distance from the sink that they had there.
 
     `recache`: LongLive's way with a new prompt. Before the first block under it, one pass over the whole window
     writes its keys and values again, as that prompt sees them. A sink that has left the window stays as it was.
@@ -61,6 +63,7 @@ class Incremental:
         window: int,
         sink: int = 0,
         relative: bool = False,
+        trained: int | None = None,
         recache: bool = False,
         flush: bool = False,
         means: bool = False,
@@ -70,6 +73,7 @@ class Incremental:
         self.sink = sink
         self.undo = undo
         self.relative = relative
+        self.trained = trained
         self.recache = recache
         self.flush = flush
         self.means = means
@@ -194,8 +198,10 @@ class Incremental:
         if not self.relative:
             return CacheSlots(span.start + JUMP * scene.cuts, self._slots(span), visible)
         context = len(seen) - span.frames
-        first = beyond_cut(context) if scene.cut else context
-        positions = tuple(rank if rank < context else rank - context + first for _, rank in ordered)
+        gap = max(0, min(span.stop, self.trained or 0) - len(seen))
+        first = gap + (beyond_cut(context) if scene.cut else context)
+        old = [rank if rank < self.sink else rank + gap for rank in range(context)]
+        positions = tuple(old[rank] if rank < context else rank - context + first for _, rank in ordered)
         return CacheSlots(first, self._slots(span), visible, positions)
 
     def _slots(self, span: Span) -> tuple[int, ...]:

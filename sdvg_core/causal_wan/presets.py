@@ -33,9 +33,10 @@ class Preset:
     `policy`: how context is provided, either `recompute` (the newest `context_frames` are passed again before each
     block; `keep_first_frame`: the clip's first in place of the oldest) or `incremental` (a growing cache of at most
     `window` frames, which include the current block and the first `sink` frames; those never leave). `relative`: it
-    counts rotary positions from the window's first frame. Under a new prompt it passes its window again, `recache`,
-    or sees only the sink and the newest two frames of what came before, `flush`. `context_memory`: what stays in
-    the window of a long clip, see `ContextMemory`; all but `window` count positions so.
+    counts rotary positions from the window's first frame; `trained`: up to the frames of a training clip. Under a
+    new prompt it passes its window again, `recache`, or sees only the sink and the newest two frames of what came
+    before, `flush`. `context_memory`: what stays in the window of a long clip, see `ContextMemory`; all but
+    `window` count positions so.
     `draft_steps`: after how many steps of either schedule a drafter stops, with that step's estimate as its draft;
     None for all of them.
     Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
@@ -54,6 +55,7 @@ class Preset:
     window: int = setting(21, least=1, most=MOST_FRAMES)
     sink: int = setting(0, least=0, most=MOST_FRAMES)
     relative: bool = False
+    trained: int | None = setting(None, least=1, most=MOST_FRAMES)
     recache: bool = False
     flush: bool = False
     context_memory: ContextMemory = "window"
@@ -83,6 +85,8 @@ class Preset:
             context: tuple[object, ...] = (self.context_frames, self.keep_first_frame)
         else:
             context = (self.window, self.sink, self.recache, self.relative, self.flush, self.context_memory)
+        if self.trained:
+            context = (*context, self.trained)
         return repr((self.policy, context, self.block_frames, self.steps, self.first_steps, self.draft_steps))
 
     @property
@@ -96,6 +100,7 @@ class Preset:
             **({"draft_steps": self.draft_steps} if self.draft_steps else {}),
             "policy": self.policy,
             **{name: getattr(self, name) for name in CONTEXT_FIELDS[self.policy]},
+            **({"trained": self.trained} if self.trained and self.policy == "incremental" else {}),
         }
 
     @property
@@ -148,9 +153,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "causal-forcing-2step": {**FEW_STEPS, "schedule": "two-step"},
     "causal-forcing-1step": {**FEW_STEPS, "schedule": "one-step"},
     "one-forcing": {**FEW_STEPS, "schedule": "one-step", "weights": "raw"},
-    # Source: scripts/infer_self_gradient_forcing.sh as copied into the repository of its successor, Self Gradient
-    # Forcing Plus; window and sink agree with the original's README. Read on 2026-11-27.
-    "self-gradient-forcing": {**SELF_GRADIENT_FORCING, "window": 12, "sink": 3},
+    # Source: scripts/infer_self_gradient_forcing.sh and wan/modules/causal_model.py (top_aligned), in the copy that
+    # alphaXiv published with its reproduction. Read on 2026-11-28.
+    "self-gradient-forcing": {**SELF_GRADIENT_FORCING, "window": 12, "sink": 3, "trained": 21},
     "self-gradient-forcing-framewise": {**SELF_GRADIENT_FORCING, "block_frames": 1, "window": 21, "sink": 4},
     # Source: raven_sample100.yaml of mvp-ai-lab/RAVEN. Its code rounds timesteps: 938 for 937.5, 833 for 833.33.
     "raven": {"policy": "incremental", "relative": True},

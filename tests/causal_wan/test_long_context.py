@@ -89,6 +89,19 @@ def test_relative_positions_count_from_the_first_frame_that_is_seen(frames):
     assert close(video({"relative": True}, frames), video(Plain(window_of, in_order), frames))
 
 
+def test_positions_end_where_a_training_clip_did():
+    """Catches: a sink that moves, a distance from it that goes on growing."""
+    trained = 15
+
+    def places_of(seen, span):
+        beyond = max(0, span.stop - trained)
+        return [frame if frame < SINK else frame - beyond for frame in seen]
+
+    pinned = video({"relative": True, "trained": trained})
+    assert close(pinned, video(Plain(window_of, places_of)))
+    assert not close(pinned, video({"relative": True}))
+
+
 @pytest.mark.parametrize("relative", [False, True])
 def test_a_flush_leaves_the_sink_and_two_frames_of_what_came_before(relative):
     """Catches: the sink forgotten after a flush, a flush that is undone by the next block, or of the whole past."""

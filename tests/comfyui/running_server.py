@@ -26,6 +26,8 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = Path(comfy.sd.__file__).resolve().parents[1]
 CNR = "sdvg"
+FRONTEND = os.environ.get("COMFYUI_FRONTEND")
+"""The folder `static` of another frontend than the environment's."""
 REPORT, KEPT = "6", "latents"  # nodes of the pocket workflow
 # What our development environment holds and ComfyUI does not ask for: a server goes without, as a user's does.
 NOT_COMFYUI = ("diffusers", "ftfy", "jsonschema", "matplotlib")
@@ -230,6 +232,8 @@ def _command(server: Server) -> Sequence[str]:
         "--database-url": "sqlite:///:memory:",
         "--preview-method": "latent2rgb",
     }
+    if FRONTEND:
+        settings["--front-end-root"] = FRONTEND
     options = [word for setting in settings.items() for word in setting]
     return [sys.executable, str(CHECKOUT / "main.py"), "--cpu", "--disable-api-nodes", *options]
 

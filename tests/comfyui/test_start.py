@@ -154,11 +154,28 @@ def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path)
             picture = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 90, np.uint8), format="rgb24")
             for packet in (*stream.encode(picture.reformat(format=kind)), *stream.encode()):
                 file.mux(packet)
-    with pytest.raises(BadInput, match=r"^the video is in HDR \(PQ\), which is not read; convert it to BT\.709$"):
-        StartNode.execute(use_as={"use_as": "extend"}, video=InputImpl.VideoFromFile(str(tmp_path / "hdr.mkv")))
+    refused = r"^the video is in HDR \(PQ\), which is not read; convert it to BT\.709$"
+    for use in ("extend", "first frame"):
+        with pytest.raises(BadInput, match=refused):
+            StartNode.execute(use_as={"use_as": use}, video=InputImpl.VideoFromFile(str(tmp_path / "hdr.mkv")))
     video = InputImpl.VideoFromFile(str(tmp_path / "alpha.mkv"))
     start = StartNode.execute(use_as={"use_as": "extend"}, video=video).args[0]
     assert start.taken.endswith(", without its alpha")
+
+
+class HdrFrames(InputImpl.VideoFromComponents):
+    """A VIDEO of frames that Create Video calls HDR, as in ComfyUI after 0.33."""
+
+    def get_color_space(self) -> str:
+        return "HDR PQ"
+
+
+@pytest.mark.parametrize("use", ["extend", "first frame"])
+def test_frames_in_hdr_are_refused(use: str) -> None:
+    pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
+    video = HdrFrames(Types.VideoComponents(images=pictures, frame_rate=Fraction(16)))
+    with pytest.raises(BadInput, match=r"^the video is in HDR PQ, which is not read; convert it to sRGB$"):
+        StartNode.execute(use_as={"use_as": use}, video=video)
 
 
 def test_a_word_leaves_out_steps(server: Server) -> None:

@@ -1,6 +1,6 @@
 """Runs, on a CPU and over a miniature, the pipeline of Self-Forcing or of an original that is built on its code.
 
-These are LongLive 1.0, Infinity-RoPE and MemRoPE. See `standins.py`.
+These are LongLive 1.0, Infinity-RoPE, MemRoPE and Self Gradient Forcing. See `standins.py`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ABSENT = ("wan.modules.tokenizers", "wan.modules.t5", "demo_utils.memory", "util
 def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the latents of every case, `b c t h w`; with `pixels`, what the official VAE makes of the first.
 
-    A case has the options of the `model`, and `asked`, what its `inference` is called with.
+    A case has the options of the `model`, and `asked`, what its `inference` is called with; perhaps `block_frames`.
     """
     without_cuda()
     use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
     build = pipelines(request)
     made = {
-        name: latents(build(case["model"]), request["noise"], case["asked"])
+        name: latents(build(case["model"], case.get("block_frames", 3)), request["noise"], case["asked"])
         for name, case in request["cases"].items()
     }
     return {"latents": made, **(pixels(next(iter(made.values()))) if request.get("pixels") else {})}
@@ -48,12 +48,12 @@ def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def latents(pipeline: Any, noise: Tensor, asked: Mapping[str, Any]) -> Tensor:
     noise = noise.transpose(1, 2)  # slots t c h w
-    with drawing("randn_like", noise, len(pipeline.denoising_step_list)):
+    with drawing("randn_like", noise, len(pipeline.denoising_step_list), pipeline.num_frame_per_block):
         _, made = pipeline.inference(noise[:1], **asked, return_latents=True)
     return made.transpose(1, 2)
 
 
-def pipelines(request: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+def pipelines(request: Mapping[str, Any]) -> Callable[[Mapping[str, Any], int], Any]:
     """Return what makes a pipeline over a miniature with the released settings, for some options of the model."""
     from wan.modules import attention
 
@@ -77,14 +77,14 @@ def pipelines(request: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
     if request.get("flush"):
         scale_flush(kind, tokens)
 
-    def build(model: Mapping[str, Any]) -> Any:
+    def build(model: Mapping[str, Any], block_frames: int) -> Any:
         options = SimpleNamespace(timestep_shift=5.0, **model)
         generator = wrapper.WanDiffusionWrapper(**vars(options), is_causal=True)
         load(generator.model, request["weights"])
         settings = SimpleNamespace(
             denoising_step_list=[1000, 750, 500, 250],
             warp_denoising_step=True,
-            num_frame_per_block=3,
+            num_frame_per_block=block_frames,
             independent_first_frame=False,
             context_noise=0,
             global_sink=True,

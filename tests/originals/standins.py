@@ -89,9 +89,9 @@ def replace_numbers(owner: Any, method: str, numbers: Mapping[int, int]) -> None
 
 
 @contextlib.contextmanager
-def drawing(name: str, noise: Tensor, steps: int) -> Iterator[None]:
+def drawing(name: str, noise: Tensor, steps: int, block_frames: int = 3) -> Iterator[None]:
     """Have `torch.randn` or `torch.randn_like` hand out the renoising of `noise`, all of it."""
-    draws, drawn = Draws(renoise(noise, steps)), getattr(torch, name)
+    draws, drawn = Draws(renoise(noise, steps, block_frames)), getattr(torch, name)
     setattr(torch, name, draws)
     try:
         yield

@@ -22,7 +22,7 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, ControlClip, KeyedNoise
-from sdvg_core.engine.types import Block, Condition, plan_spans
+from sdvg_core.engine.types import Block, Condition, Span, plan_spans
 
 HERE = Path(__file__).resolve().parent
 CONFIG = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=16, text_len=8)
@@ -51,9 +51,11 @@ def tree_of(seed: int) -> WanTree:
     return random_tree(seed, CONFIG)
 
 
-def request_for(cases: Mapping[str, Any], config: WanConfig = CONFIG, **more: Any) -> dict[str, Any]:
+def request_for(
+    cases: Mapping[str, Any], config: WanConfig = CONFIG, *, spans: tuple[Span, ...] = SPANS, **more: Any
+) -> dict[str, Any]:
     """Return what an original needs to make the same videos: sizes, prompts, noise, cases."""
-    slots = [torch.cat([NOISE.draw(span, slot) for span in SPANS], dim=2)[0] for slot in range(SLOTS)]
+    slots = [torch.cat([NOISE.draw(span, slot) for span in spans], dim=2)[0] for slot in range(SLOTS)]
     names = ("dim", "ffn_dim", "num_layers", "num_heads", "in_dim", "out_dim", "text_dim", "freq_dim", "text_len")
     return {
         "sizes": {name: getattr(config, name) for name in names},
@@ -107,10 +109,11 @@ def video_of(
     generator: CausalWanGenerator,
     prompts: Mapping[int, Condition] | None = None,
     controls: tuple[ControlClip, ...] = (),
+    spans: tuple[Span, ...] = SPANS,
 ) -> Tensor:
     """Return the latents of nine blocks, each made after those before it. `prompts`: from which block on."""
     history, wanted = History(), FIRST
-    for span in SPANS:
+    for span in spans:
         wanted = (prompts or {}).get(span.index, wanted)
         obeyed = tuple(control.at(span) for control in controls)
         made = generator.generate(BlockCall(history, span, NOISE, wanted, controls=obeyed))
