@@ -24,7 +24,7 @@ from sdvg_core.causal_wan.config import control_shapes, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.wan_vae import empty_wan_vae, wan_vae_to_original
 from sdvg_core.scorers.blip import used_shapes
-from sdvg_core.text.umt5 import umt5_to_comfy
+from sdvg_core.text.umt5 import SPIECE, TABLE_COPY
 
 WORDS = (
     "a an the small big red green blue yellow white black grey ball box ring star cube moves rolls rises falls "
@@ -71,6 +71,12 @@ def write_controls(folder: Path, seed: int = 0) -> None:
     """Write a control module for each of the set's models, of one block."""
     for role, config in (("drafter", DRAFTER), ("target", TARGET)):
         save_file(_Random(seed).fill(control_shapes(config, 1)), folder / f"tiny_vace_{role}.safetensors")
+
+
+def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:
+    """Return `UMT5EncoderModel` weights in the form of ComfyUI's text encoder files, with the tokenizer inside."""
+    kept = {name: tensor for name, tensor in weights.items() if name != TABLE_COPY}
+    return {**kept, SPIECE: torch.frombuffer(bytearray(spiece), dtype=torch.uint8)}
 
 
 class _Random:

@@ -7,7 +7,6 @@ Hugging Face's names (ComfyUI's too) or the original release's; the sizes are ta
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,12 +96,6 @@ def read_sizes(file: WeightFile) -> dict[str, int]:
         "d_kv": max(_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads, 1),
         "relative_attention_num_buckets": buckets,
     }
-
-
-def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:
-    """Return `UMT5EncoderModel` weights in the form of ComfyUI's text encoder files, with the tokenizer inside."""
-    kept = {name: tensor for name, tensor in weights.items() if name != TABLE_COPY}
-    return {**kept, SPIECE: torch.frombuffer(bytearray(spiece), dtype=torch.uint8)}
 
 
 WAN_TEXT_LEN = 512

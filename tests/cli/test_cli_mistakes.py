@@ -64,17 +64,6 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
 
 
 @pytest.mark.parametrize(
-    "budget, said",
-    [
-        ("50", "budget is 50.0; give 0.01 to 1"),
-        ("nan", "budget is nan; give 0.01 to 1"),
-    ],
-)
-def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsys, budget, said):
-    assert said in refused(capsys, ["generate", "--models", "pocket", "--prompt", "x", "--budget", budget])
-
-
-@pytest.mark.parametrize(
     "words, said",
     [
         ("--prompt-file nope", "the prompt file nope cannot be read (No such file or directory); check the path"),

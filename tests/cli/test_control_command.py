@@ -1,4 +1,4 @@
-"""Control by the command line: the embedded models with random modules, which prove the arithmetic alone."""
+"""Control by the command line: random models with random modules, which prove the arithmetic alone."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cli_runs import latents, options, refused, report, without
+from cli_runs import latents, refused, report, without
 from PIL import Image
+from random_set import write_controls
 from safetensors.torch import save_file
 from sounds import heard, tone
-from tiny import random_module
 
-from sdvg_core.causal_wan.checkpoint import open_wan
 from sdvg_core.cli import main
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
-from sdvg_core.pocket.trained_set import trained_set
 
 pytestmark = pytest.mark.heavy
 
 PROMPT = "a big blue ball drifts right from the left over sand"
-BASE = ["generate", "--models", "pocket", "--blocks", "2", "--prompt", PROMPT]
 ROUTE = ["--policy", "first", "--forced-blocks", "1"]
 FRAMES = 21
 
 
 @pytest.fixture(scope="module")
+def asked(base) -> list[str]:
+    return [*base, "--size", "64x64", "--blocks", "2", "--prompt", PROMPT, *ROUTE]
+
+
+@pytest.fixture(scope="module")
 def modules(tmp_path_factory) -> dict[str, Path]:
-    """A random module for each of the embedded models, with one control block."""
-    folder, found = tmp_path_factory.mktemp("modules"), {}
-    for role in ("drafter", "target"):
-        config = open_wan(getattr(trained_set(), role)).config
-        found[role] = folder / f"{role}.safetensors"
-        save_file(random_module(len(role), config).state_dict(), found[role])
-    return found
+    """A module for each of the models, with one control block."""
+    folder = tmp_path_factory.mktemp("modules")
+    write_controls(folder)
+    return {role: folder / f"tiny_vace_{role}.safetensors" for role in ("drafter", "target")}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +52,8 @@ def clip(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def words(modules, clip) -> list[str]:
-    return [*BASE, *ROUTE, "--control", str(clip / "depth.mp4"), "--control-modules", *map(str, modules.values())]
+def words(asked, modules, clip) -> list[str]:
+    return [*asked, "--control", str(clip / "depth.mp4"), "--control-modules", *map(str, modules.values())]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +63,8 @@ def controlled(words, tmp_path_factory) -> Path:
     return out
 
 
-def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(words, controlled, tmp_path):
-    assert main([*BASE, *ROUTE, "--output", str(tmp_path / "plain")]) == 0
+def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(asked, words, controlled, tmp_path):
+    assert main([*asked, "--output", str(tmp_path / "plain")]) == 0
     assert main([*words, "--control-strength", "0", "--output", str(tmp_path / "zero")]) == 0
     assert torch.equal(latents(tmp_path / "zero"), latents(tmp_path / "plain"))
     assert not torch.equal(latents(controlled), latents(tmp_path / "plain"))
@@ -90,8 +89,8 @@ def test_the_sound_of_a_control_goes_into_the_video_unless_its_clip_has_one(word
     assert note in report(tmp_path / "two")["notes"]
 
 
-def test_it_is_made_again_from_its_report_with_the_files_named(words, controlled, tmp_path, capsys):
-    again = ["generate", "--from", str(controlled), "--output", str(tmp_path / "two")]
+def test_it_is_made_again_from_its_report_with_the_files_named(base, words, controlled, tmp_path, capsys):
+    again = [*base, "--from", str(controlled), "--output", str(tmp_path / "two")]
     assert "add --control FILE" in refused(capsys, again)
     assert main([*again, *words[words.index("--control") :]]) == 0
     assert "bit for bit" in capsys.readouterr().out
@@ -162,10 +161,8 @@ def test_what_cannot_be_is_refused(more, why, words, tmp_path, capsys):
     assert why in refused(capsys, [*words, more, "--output", str(tmp_path / "out")])
 
 
-def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(
-    words, modules, clip, tmp_path, capsys
-):
-    alone = [*BASE, *ROUTE, "--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
+def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(asked, words, clip, tmp_path, capsys):
+    alone = [*asked, "--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
     assert "control mask has no effect without control" in refused(capsys, alone)
     g, other = torch.Generator().manual_seed(0), tmp_path / "other.safetensors"
     save_file({"vace_patch_embedding.weight": torch.randn(8, 96, 1, 2, 2, generator=g)}, other)
@@ -173,14 +170,12 @@ def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(
     assert "other.safetensors is for a width of 8, which no model has" in said
 
 
-def test_modules_are_found_in_the_folder_of_models_by_their_names(modules, clip, tmp_path):
+def test_modules_are_found_in_the_folder_of_models_by_their_names(asked, modules, clip, tmp_path):
     """Catches: a run that reads them without a control, or does not find them."""
     folder = tmp_path / "models" / "diffusion_models"
     folder.mkdir(parents=True)
     for role, size in (("drafter", "1_3B"), ("target", "14B")):
         shutil.copy(modules[role], folder / f"Wan2_1-VACE_module_{size}_bf16.safetensors")
-    asked = [*options(trained_set()), "--dtype", "float32", "--size", "64x64", *ROUTE]
-    asked += ["--models", str(tmp_path / "models"), "--blocks", "2"]
     control = ["--control", str(clip / "depth.mp4"), "--output", str(tmp_path / "out")]
-    assert main([*asked, "--prompt", PROMPT, *control]) == 0
+    assert main([*asked, "--models", str(tmp_path / "models"), *control]) == 0
     assert report(tmp_path / "out")["settings"]["control"] == "depth.mp4"

@@ -1,4 +1,4 @@
-"""A video in: extended and restyled by the command line, with the embedded models."""
+"""A video in: extended and restyled by the command line; with the embedded models where a picture is looked at."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from cli_runs import latents, pixel_frames, refused, report
 from PIL import Image
 from sounds import heard, tone
 
+from research.world import render
 from sdvg_core.cli import main
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
+from sdvg_core.pocket.grammar import parse
 from sdvg_core.request.request import blocks_in
 
 pytestmark = pytest.mark.heavy
 
 PROMPT = "a big blue ball drifts right from the left over sand"
-BASE = ["generate", "--models", "pocket", "--policy", "always-target", "--prompt"]
+FRAMES = render(parse(PROMPT), torch.arange(33))
+"""Of three blocks."""
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory) -> Path:
-    """A video of three blocks, 33 frames."""
-    out = tmp_path_factory.mktemp("clip") / "out"
-    assert main([*BASE, PROMPT, "--blocks", "3", "--output", str(out)]) == 0
-    return out
+    path = tmp_path_factory.mktemp("clip") / "video.mp4"
+    write_mp4(path, FRAMES, fps=16)
+    return path
 
 
-def shown(folder: Path) -> torch.Tensor:
-    return read_footage(folder / "video.mp4", 64, 64).pixels.float()
+@pytest.fixture(scope="module")
+def asked(base) -> list[str]:
+    return [*base, "--size", "64x64", "--policy", "always-target", "--prompt", PROMPT]
 
 
 # --- pictures
@@ -47,7 +50,7 @@ def shown(folder: Path) -> torch.Tensor:
         ("--restyle", "moving.png", ": 12 pictures, taken as 12 frames at 16 a second, cropped to 64x64."),
     ],
 )
-def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, tmp_path):
+def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, asked, tmp_path):
     """By every way in. Catches: alpha, or frames, dropped without a word."""
     frames = [Image.new("RGB", (64, 64), (10 * number, 90, 90)) for number in range(12)]
     if name == "hole.png":
@@ -56,7 +59,7 @@ def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, tmp_pa
     moves = {"save_all": True, "append_images": frames[1:], "duration": 62.5 if ".png" in name else (62, 63) * 6}
     frames[0].save(tmp_path / name, **(moves if len(frames) > 1 else {}))
     more = ["--blocks", "1", way, str(tmp_path / name), "--output", str(tmp_path / "out")]
-    assert main([*BASE, PROMPT, *more]) == 0
+    assert main([*asked, *more]) == 0
     assert any(line.startswith(name + note) for line in report(tmp_path / "out")["notes"])
 
 
@@ -64,15 +67,15 @@ def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, tmp_pa
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut, clip, tmp_path, monkeypatch):
+def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut, tmp_path, monkeypatch):
     """Of every length. Catches: given frames decoded from latents, or lost, or shown twice."""
-    written, given, add = [], shown(clip)[cut:], Mp4Writer.add
+    written, given, add = [], FRAMES[cut:], Mp4Writer.add
     encoded, encode = [], WanCodec.encode
-    write_mp4(tmp_path / "given.mp4", given / 255, fps=16)
+    write_mp4(tmp_path / "given.mp4", given, fps=16)
     monkeypatch.setattr(WanCodec, "encode", lambda self, frames: encoded.append(frames) or encode(self, frames))
     monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: written.append(frames) or add(self, frames))
     more = ["--blocks", "2", "--continue-from", str(tmp_path / "given.mp4"), "--output", str(tmp_path / "out")]
-    assert main([*BASE, PROMPT, *more]) == 0
+    assert main(["generate", "--models", "pocket", "--policy", "always-target", "--prompt", PROMPT, *more]) == 0
     made = torch.cat(written, dim=1)[0]
     assert len(made) == len(given) + 24 == pixel_frames(tmp_path / "out")
     assert torch.equal(made[: len(given)], read_footage(tmp_path / "given.mp4", 64, 64).pixels / 255)
@@ -83,18 +86,18 @@ def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut,
 
 
 @pytest.mark.parametrize("way", ["--continue-from", "--restyle"])
-def test_the_sound_of_a_clip_goes_into_its_video(way, tmp_path):
+def test_the_sound_of_a_clip_goes_into_its_video(way, asked, tmp_path):
     """As it is, no longer than the video. 40 frames are extended to 52, or restyled to 33. Catches: silence."""
     clip = tone(tmp_path / "clip.mp4")
     more = [way, str(clip), "--output", str(tmp_path / "out")]
-    assert main([*BASE, PROMPT, "--blocks", "1" if way == "--continue-from" else "3", *more]) == 0
+    assert main([*asked, "--blocks", "1" if way == "--continue-from" else "3", *more]) == 0
     made = heard(tmp_path / "out" / "video.mp4")
     assert np.array_equal(made, heard(clip)[: len(made)])
     assert len(made) / 48000 == pytest.approx((40 if way == "--continue-from" else 33) / 16, abs=0.045)
     assert not any("sound" in note for note in report(tmp_path / "out")["notes"])
 
 
-def test_sound_that_has_no_place_is_left_out_and_said(tmp_path, capsys):
+def test_sound_that_has_no_place_is_left_out_and_said(asked, tmp_path, capsys):
     """The kind: a video at another speed, an mp4 without room for the codec."""
     for name, codec, fps, problem in (
         ("clip.mp4", "aac", "24", "the clip is taken as 16 frames a second, and the video has 24"),
@@ -102,7 +105,7 @@ def test_sound_that_has_no_place_is_left_out_and_said(tmp_path, capsys):
     ):
         clip = tone(tmp_path / name, codec)
         more = ["--blocks", "1", "--fps", fps, "--continue-from", str(clip), "--output", str(tmp_path / codec)]
-        assert main([*BASE, PROMPT, *more]) == 0
+        assert main([*asked, *more]) == 0
         note = f"The sound of {name} is left out: {problem}."
         assert note in report(tmp_path / codec)["notes"]
         assert note in capsys.readouterr().err
@@ -110,10 +113,10 @@ def test_sound_that_has_no_place_is_left_out_and_said(tmp_path, capsys):
             assert [stream.type for stream in file.streams] == ["video"]
 
 
-def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(clip, tmp_path, capsys):
-    write_mp4(tmp_path / "short.mp4", shown(clip)[:4] / 255, fps=16)
+def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(asked, tmp_path, capsys):
+    write_mp4(tmp_path / "short.mp4", FRAMES[:4], fps=16)
     more = ["--blocks", "1", "--continue-from", str(tmp_path / "short.mp4"), "--output", str(tmp_path / "out")]
-    assert main([*BASE, PROMPT, *more]) == 0
+    assert main([*asked, *more]) == 0
     assert pixel_frames(tmp_path / "out") == 4 + 12
     said = capsys.readouterr()
     assert "Its first frame is held: it is shorter than a block." in said.err
@@ -124,41 +127,40 @@ def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(clip, tmp_
 # --- restyle
 
 
-def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(clip, tmp_path):
-    clip_file = ["--restyle", str(clip / "video.mp4")]
-    other = "a big red ball drifts right from the left over snow"
-    assert main([*BASE, other, *clip_file, "--strength", "light", "--output", str(tmp_path / "out")]) == 0
+def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(asked, clip, tmp_path):
+    more = ["--restyle", str(clip), "--strength", "light", "--output", str(tmp_path / "out")]
+    assert main([*asked, *more]) == 0
     told = report(tmp_path / "out")
     assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [1, 1, 1]
     assert (told["settings"]["restyle"], told["settings"]["strength"]) == ("video.mp4", "light")
-    assert len(shown(tmp_path / "out")) == 33
+    assert pixel_frames(tmp_path / "out") == 33
     assert "skipped" not in told["settings"]["router"]
 
 
-def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(clip, tmp_path, capsys):
+def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(base, asked, clip, tmp_path, capsys):
     """Block 1 is as with the usual strength, block 2 takes passes of its own, and its report makes it again."""
-    clip_file = ["--restyle", str(clip / "video.mp4")]
-    lines = [*BASE, f"{PROMPT}\n2 strength light: a big red ball drifts right from the left over snow", *clip_file]
+    clip_file = ["--restyle", str(clip)]
+    lines = [*asked[:-1], f"{PROMPT}\n2 strength light: a red ball over snow", *clip_file]
     assert main([*lines, "--output", str(tmp_path / "lines")]) == 0
-    assert main([*BASE, PROMPT, *clip_file, "--output", str(tmp_path / "one")]) == 0
+    assert main([*asked, *clip_file, "--output", str(tmp_path / "one")]) == 0
     both, one = latents(tmp_path / "lines"), latents(tmp_path / "one")
     assert torch.equal(both[:, :, :3], one[:, :, :3])
     assert not torch.equal(both[:, :, 3:6], one[:, :, 3:6])
     told = report(tmp_path / "lines")
     assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [2, 1, 1]
     assert told["settings"]["strength"] == "medium,2:light"
-    again = ["generate", "--from", str(tmp_path / "lines"), *clip_file, "--output", str(tmp_path / "again")]
-    assert main(again) == 0
+    again = ["--from", str(tmp_path / "lines"), *clip_file, "--output", str(tmp_path / "again")]
+    assert main([*base, *again]) == 0
     assert torch.equal(latents(tmp_path / "again"), both)
     capsys.readouterr()
-    without = [*BASE, f"{PROMPT}\n2 strength light:", "--output", str(tmp_path / "without")]
+    without = [*asked[:-1], f"{PROMPT}\n2 strength light:", "--output", str(tmp_path / "without")]
     assert "strength from block 2 on, but no clip" in refused(capsys, without)
 
 
-def test_what_fills_no_block_is_held_or_left_out_and_told(tmp_path, capsys):
+def test_what_fills_no_block_is_held_or_left_out_and_told(asked, tmp_path, capsys):
     assert [blocks_in(frames) for frames in (80, 81, 82, 5)] == [7, 7, 7, 1]
     write_mp4(tmp_path / "clip.mp4", torch.rand(1, 3, 64, 64).expand(5, -1, -1, -1), fps=16)
-    assert main([*BASE, PROMPT, "--restyle", str(tmp_path / "clip.mp4"), "--output", str(tmp_path / "out")]) == 0
+    assert main([*asked, "--restyle", str(tmp_path / "clip.mp4"), "--output", str(tmp_path / "out")]) == 0
     assert "Its last frame is held for 4 frames." in capsys.readouterr().err
 
 
@@ -170,9 +172,9 @@ def test_what_fills_no_block_is_held_or_left_out_and_told(tmp_path, capsys):
         (["--schedule", "1000,625", "--strength", "light"], "give strong or a number"),
     ],
 )
-def test_what_cannot_be_restyled_is_refused_before_anything_is_loaded(words, says, clip, tmp_path, capsys):
-    asked = [*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), *words, "--output", str(tmp_path / "out")]
-    assert says in refused(capsys, asked)
-    alone = [*BASE, PROMPT, "--strength", "light"]
+def test_what_cannot_be_restyled_is_refused_before_anything_is_loaded(words, says, asked, clip, tmp_path, capsys):
+    restyled = [*asked, "--restyle", str(clip), *words, "--output", str(tmp_path / "out")]
+    assert says in refused(capsys, restyled)
+    alone = [*asked, "--strength", "light"]
     assert "strength has no effect without restyle; add it" in refused(capsys, alone)
     assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ import pytest
 import sentencepiece
 import tokenizers
 import torch
+from random_set import umt5_to_comfy
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
@@ -14,7 +15,7 @@ from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.errors import BadInput
 from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
-from sdvg_core.text.umt5 import check_text_dtype, load_umt5, read_sizes, umt5_to_comfy
+from sdvg_core.text.umt5 import check_text_dtype, load_umt5, read_sizes
 
 LINES = [
     "a small boat crosses the calm lake at dawn",

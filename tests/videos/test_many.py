@@ -171,7 +171,6 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
     "more, part",
     [
         (["--workers", "0"], "--workers is 0; give 1 or more"),
-        (["--device", "cpu,cpu", "--ray", "local"], "; give one of them"),
         (["--device", "cpu,gpu7"], "gpu7"),
     ],
 )
@@ -179,11 +178,6 @@ def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tm
     assert generate(base, tmp_path / "out", *more) == 2
     assert part in capsys.readouterr().err
     assert names(tmp_path / "out") == []
-
-
-def test_workers_need_a_file_of_prompts(files, tmp_path, capsys):
-    assert generate(options(files), tmp_path / "out", "--prompt", "a ball", *TWO) == 2
-    assert "workers need several videos; add --prompt-file FILE" in capsys.readouterr().err
 
 
 @pytest.mark.heavy
