@@ -3,7 +3,7 @@
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.models import loading
 from sdvg_core.models.options import LoadOptions
-from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.pocket.trained_set import pocket_options
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.text.prompts import one_prompt
@@ -35,8 +35,8 @@ OPTIONS = replace(pocket_options(), schedule="1000,625")
 
 
 @pytest.fixture(scope="module")
-def streamer() -> Streamer:
-    return Streamer(trained_set(), OPTIONS)
+def streamer(files) -> Streamer:
+    return Streamer(files, OPTIONS)
 
 
 @pytest.fixture(autouse=True)
@@ -49,16 +49,19 @@ def frames_of(blocks: Iterator[stream.StreamBlock]) -> torch.Tensor:
     return torch.cat([block.frames for block in blocks])
 
 
-def written_frames(
-    request: VideoRequest, output: Path, monkeypatch: pytest.MonkeyPatch, options: LoadOptions = OPTIONS
-) -> torch.Tensor:
-    """Make the video as the command line does, and return its frames as they went to the mp4, `f h w c`."""
-    seen: list[torch.Tensor] = []
-    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: seen.append(frames[0].movedim(1, -1)))
-    monkeypatch.setattr(Mp4Writer, "__exit__", lambda *given: Path(given[0]._path).write_bytes(b""))
-    prompts = (one_prompt(PROMPT),)
-    make_videos(Batch(files=trained_set(), load=options, request=request, prompts=prompts, output=output))
-    return torch.cat(seen)
+@pytest.fixture
+def written_frames(files, tmp_path, monkeypatch) -> Callable[..., torch.Tensor]:
+    """Makes a video as the command line does, and returns its frames as they went to the mp4, `f h w c`."""
+
+    def write(request: VideoRequest, options: LoadOptions = OPTIONS) -> torch.Tensor:
+        seen: list[torch.Tensor] = []
+        monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: seen.append(frames[0].movedim(1, -1)))
+        monkeypatch.setattr(Mp4Writer, "__exit__", lambda *given: Path(given[0]._path).write_bytes(b""))
+        prompts = (one_prompt(PROMPT),)
+        make_videos(Batch(files=files, load=options, request=request, prompts=prompts, output=tmp_path))
+        return torch.cat(seen)
+
+    return write
 
 
 @pytest.mark.parametrize(
@@ -70,22 +73,22 @@ def written_frames(
     ],
     ids=["scored", "draft-only", "unscored"],
 )
-def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, tmp_path, monkeypatch, router):
+def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, written_frames, router):
     """Catches an engine with parts the video does not ask for, and frames in another layout."""
     request = replace(REQUEST, router=router)
     blocks = list(streamer.stream(request, PROMPT))
     assert [(block.number, block.of) for block in blocks] == [(1, 3), (2, 3), (3, 3)]
     assert [tuple(block.frames.shape) for block in blocks] == [(9, 32, 32, 3), (12, 32, 32, 3), (12, 32, 32, 3)]
-    assert torch.cat([block.frames for block in blocks]).equal(written_frames(request, tmp_path, monkeypatch))
+    assert torch.cat([block.frames for block in blocks]).equal(written_frames(request))
 
 
 @pytest.mark.heavy
-def test_a_model_that_is_loaded_but_not_asked_for_changes_no_block(tmp_path, monkeypatch):
+def test_a_model_that_is_loaded_but_not_asked_for_changes_no_block(files, written_frames):
     """Catches blocks of the target's size in a video that is all the drafter's."""
     options = replace(OPTIONS, drafter=replace(OPTIONS.drafter, block_frames=1))
     request = replace(REQUEST, router=RouterConfig(policy="first", forced_blocks=0))
-    found = frames_of(Streamer(trained_set(), options).stream(request, PROMPT))
-    assert found.equal(written_frames(request, tmp_path, monkeypatch, options))
+    found = frames_of(Streamer(files, options).stream(request, PROMPT))
+    assert found.equal(written_frames(request, options))
     assert found.shape[0] == 9
 
 
@@ -160,13 +163,13 @@ def test_a_stream_leaves_the_hosts_torch_as_it_was(streamer):
     assert torch.get_rng_state().equal(state)
 
 
-def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(streamer):
+def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(files, streamer):
     with pytest.raises(BadInput, match="16"):
         streamer.stream(replace(REQUEST, width=33), PROMPT)
     for prompt, gate in ((" ", None), (None, None), (PROMPT, "")):
         with pytest.raises(BadInput, match="the prompt is empty"):
             streamer.stream(REQUEST, prompt, gate)
-    without = Streamer(replace(trained_set(), reward=None, vocabulary=None), OPTIONS)
+    without = Streamer(replace(files, reward=None), OPTIONS)
     with pytest.raises(BadInput, match="needs a reward model"):
         without.stream(replace(REQUEST, router=RouterConfig()), PROMPT)
     assert next(without.stream(replace(REQUEST, router=RouterConfig(policy="first")), PROMPT)).number == 1
