@@ -185,7 +185,7 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
     settings = dict(report.settings)
     router = _settings(report, "router")
     policy: Any = str(router.get("policy"))
-    read = {"policy", "handover", "whole_blocks", "directions", *POLICIES.get(policy, router)}
+    read = {"policy", "handover", "directions", *POLICIES.get(policy, router)}
     texts = [(number, block.prompt) for number, block in enumerate(report.blocks, 1)]
     texts = [next(blocks) for _, blocks in groupby(texts, key=lambda pair: pair[1])]
     gate_prompt = settings.pop(GATE_PROMPT, "")

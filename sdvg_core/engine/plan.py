@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BadInput, MissingModel
-from .framewise import check_sub_blocks, first_timesteps
+from .framewise import check_sub_blocks
 from .inputs import Strength, check_strengths
 from .protocols import Engine, ModelShape, steps_made
 from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, cascades, check_letters, decide_early
@@ -247,9 +247,7 @@ def check_compatible(
     if handed_over and router.handover > (most := steps_made(drafter)):
         problem = f"handover is {router.handover}, but drafts stop after {most} steps"
         raise BadInput(f"{problem}; hand over {most} at most, or give the drafter more draft_steps")
-    if 0 in handed_over:
-        _check_handover(first_timesteps(drafter, target.block_frames), target.first_timesteps, router.handover)
-    if any(handed_over):
+    if handed_over:
         _check_handover(drafter.timesteps, target.timesteps, router.handover)
 
 

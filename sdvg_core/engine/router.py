@@ -124,12 +124,11 @@ class RouterConfig:
     """Settings of the router, in the words of its fields; the defaults are the paper's.
 
     `score >= tau` keeps a draft, in the scorer's units. `quantile`: 0 is the worst frame, 1 the best. `cascade`:
-    None scores all frames at once. `whole_blocks`: how many of the route's first blocks are
-    never handed over. `directions`: the user's decisions, under every policy: one of `DIRECTION_LETTERS` per block
-    of the clip, or `ROUTER_DECIDES`. `skipped`: how many steps a restyled clip replaces, by block of the clip; if
-    that is `handover` or more, nothing is handed over. `part`: a router from outside, which decides in the policy's
-    place. `route_start`: the block of the clip at which the route begins, the first one after a clip given as
-    pixels, which no model made.
+    None scores all frames at once. `handover`: of all blocks but the route's first. `directions`: the user's
+    decisions, under every policy: one of `DIRECTION_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`:
+    how many steps a restyled clip replaces, by block of the clip; if that is `handover` or more, nothing is handed
+    over. `part`: a router from outside, which decides in the policy's place. `route_start`: the block of the clip
+    at which the route begins, the first one after a clip given as pixels, which no model made.
     """
 
     policy: Policy = setting(REWARD, help=", ".join(POLICIES), metavar="POLICY")
@@ -188,7 +187,6 @@ class RouterConfig:
         metavar="K",
         widget={"max": 16, "advanced": True},
     )
-    whole_blocks: int = setting(1, least=0)
     directions: str = setting("", check=check_letters)
     skipped: tuple[int, ...] = ()
     # Not hashed: a plain dataclass is a router too, and it has no hash.
@@ -228,7 +226,7 @@ class RouterConfig:
     def handover_at(self, index: int) -> int:
         """Return how many steps the drafter makes of block `index` of the clip, if the target makes it."""
         skip = self.skipped[index] if index < len(self.skipped) else 0
-        whole = self.place(index) < self.whole_blocks or self.direction(index) == "t"
+        whole = self.place(index) < 1 or self.direction(index) == "t"
         return 0 if whole or skip >= self.handover else self.handover
 
 

@@ -77,7 +77,9 @@ def speculate(
     check_parts(engine, router, spans)
     session = Session(engine, inputs.noise, router.handover, clock, reuse)
     history = start or History(horizon=engine.horizon)
-    own = OwnDrafts(session, spans, inputs, history) if engine.drafter and drafter_context == "own" else None
+    own_drafts: OwnDrafts | None = None
+    if engine.drafter and drafter_context == "own":
+        own_drafts = OwnDrafts(session, spans, inputs, history)
     past: tuple[Decision, ...] = ()
 
     for span in spans:
@@ -90,7 +92,10 @@ def speculate(
         # 1. Draft. If the target is certain to make the block, the drafter makes only the steps it hands over.
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
-            draft = own.draft(span, stop) if own else session.generate("drafter", replace(call, stop=stop))
+            if own_drafts:
+                draft = own_drafts.draft(span, stop)
+            else:
+                draft = session.generate("drafter", replace(call, stop=stop))
 
         # 2. Score the draft's pixel frames, decoded after the committed blocks, and route by the worst one.
         if draft and stop is None:

@@ -58,35 +58,33 @@ def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int]
     counted = router.place(run.given_blocks)
     # The route's first block is the target's, and never handed over.
     first = 0 if counted else 1
-    whole = max(router.whole_blocks - counted, 0)
     routes = [(first, 0), *((blocks, half) for blocks in range(first + 1, run.blocks + 1))]
     if run.blocks > first:
         routes += [(run.blocks, steps) for steps in reversed(range(half))]
-    prices = {steps: _block_prices(run, steps, whole) for steps in range(half + 1)}
-    costs = {(blocks, steps): _video_cost(run, prices[steps], blocks, whole) for blocks, steps in routes}
+    prices = {steps: _block_prices(run, steps) for steps in range(half + 1)}
+    costs = {(blocks, steps): _video_cost(run, prices[steps], blocks, first) for blocks, steps in routes}
     return {route: cost / costs[run.blocks, 0] for route, cost in costs.items()}
 
 
 def _video_cost(run: BudgetedRun, prices: Mapping[str, float], by_target: int, whole: int) -> float:
-    """Return the cost of a video, in target blocks, whose first `by_target` blocks are the target's."""
-    opening = 1 if by_target and not run.given_blocks else 0
-    later_whole = max(min(by_target, whole) - opening, 0)
+    """Return the cost of a video, in target blocks, whose first `by_target` blocks are the target's.
+
+    `whole`: how many of them are not handed over.
+    """
     counts = {
-        "opening": opening,
-        "whole": later_whole,
-        "handed over": by_target - opening - later_whole,
+        "whole" if run.given_blocks else "opening": whole,
+        "handed over": by_target - whole,
         "drafted": run.blocks - by_target,
     }
     return math.fsum(count * prices[kind] for kind, count in counts.items())
 
 
-def _block_prices(run: BudgetedRun, handover: int, whole: int) -> dict[str, float]:
+def _block_prices(run: BudgetedRun, handover: int) -> dict[str, float]:
     """Return the cost of a block of each kind, in target blocks; `opening` is the clip's first one."""
     drafter, target = (run.presets[role] for role in ("drafter", "target"))
     steps = len(target.steps)
-    begun = 0 if whole else handover
     return {
-        "opening": _block_cost(run, begun, len(target.first_steps) - begun, opening=True),
+        "opening": _block_cost(run, 0, len(target.first_steps), opening=True),
         "whole": _block_cost(run, 0, steps),
         "handed over": _block_cost(run, handover, steps - handover),
         "drafted": _block_cost(run, drafter.steps_made, 0),

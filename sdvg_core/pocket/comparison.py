@@ -16,8 +16,11 @@ from ..report.picture import INK, WHITE, fitted, tint, write
 from ..report.run_report import RunReport
 from ..report.summary import COLOURS, outcome_of
 
-SIDE, MARGIN, ABOVE, CELLS = 384, 24, 48, 30
-"""Pixels: of a video's longer side, if not more, between videos, above them, and of a block's cell below them."""
+# Pixels: of a video's longer side, if not more, between videos, above them, and of a block's cell below them.
+SIDE = 384
+MARGIN = 24
+ABOVE = 48
+CELLS = 30
 YET_TO_COME = 0.3
 """How strong the colour of a block is that has not played."""
 

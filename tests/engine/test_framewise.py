@@ -120,17 +120,14 @@ def test_the_first_blocks_steps_are_for_block_0_of_the_clip_alone():
     assert torch.equal(made[0].block.latents, plain[0].block.latents), "slot i of a block is what it was"
 
 
-def test_a_handover_at_block_0_needs_one_list_for_it():
-    router = RouterConfig(policy="first", forced_blocks=2, handover=1, whole_blocks=0)
+def test_a_handover_asks_nothing_of_the_lists_of_block_0_which_is_never_handed_over():
+    router = RouterConfig(policy="first", forced_blocks=2, handover=1)
     engine = make_engine(schedule="1000,625", first_schedule="1000,900,625")
     run(engine, router, blocks=2)
     other = replace(engine, drafter=make_engine(schedule="1000,625").drafter)
-    with pytest.raises(BadInput, match="a handover needs one schedule"):
-        run(other, router, blocks=2)
-    run(other, replace(router, whole_blocks=1), blocks=2)
+    run(other, router, blocks=2)
     pieces = make_framewise(schedule="1000,625", first_schedule="1000,900,625")
-    with pytest.raises(BadInput, match="a handover needs one schedule"):
-        run(replace(pieces, target=engine.target), router, blocks=2)
+    run(replace(pieces, target=engine.target), router, blocks=2)
 
 
 # --- what does not fit

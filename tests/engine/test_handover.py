@@ -98,14 +98,10 @@ def own_decodes(policy: str) -> int:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_block_0_stays_whole_unless_told_otherwise(policy):
+def test_block_0_stays_whole(policy):
     """Catches: the clip's first block handed over, which ruins it (published)."""
     usual = run(make_engine(policy, **FOUR), first(3, handover=2), blocks=3)
     assert passes(usual, "target") == [4, 2, 2]
-    every = run(make_engine(policy, **FOUR), first(3, handover=2, whole_blocks=0), blocks=3)
-    assert passes(every, "target") == [2, 2, 2]
-    later = run(make_engine(policy, **FOUR), first(3, handover=2, whole_blocks=2), blocks=3)
-    assert passes(later, "target") == [4, 4, 2]
     rejected = run(make_engine(policy, **FOUR), scripted("rr", handover=2, forced_blocks=0), blocks=2)
     assert passes(rejected, "target") == [4, 2]
 

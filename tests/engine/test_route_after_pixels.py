@@ -42,7 +42,7 @@ class EveryOther:
 
 ROUTERS = {
     **ROUTER_PRESETS,
-    "four first": RouterConfig(policy="first", forced_blocks=4, handover=1, whole_blocks=2),
+    "four first": RouterConfig(policy="first", forced_blocks=4, handover=1),
     "stride": RouterConfig(policy="stride", stride=3, handover=1),
     "plan": scripted("tdtdtdtd", forced_blocks=0),
     "scored plan": scripted("rraarara"),
