@@ -17,7 +17,7 @@ from torch import Tensor
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.report.record_json import plain
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.report.summary import block_line, outcome_of, speedup_known
+from ...sdvg_core.report.summary import block_line, outcome_of
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class NodeProgress:
         self.live.done = {
             **whose(self.live),
             **{"blocks": blocks, "of": of, "stopped": blocks < of},
-            **{"seconds": report.seconds.total, "speed_up": speedup_known(report)},
+            **{"seconds": report.seconds.total, "speed_up": report.speed_up},
             "digests": list(self.live.beginnings),
         }
         self._send(DONE_EVENT, self.live.done)

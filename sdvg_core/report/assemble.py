@@ -11,7 +11,7 @@ from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
 from ..errors import count
-from .run_report import GATE_PROMPT, RunReport, predict_target_only
+from .run_report import GATE_PROMPT, RunReport
 
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
@@ -41,9 +41,6 @@ def assemble_report(
     """
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
-    # A run that re-used blocks cannot be compared with one that makes all of them.
-    incomparable = any(record.reused or _partly_reused(record) for record in records)
-    seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
     numbers = range(max(run.plan.spans[0].index, 1), run.plan.spans[-1].index + 2)
     gate_prompts = _gate_prompts(run)
     conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
@@ -69,8 +66,6 @@ def assemble_report(
         blocks=tuple(records),
         fps=fps,
         notes=(*_route_notes(run, records, kept), *notes),
-        target_only_seconds=seconds,
-        target_only_source=source,
     )
 
 
@@ -105,13 +100,6 @@ def _were(numbers: Sequence[int]) -> str:
     spans = [[*group] for _, group in groups]
     names = ", ".join(f"{span[0]} to {span[-1]}" if span[1:] else str(span[0]) for span in spans)
     return f"Blocks {names} were" if len(numbers) > 1 else f"Block {names} was"
-
-
-def _partly_reused(record: BlockRecord) -> bool:
-    """True if an earlier run made one model's version of a block, or its pixels, but not the block."""
-    return not record.decodes or any(
-        cost is not None and not cost.denoising_passes for cost in (record.draft, record.target)
-    )
 
 
 def notes_on(

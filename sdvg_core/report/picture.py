@@ -22,7 +22,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from ..engine.records import BlockRecord
 from .run_report import RunReport, is_hidden
-from .summary import COLOURS, INKS, Outcome, acceptance, outcome_of, outcomes, speedup_known
+from .summary import COLOURS, INKS, Outcome, acceptance, outcome_of, outcomes, speed_up_line
 
 Drawing = ImageDraw.ImageDraw
 SCALE = 3
@@ -141,9 +141,7 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
 
 def _header(report: RunReport, look: Look) -> list[tuple[str, int, str]]:
     """Return the lines above the panels, each with its size and colour."""
-    time = f"{report.seconds.total:.1f} s"
-    if speed_up := speedup_known(report):
-        time += f", {speed_up:.2f}x as fast as target-only ({report.target_only_source})"
+    time = ", ".join(filter(None, (f"{report.seconds.total:.1f} s", speed_up_line(report))))
     title = outcomes(report)
     room = WIDTH - 120
     texts = [(title[0].upper() + title[1:], BIG), (acceptance(report), SMALL), (time, SMALL)]

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ GATE_PROMPT = "gate_prompt"
 HASH = "sha256:"
 DIGITS = 16
 LARGEST_FILE = 32 * MEGABYTE  # enough for ten thousand blocks
+FEWEST_TIMED = 3
+"""How many blocks of either model tell what its blocks cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,7 @@ class RunReport:
 
     `settings`: JSON values: router, sizes, seed, contexts, schedule, presets, and model files by name, without
     their folders. `versions`: of sdvg, torch, diffusers, transformers, python, and the name of the device.
-    `notes`: warnings and facts, as sentences. `target_only_seconds`: the time target-only needs for these blocks;
-    `target_only_source`: how that is known, such as "measured" or "predicted from its own blocks".
+    `notes`: warnings and facts, as sentences.
     """
 
     settings: Mapping[str, Any]
@@ -91,8 +92,6 @@ class RunReport:
     blocks: tuple[BlockRecord, ...]
     fps: float
     notes: tuple[str, ...] = ()
-    target_only_seconds: float | None = None
-    target_only_source: str | None = None
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     def __post_init__(self) -> None:
@@ -100,9 +99,6 @@ class RunReport:
             raise BadInput("the report has no block; let the run make one first")
         if not (math.isfinite(self.fps) and self.fps > 0):
             raise BadInput(f"fps is {self.fps}; give pixel frames per second, such as 16")
-        if (self.target_only_seconds is None) != (self.target_only_source is None):
-            values = f"{self.target_only_seconds} and {self.target_only_source}"
-            raise BadInput(f"target_only_seconds and target_only_source are {values}; give both or neither")
 
     @property
     def tally(self) -> Tally:
@@ -143,10 +139,26 @@ class RunReport:
         return Seconds(**{part: math.fsum(getattr(r.seconds, part) for r in self.blocks) for part in SECONDS})
 
     @property
+    def target_only_seconds(self) -> float | None:
+        """Seconds that target-only would need for these blocks; None if they tell too little.
+
+        It is the mean cost of the blocks that the target made (denoising, context passes, one decode), times the
+        number of blocks. The clip's first block has no context and is left out. Each model must have been timed on
+        `FEWEST_TIMED` blocks, and an earlier run must have made none.
+        """
+        drafted = sum(record.decision.accepted or record.decision.scored for record in self.blocks)
+        made = [record for record in self.blocks if record.target]
+        if min(drafted, len(made)) < FEWEST_TIMED or any(map(_is_reused, self.blocks)):
+            return None
+        typical = [record for record in made if record.span.start > 0] or made
+        return math.fsum(map(_target_seconds, typical)) / len(typical) * len(self.blocks)
+
+    @property
     def speed_up(self) -> float | None:
         """Target-only seconds over this run's; None if they are not known."""
+        seconds = self.target_only_seconds
         spent = self.seconds.total
-        return self.target_only_seconds / spent if self.target_only_seconds and spent else None
+        return seconds / spent if seconds and spent else None
 
     @property
     def pixel_frames(self) -> int:
@@ -182,8 +194,6 @@ class RunReport:
             "versions": plain(self.versions),
             "fps": self.fps,
             "notes": list(self.notes),
-            "target_only_seconds": plain(self.target_only_seconds),
-            "target_only_source": self.target_only_source,
             "blocks": [record_to_dict(record) for record in self.blocks],
             "totals": self._totals(),
         }
@@ -199,6 +209,7 @@ class RunReport:
             "reasons": {reason.name.lower(): count for reason, count in self.reasons.items()},
             "passes": self.passes,
             "seconds": seconds_to_dict(self.seconds),
+            "target_only_seconds": self.target_only_seconds,
             "speed_up": self.speed_up,
         }
 
@@ -225,28 +236,18 @@ def is_hidden(prompt: str) -> bool:
 type_hints(RunReport)
 
 
-def predict_target_only(blocks: Sequence[BlockRecord]) -> tuple[float, str] | None:
-    """Return the seconds target-only would need for these blocks, and how that is known.
-
-    It is the mean cost of the blocks the target did generate (denoising, context passes, one decode), times the
-    number of blocks. Block 0 has no context and is left out if there are others. None if the target generated no
-    block.
-    """
-    made = [record for record in blocks if record.target]
-    typical = [record for record in made if record.span.start > 0] or made
-    if not typical:
-        return None
-    mean = math.fsum(_target_seconds(record) for record in typical) / len(typical)
-    counted = "1 block" if len(typical) == 1 else f"{len(typical)} blocks"
-    return mean * len(blocks), f"predicted from {counted} that the target generated in this run"
-
-
 def _target_seconds(record: BlockRecord) -> float:
     assert record.target is not None
     passes = record.target.denoising_passes
     # The target alone would also make the steps that were handed over to it.
     whole = (passes + record.handover) / passes if passes else 1.0
     return record.seconds.target * whole + record.target.context_seconds + record.seconds.decode / record.decodes
+
+
+def _is_reused(record: BlockRecord) -> bool:
+    """True if an earlier run made a block, one model's version of it, or its pixels."""
+    costs = (record.draft, record.target)
+    return record.reused or not record.decodes or any(cost and not cost.denoising_passes for cost in costs)
 
 
 def report_from_dict(data: Any) -> RunReport:

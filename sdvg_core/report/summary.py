@@ -11,10 +11,6 @@ from ..errors import count
 from .record_json import SECONDS
 from .run_report import RunReport, worst_score
 
-FEWEST_TIMED = 3
-MEASURED = "measured"
-"""How `target_only_source` begins if target-only was made."""
-
 
 class Outcome(Enum):
     """Who made a block, and how; the value is what people read in the strip, the picture and the page."""
@@ -150,20 +146,13 @@ def _drift(report: RunReport) -> list[str]:
 def _time(report: RunReport) -> list[str]:
     seconds = report.seconds
     parts = ", ".join(f"{part} {getattr(seconds, part):.1f}" for part in SECONDS)
-    lines = [f"{seconds.total:.1f} s in blocks: {parts}"]
-    if speed_up := speedup_known(report):
-        against = f"{report.target_only_seconds:.1f} s, {report.target_only_source}"
-        lines.append(f"{speed_up:.2f}x as fast as target-only ({against})")
-    return lines
+    lines = [f"{seconds.total:.1f} s in blocks: {parts}", speed_up_line(report)]
+    return list(filter(None, lines))
 
 
-def speedup_known(report: RunReport) -> float | None:
-    """Return how many times as fast as target-only a run was, if that can be said; else None.
-
-    It can be said if target-only was made too, or if drafter and target each were timed on at least
-    `FEWEST_TIMED` blocks of this run; never for target-only itself.
-    """
-    drafted = sum(record.decision.accepted or record.decision.scored for record in report.blocks)
-    by_target = sum(record.target is not None for record in report.blocks)
-    measured = drafted > 0 and (report.target_only_source or "").startswith(MEASURED)
-    return report.speed_up if measured or min(drafted, by_target) >= FEWEST_TIMED else None
+def speed_up_line(report: RunReport) -> str:
+    """Return how many times as fast as target-only a run was; empty if its blocks tell too little."""
+    if not report.speed_up:
+        return ""
+    predicted = f"{report.target_only_seconds:.1f} s, predicted from its blocks of this run"
+    return f"{report.speed_up:.2f}x as fast as target-only ({predicted})"

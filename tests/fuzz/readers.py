@@ -25,7 +25,7 @@ from sdvg_core.files.pictures import read_image
 from sdvg_core.models.inspection import inspect_file
 from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
-from sdvg_core.report.run_report import predict_target_only, read_report
+from sdvg_core.report.run_report import read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
@@ -119,7 +119,6 @@ def read_run_report(path: Path) -> None:
     report = read_report(path)
     report.to_json()
     summarise(report)
-    predict_target_only(report.blocks)
     if path.stat().st_size % SPARED == 0:
         route_picture(report)
         make_page(path.parent)

@@ -143,7 +143,7 @@ def reports() -> Cases:
     block, judged = seed["blocks"]
     for name, changed, words in (
         ("a rate of 400 digits", {"fps": 10**400}, "finite"),
-        ("seconds of 400 digits", {"target_only_seconds": -(10**400)}, "finite"),
+        ("seconds of 400 digits", {"blocks": [{**block, "drift": -(10**400)}]}, "finite"),
         ("a score of 400 digits", {"blocks": [{**judged, "frame_scores": [10**400]}]}, "finite"),
         ("a block never decoded", {"blocks": [{**block, "decodes": 0}]}, "not 1 or more"),
         ("settings without a floor", {"settings": {"x": "\x01deep\x01"}}, "nested more than 32 times"),

@@ -64,7 +64,7 @@ def report_seed() -> dict[str, Any]:
     }
     return {
         **{"schema_version": 1, "settings": {"seed": 1, "router": {"tau": -0.7}}, "versions": {"sdvg": "0.1.0"}},
-        **{"fps": 16.0, "notes": ["a note"], "target_only_seconds": 2.0, "target_only_source": "measured"},
+        **{"fps": 16.0, "notes": ["a note"]},
         "blocks": [block, judged],
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from sample_reports import SECONDS, TARGET, of_every_reason, record, report, route
+from sample_reports import SECONDS, of_every_reason, record, report, route
 
 import sdvg_core.report.run_report
 from research.routers import planned_route
@@ -19,8 +19,8 @@ from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput
 from sdvg_core.report import assemble
 from sdvg_core.report.picture import route_picture
-from sdvg_core.report.run_report import Tally, hide_prompt, predict_target_only, read_report, report_from_dict
-from sdvg_core.report.summary import route_in_words, speedup_known, summarise
+from sdvg_core.report.run_report import Tally, hide_prompt, read_report, report_from_dict
+from sdvg_core.report.summary import route_in_words, summarise
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
@@ -67,30 +67,25 @@ def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts():
     assert run.passes == {**models, "decodes": 15 + 5, "encodes": 11}
 
 
+def made(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
+    reason = Reason.FELL_SHORT if index else Reason.FORCED
+    decision = Decision(accepted=False, reason=reason, frame_scores=(-1.0,) if index else ())
+    seconds = Seconds(target=target, decode=decode, context=context)
+    cost = Cost(denoising_passes=4, context_seconds=context)
+    return replace(record(decision, index, seconds=seconds), target=cost, decodes=decodes)
+
+
 def test_target_only_is_predicted_from_the_blocks_the_target_made():
     """Block 0 has no context and is left out where there are others; of two decodes one was the draft's."""
-
-    def made(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
-        reason = Reason.FELL_SHORT if index else Reason.FORCED
-        seconds = Seconds(target=target, decode=decode, context=context)
-        some = record(Decision(accepted=False, reason=reason), index, seconds=seconds)
-        return replace(some, target=Cost(context_seconds=context), decodes=decodes)
-
-    first, other = made(0, 9.0, 0.0, 1.0, 1), made(1, 4.0, 0.5, 3.0, 2)
-    kept = record(Decision(accepted=True, reason=Reason.REACHED), 2)
-    seconds, source = predict_target_only([first, other, kept])
-    assert seconds == pytest.approx(3 * (4.0 + 0.5 + 1.5))
-    assert "from 1 block that the target" in source
-    assert predict_target_only([first, kept])[0] == pytest.approx(2 * 10.0)
-    assert predict_target_only([kept]) is None
-
-
-def test_target_only_would_also_make_the_steps_that_were_handed_over():
-    """Catches: a speed-up that is too low by the steps the target did not make."""
-    half = replace(record(Decision(accepted=False, reason=Reason.UNJUDGED_TARGET), 1), handover=2)
-    half = replace(half, target=replace(TARGET, denoising_passes=2))
-    seconds, _ = predict_target_only([half])
-    assert seconds == pytest.approx(2 * SECONDS.target + TARGET.context_seconds + SECONDS.decode / half.decodes)
+    blocks = (made(0, 9.0, 0.0, 1.0, 1), *(made(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
+    seconds = report((), blocks=blocks).target_only_seconds
+    assert seconds == pytest.approx(4 * (4.0 + 0.5 + 1.5))
+    half = replace(blocks[1], handover=4)  # the target would also make the steps that were handed over
+    more = report((), blocks=(blocks[0], half, *blocks[2:])).target_only_seconds
+    assert more == pytest.approx(seconds + 4 * 4.0 / 3)
+    for changes in ({"reused": True}, {"decodes": 0}, {"target": Cost()}, {"draft": Cost()}):
+        again = report((), blocks=(*blocks[:3], replace(blocks[3], **changes)))
+        assert again.target_only_seconds is None, "an earlier run made some of it"
 
 
 def put(data: Any, where: tuple[Any, ...], field: str, value: object) -> None:
@@ -164,8 +159,7 @@ def test_a_note_names_the_blocks_it_is_of_and_none_between_them(numbers, words):
 def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
     """Every reason, both infinite thresholds, scores that are not finite, and a handover included."""
     first, reached, *others = (record(decision, index) for index, decision in enumerate(of_every_reason()))
-    given = {"notes": ("Ünïcode 狐",), "target_only_seconds": 97.0, "target_only_source": "predicted"}
-    written = report((), blocks=(first, replace(reached, handover=3), *others), **given)
+    written = report((), blocks=(first, replace(reached, handover=3), *others), notes=("Ünïcode 狐",))
     jsonschema.validate(written.as_dict(), SCHEMA)
     assert "handed over 1" in summarise(written)
     (tmp_path / "report.json").write_text(written.to_json(), encoding="utf-8")
@@ -186,7 +180,6 @@ def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
         ((), "blocks", [], "has no block"),
         ((), "blocks", [7], "entry 0 of blocks has no field index"),
         ((), "fps", math.nan, "fps in the run report is nan, not finite"),
-        ((), "target_only_seconds", 9.0, "target_only_source are 9.0 and None"),
         (("blocks", 1), "index", -1, "index in entry 1 of blocks is -1, not 0 or more"),
         (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks is 'tired', not one of forced, reached"),
         (("blocks", 1, "draft"), "encodes", 1.5, "encodes in entry 1 of blocks, draft is float, not int"),
@@ -215,14 +208,14 @@ def test_settings_hold_json_values_alone():
 
 
 def test_the_summary_says_what_happened_by_both_conventions():
-    run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", notes=("A note.",))
+    run = report(of_every_reason(), notes=("A note.",))
     assert summarise(run).splitlines() == [
         "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
         "kept 6 drafts, remade 5, forced 1, by the large model without a draft 3",
         "6 of 15 blocks by the small model, 4 of 9 checked drafts kept",
         "worst frame -3.00: pixel frame 1 of block 10",
         "165.0 s in blocks: draft 22.5, decode 7.5, score 3.8, target 120.0, context 11.2",
-        "2.00x as fast as target-only (330.0 s, measured)",
+        "0.80x as fast as target-only (132.7 s, predicted from its blocks of this run)",
         "A note.",
     ]
     assert route_in_words(run).split("; ") == [
@@ -260,19 +253,10 @@ def test_a_report_to_pass_on_has_a_hash_in_place_of_what_the_scorer_read():
 
 
 @pytest.mark.parametrize(
-    "kinds, source, known",
-    [
-        ("ttd", "predicted", None),
-        ("tttdd", "predicted", None),
-        ("ttddddd", "predicted", None),
-        ("tttddd", "predicted", 2.0),
-        ("rrr", "predicted", 2.0),
-        ("tdd", "measured", 2.0),
-        ("ttttt", "predicted", None),
-        ("ttttt", "measured", None),
-    ],
+    "kinds, known",
+    [("ttd", False), ("tttdd", False), ("ttddddd", False), ("tttddd", True), ("rrr", True), ("ttttt", False)],
 )
-def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, source, known):
+def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, known):
     """Catches a ratio that rests on one block."""
     reasons = {"t": Reason.FORCED, "d": Reason.UNJUDGED_DRAFT}
     decisions = [
@@ -281,7 +265,6 @@ def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, 
         else Decision(accepted=kind == "d", reason=reasons[kind])
         for kind in kinds
     ]
-    seconds = 2 * SECONDS.total * len(kinds)
-    run = report(decisions, target_only_seconds=seconds, target_only_source=f"{source} somehow")
-    assert speedup_known(run) == (known and pytest.approx(known))
-    assert ("as fast as target-only" in summarise(run)) == bool(known)
+    run = report(decisions)
+    assert bool(run.speed_up) == known
+    assert ("as fast as target-only" in summarise(run)) == known
