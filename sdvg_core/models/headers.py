@@ -23,8 +23,6 @@ from ..devices.device import DTYPES, check_device
 from ..devices.execution import AUTO, check_compile
 from ..engine.plan import ModelSet
 from ..errors import BadInput, count
-from ..scorers.image_reward import check_reward_dtype
-from ..text.umt5 import check_text_dtype
 from .options import LoadOptions, ModelOptions
 
 
@@ -74,9 +72,6 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     device = check_device(options.device)
     if options.target.draft_steps is not None:
         raise BadInput("draft_steps is a setting of the drafter; leave it out of the target's")
-    check_text_dtype(DTYPES[options.text_dtype])
-    if options.reward_dtype != AUTO:
-        check_reward_dtype(DTYPES[options.reward_dtype])
     check_compile(options.execution.compile, device)
     options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
     models = {

@@ -26,6 +26,7 @@ from ..devices.execution import (
     Dtype,
     Execution,
     RewardDtype,
+    TextDtype,
     WeightDtype,
     check_device_name,
     resolved_reward_dtype,
@@ -122,7 +123,7 @@ class LoadOptions:
     dtype: Dtype | None = setting(None, help="of drafter and target, if it is not as stored")
     vae_dtype: Dtype = setting("float32", help="of the VAE or TAEHV")
     tae_kind: StatedKind = setting(AUTO, help="of a TAEHV whose file's name does not say its kind")
-    text_dtype: Dtype = setting("bfloat16", help="of the text encoder")
+    text_dtype: TextDtype = setting("bfloat16", help="of the text encoder, which overflows in float16")
     reward_dtype: RewardDtype = setting(
         AUTO, help="of the scorer; auto: float16 on CUDA, else float32", part="scorer"
     )

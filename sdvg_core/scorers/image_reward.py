@@ -19,7 +19,7 @@ from ..devices.device import begin_upload, dtype_name
 from ..errors import BadInput
 from ..scorers import Crop
 from .blip import ImageRewardConfig, RewardModel, build_model, read_config
-from .preprocess import check_crop, preprocess
+from .preprocess import preprocess
 from .tokenizer import MAX_TOKENS, SOURCE, PromptTokenizer, find_vocabulary, load_tokenizer
 
 TokensOn = Callable[[PromptTokenizer, str, torch.device], tuple[Tensor, ...]]
@@ -104,8 +104,6 @@ def load_image_reward(
     `dtype`: float32 or float16, for the towers. `crop`: `center` is the reference; see `preprocess`.
     Raises `BadInput` if the file is not a whole ImageReward, or the vocabulary not the right one.
     """
-    check_crop(crop)
-    check_reward_dtype(dtype)
     file = open_weights(path)
     config = read_config(file)
     tokenizer = load_tokenizer(find_vocabulary(file.path, vocabulary))
@@ -120,11 +118,3 @@ def load_image_reward(
         dtype=dtype,
         crop=crop,
     )
-
-
-def check_reward_dtype(dtype: torch.dtype) -> None:
-    """Raise `BadInput` for a dtype that ImageReward does not run in."""
-    if dtype == torch.bfloat16:
-        raise BadInput("bfloat16 moves ImageReward's scores by 0.04; use float16")
-    if dtype not in (torch.float32, torch.float16):
-        raise BadInput(f"ImageReward does not run in {dtype}; use float32 or float16")

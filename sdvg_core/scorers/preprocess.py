@@ -8,13 +8,11 @@ frames' device.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import get_args
 
 import torch
 from torch import Tensor
 
 from ..devices.device import begin_upload
-from ..errors import BadInput
 from ..scorers import Crop as Crop
 
 # CLIP's normalisation, in units of [0, 1].
@@ -28,12 +26,6 @@ ONE = 1 << PRECISION
 REMEMBERED_DEVICES = 2
 REMEMBERED_TAPS = 4
 """Resizes: width and height, of two video sizes. Each takes some 30 KB."""
-
-
-def check_crop(crop: str) -> None:
-    """Raise `BadInput` unless it is a crop we know."""
-    if crop not in get_args(Crop):
-        raise BadInput(f"there is no crop {crop!r}; choose {' or '.join(get_args(Crop))}")
 
 
 def preprocess(frames: Tensor, size: int, crop: Crop) -> Tensor:

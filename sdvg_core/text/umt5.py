@@ -159,12 +159,6 @@ def load_umt5(
     return TextEncoder(model, pieces)
 
 
-def check_text_dtype(dtype: torch.dtype) -> None:
-    """Raise `BadInput` for a dtype that UMT5 does not run in."""
-    if dtype not in (torch.bfloat16, torch.float32):
-        raise BadInput(f"UMT5 overflows in {dtype}; choose bfloat16 or float32")
-
-
 def open_umt5(path: str | Path) -> tuple[WeightFile, Any]:
     """Return the file, and the still empty `UMT5EncoderModel` for its tensors.
 

@@ -59,8 +59,8 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--budget", "0.5", "--policy", "reward"], "--budget does not heed --policy; leave one of them out"),
         (["--stride", "0"], "stride is 0.0; give 1 to 4096"),
         (["--policy", "reward", "--forced-blocks", "-1"], "forced_blocks is -1; give 0 or more"),
-        (["--text-dtype", "float16"], "bfloat16 or float32"),
-        (["--reward-dtype", "bfloat16"], "float"),
+        (["--text-dtype", "float16"], "--text-dtype: invalid choice"),
+        (["--reward-dtype", "bfloat16"], "--reward-dtype: invalid choice"),
         (["--drafter-settings", "window=2", "--drafter-settings", "cache=incremental"], "window"),
         (
             ["--drafter-settings", "window=" + "9" * 25, "--drafter-settings", "cache=incremental"],

@@ -86,11 +86,6 @@ def test_squash_sees_the_whole_frame() -> None:
     assert row[-1] > 251
 
 
-def test_an_unknown_crop_is_refused_with_the_choices() -> None:
-    with pytest.raises(BadInput, match="choose center or squash or tiles"):
-        preprocess.check_crop("centre")
-
-
 # --- the prompt
 
 TOKENS = vocabulary("tiny")
