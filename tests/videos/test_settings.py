@@ -40,7 +40,7 @@ def test_no_field_takes_a_value_of_another_kind(kind, name):
         (VideoRequest, "fps", "16", "fps is '16'; give a number"),
         (VideoRequest, "fps", 10**400, "fps is 1000"),
         (VideoRequest, "fps", float("nan"), "fps is nan; give 0.001 to 1000"),
-        (VideoRequest, "budget", 50, "budget is 50; give 0.01 to 1"),
+        (VideoRequest, "budget", 50, "budget is 50.0; give 0.01 to 1"),
         (VideoRequest, "router", "careful", "router is 'careful'; give a RouterConfig"),
         (VideoRequest, "start_image", "", "start_image is ''; give a path"),
         (VideoRequest, "colour_hold", float("inf"), "colour_hold is inf; give 0 to 1"),
