@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from comfy_api.latest import io, ui
 
+from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.picture import route_picture
 from ..sdvg_core.report.summary import summarise
 from .known import known_inputs_only, node_schema
@@ -42,5 +43,10 @@ class RouteReport(io.ComfyNode):
         record = report.to_json()
         # `sdvg_report` is for headless use: it stays in the prompt's history. The preview must not get `cls`, or
         # ComfyUI would write the workflow into its file, with every prompt.
-        shown = {**ui.PreviewImage(image).as_dict(), "text": (summarise(report),), "sdvg_report": (record,)}
+        try:
+            preview = ui.PreviewImage(image).as_dict()
+        except OSError as error:
+            fault = f"the picture cannot be saved in ComfyUI's temp folder ({error.strerror})"
+            raise BadInput(f"{fault}; make room there and queue the workflow again") from None
+        shown = {**preview, "text": (summarise(report),), "sdvg_report": (record,)}
         return io.NodeOutput(image, record, ui=shown)

@@ -91,16 +91,15 @@ def model_setting(text: str) -> tuple[str, Any]:
 
 
 class ModelSettings(argparse.Action):
-    """Takes settings of one model; the option may be given once more for others."""
+    """Takes settings of one model; those of the same option given once more come last."""
 
     def __call__(self, _: object, options: argparse.Namespace, values: Any, name: str | None = None) -> None:
         """Add them. Argparse prints the error for one that is given twice."""
-        given = [*getattr(options, self.dest), *values]
-        names = [name for name, _ in given]
+        names = [name for name, _ in values]
         if twice := [name for name in names if names.count(name) > 1]:
             word = settings_of(ModelOptions)[twice[0]].flags[0].removeprefix("--")
             raise argparse.ArgumentError(self, f"{word} is given twice; leave one of them out")
-        setattr(options, self.dest, given)
+        setattr(options, self.dest, [*getattr(options, self.dest), *values])
 
 
 SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}

@@ -76,11 +76,12 @@ def _gate_prompts(run: Run) -> list[str]:
 
 
 def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
+    before = kept["blocks"] if kept else 0
     if kept:
-        yield f"{_were(range(1, kept['blocks'] + 1))} given: kept from an earlier run, latents {kept['digest']}."
+        yield f"{_were(range(1, before + 1))} given: kept from an earlier run, latents {kept['digest']}."
     if len(records) < len(run.plan.spans):
-        yield f"Stopped after block {len(records)} of {len(run.plan.spans)}, as asked."
-    if reused := [place for place, record in enumerate(records, 1) if record.reused]:
+        yield f"Stopped after block {before + len(records)} of {before + len(run.plan.spans)}, as asked."
+    if reused := [place for place, record in enumerate(records, before + 1) if record.reused]:
         yield f"{_were(reused)} made by an earlier run and used again, which counts no seconds."
     yield from _unscored(records)
 

@@ -149,7 +149,6 @@ OF_VIDEO = [
     ("--blocks 3 --gate 1 --bail-out 2", "no block comes after so many rejections, so --bail-out has no effect"),
     ("--tae-kind taew2_1", "is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out"),
     ("--drafter-settings window=9 sink=3 window=6", "window is given twice; leave one of them out"),
-    ("--drafter-settings window=9 --drafter-settings window=6", "window is given twice; leave one of them out"),
     ("--drafter-settings window=9", "cache=recompute reads no window; leave it out, or choose cache=incremental"),
     (
         "--target-settings cache=incremental context-frames=6",
@@ -185,12 +184,6 @@ def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypat
     base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT]
     assert sentence in refused(capsys, [*base, *words.split()])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_adds_to_what_was_given_may_be_given_twice():
-    """Other settings of a model. Of other options argparse takes the last."""
-    options = parsed("--drafter-settings window=9 --drafter-settings sink=3")
-    assert options.drafter_settings == [("window", 9), ("sink", 3)]
 
 
 @pytest.mark.parametrize(

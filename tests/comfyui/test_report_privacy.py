@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import comfy.utils
 import folder_paths
 import pytest
 import torch
-from comfy_api.latest import io
+from comfy_api.latest import io, ui
 from host_run import TEXT, load_parts, make_job, video_of
 from PIL import Image
 from sdvg_pack.nodes.host.job import fit
 from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.sockets import PromptEntry
+from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 
 pytestmark = pytest.mark.comfyui
@@ -88,3 +90,16 @@ def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(
         in (notes)
     )
     assert "The prompt from block 2 on is not shown: the video ends with block 1." in notes
+
+
+def test_a_full_folder_for_the_preview_is_one_sentence(
+    report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches the system's own error, after the video was made."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ui, "PreviewImage", full)
+    with pytest.raises(BadInput, match=r"temp folder \(No space left on device\); make room there and queue"):
+        show(report, tmp_path, monkeypatch)

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -268,3 +269,16 @@ def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, 
     run = report(decisions)
     assert bool(run.speed_up) == known
     assert ("as fast as target-only" in summarise(run)) == known
+
+
+def test_after_kept_blocks_notes_name_blocks_by_their_place_in_the_video():
+    """As the strip does. Catches: of five blocks, three of them kept, "Block 1 was made by an earlier run"."""
+    decision = SimpleNamespace(accepted=False)
+    records = [SimpleNamespace(reused=reused, decision=decision) for reused in (True, False)]
+    run = SimpleNamespace(plan=SimpleNamespace(spans=range(3)))
+    assert list(assemble._route_notes(run, records, {"blocks": 3, "digest": "d"})) == [
+        "Blocks 1 to 3 were given: kept from an earlier run, latents d.",
+        "Stopped after block 5 of 6, as asked.",
+        "Block 4 was made by an earlier run and used again, which counts no seconds.",
+    ]
+    assert next(assemble._route_notes(run, records, None)) == "Stopped after block 2 of 3, as asked."
