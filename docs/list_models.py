@@ -19,10 +19,17 @@ OTHERS = {
     "Reward-Forcing 1.3B": "its sink is a mean of the frames that left the window",
     "MemFlow 1.3B": "needs a memory bank",
     "StreamDiffusionV2 1.3B, 14B": "changes a given video",
-    "Self Gradient Forcing Plus 1.3B": "has a second set of weights for context passes",
-    "AAD-1 1.3B": "no code was found that says how it is run",
-    "History-Forcing 1.3B": "no code was found; the preset custom may run it",
-    "AnyFlow-FAR 1.3B, 14B": "needs an adapter; licence NSCLv1, non-commercial, by a secondary source",
+    "[Self Gradient Forcing Plus](https://huggingface.co/ZihanSu/Self_Gradient_Forcing_Plus) 1.3B, Apache-2.0": (
+        "second weights (`memory_...`) for context passes, so twice the memory; refused, not run without them"
+    ),
+    "[AAD-1](https://huggingface.co/Watay/AAD-1) 1.3B, one step": "image-to-video, by its paper",
+    "[History-Forcing](https://huggingface.co/xzxxntxdy/History-Forcing) 1.3B, `dmd/model.pt`, raw and EMA": (
+        "its code was not to be had, so window and sink are unknown; the preset custom may run it"
+    ),
+    "[AnyFlow-FAR](https://huggingface.co/nvidia/AnyFlow-FAR-Wan2.1-1.3B-Diffusers) 1.3B, 14B": (
+        "other layers for older frames, in tokens of 4 x 4, and for both ends of a step: no schedule, another "
+        "model; the card says *other* (NSCLv1, non-commercial, by a secondary source), its code Apache-2.0"
+    ),
     "Krea Realtime in 4 bits (w4a4, 7.8 GB)": "for nunchaku's kernels",
     "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two 14B experts take turns by noise level",
     "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go",
@@ -32,19 +39,31 @@ OTHERS = {
 }
 """Models that we know of and have no row for, each with the reason."""
 
+CODE, LAYOUT = "its code", "layout"
+TRIED = {
+    "self-forcing-1.3b": CODE,
+    "longlive-1.0": CODE,
+    "self-gradient-forcing": CODE,
+    "self-gradient-forcing-framewise": CODE,
+    "krea-14b": CODE,
+    "raven": "layout, code read",
+}
+"""Preset -> how it was tried, if not by its layout alone."""
+
 PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
 
 Which checkpoints SDVG knows, how it runs each, where they are and under which licence. A file named as below
 (with its folder, if two share a name) gets its preset by itself; `preset` overrides it. Any other 1.3B file
-runs like Self-Forcing, any other 14B one like Krea Realtime. None was run with its published weights: each
-layout was tried with random numbers ([parity](parity.md)). `docs/list_models.py` writes this.
+runs like Self-Forcing, any other 14B one like Krea Realtime. `docs/list_models.py` writes this.
 
 ## How they are run
 """
 COLUMNS = (
     f"Weights: {' or '.join(f'{name} (`{key}`)' for name, key in STATE_DICTS.items())} of a training checkpoint.\n"
-    "Block and context: in latent frames."
+    "Block and context: in latent frames.\n"
+    "Tried: none with published weights; all by files of that layout with random numbers; *its code*: to 5e-6 of\n"
+    "the published code's latents ([parity](parity.md))."
 )
 WHERE = f"""
 ## Where they are, and under which licence
@@ -59,8 +78,8 @@ OTHER = """
 def page() -> str:
     """Return the whole page."""
     runs = [
-        "| model | role | preset | block | steps | context | weights |",
-        "|---|---|---|---|---|---|---|",
+        "| model | role | size | preset | block | steps | context | weights | tried |",
+        "|---|---|---|---|---|---|---|---|---|",
         *map(_run, KNOWN_MODELS),
     ]
     used = dict.fromkeys(name for m in KNOWN_MODELS for name in _schedules(get_preset(m.preset)))
@@ -79,15 +98,21 @@ def page() -> str:
 def _run(model: KnownModel) -> str:
     preset = get_preset(model.preset)
     cells = [
-        model.name,
+        f"[{model.name}]({_address(model.repository)})",
         model.role,
+        model.size,
         f"`{preset.name}`",
         str(preset.block_frames),
         "; first block ".join(_schedules(preset)),
         _context(preset),
         _weights(model, preset),
+        TRIED.get(preset.name, LAYOUT),
     ]
     return _row(cells)
+
+
+def _address(repository: str) -> str:
+    return f"https://huggingface.co/{repository}"
 
 
 def _schedules(preset: Preset) -> tuple[str, ...]:
@@ -100,9 +125,11 @@ def _weights(model: KnownModel, preset: Preset) -> str:
 
 def _place(card: tuple[str, str], models: list[KnownModel]) -> str:
     repository, licence = card
-    sizes = {model.path: f" ({model.gigabytes:g} GB)" if model.gigabytes else "" for model in models}
+    sizes = {
+        model.path: f" ({model.gigabytes:g} GB)" if model.gigabytes else " (size not read)" for model in models
+    }
     files = ", ".join(f"`{path}`{size}" for path, size in sizes.items())
-    return _row([f"[{repository}](https://huggingface.co/{repository})", files, licence])
+    return _row([f"[{repository}]({_address(repository)})", files, licence])
 
 
 def _row(cells: list[str]) -> str:

@@ -30,6 +30,7 @@ VARIANTS: Mapping[str, Telltales] = {
     "WanDancer model": (("patch_embedding_global",),),
     "Animate model": (("face_adapter",),),
     "model driven by sound": (("casual_audio_encoder",), ("audio_proj",)),
+    "Self Gradient Forcing Plus model": (("memory_patch_embedding",),),
 }
 """Wan's that take more than text, by what they add to the transformer."""
 FAMILIES: Mapping[str, Telltales] = {
@@ -75,10 +76,11 @@ SELF_FORCING = {
     "licence": "Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
     "gigabytes": 5.7,
 }
-CAUSAL_FORCING = {"repository": "zhuhz22/Causal-Forcing", "licence": "Apache-2.0"}
+CAUSAL_FORCING = {"repository": "zhuhz22/Causal-Forcing", "licence": "Apache-2.0", "gigabytes": 5.7}
 SELF_GRADIENT_FORCING = {
     "repository": "JunhaoZhuang/Self_Gradient_Forcing",
     "licence": "code: Apache-2.0 (read 2026-11-27); card of the weights not read",
+    "gigabytes": 11.4,
 }
 RAVEN = {
     "preset": "raven",

@@ -1,6 +1,7 @@
 """LoRAs in every spelling: what the command line makes of a file, and what ComfyUI does, weight by weight.
 
-The table of both is `TABLE`. Where ComfyUI has no name for a spelling, it is asked for the same LoRA in its own.
+The table of both is `TABLE`, and docs/loras.md what it says. Where ComfyUI has no name for a spelling, it is asked
+for the same LoRA in its own.
 """
 
 from __future__ import annotations
@@ -220,6 +221,32 @@ TABLE = {
     "GLoRA": Row(of_layers(glora), here=None),
     "a replacement": Row(of_layers(replacement), here=None),
 }
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "loras.md"
+TOP = """# LoRAs, spelling by spelling
+
+What the command line makes of a LoRA's file, and what ComfyUI does. *Changed*: how many weights change; here they
+equal ComfyUI's merged weights to 1e-5 of their size, or where it takes none of the names, what it makes of the
+same LoRA in its names. `tests/comfyui/test_lora_spellings.py` has this table and checks every row in 0.27 and 0.33.
+
+| spelling | one of its names | changed here | changed by ComfyUI |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """What docs/loras.md must say."""
+    rows = []
+    for spelling, row in TABLE.items():
+        here = "refused" if row.here is None else f"{row.here}"
+        unused = f", {row.unused} names left out" if row.unused else ""
+        rows.append(f"| {spelling} | `{next(iter(row.tensors))}` | {here}{unused} | {row.there or 'none'} |\n")
+    return TOP + "".join(rows)
+
+
+def test_the_page_has_the_table() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()
 
 
 def patched(folder: Path, tensors: Tensors, weights: dict[str, Tensor] | None = None) -> ModelPatcher:
