@@ -77,9 +77,8 @@ def speculate(
     check_parts(engine, router, spans)
     session = Session(engine, inputs.noise, router.handover, clock, reuse)
     history = start or History(horizon=engine.horizon)
-    own_drafts: OwnDrafts | None = None
-    if engine.drafter and drafter_context == "own":
-        own_drafts = OwnDrafts(session, spans, inputs, history)
+    continues_own = engine.drafter is not None and drafter_context == "own"
+    own_drafts = OwnDrafts(session, spans, inputs, history) if continues_own else None
     past: tuple[Decision, ...] = ()
 
     for span in spans:
