@@ -85,7 +85,8 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page: dict[str, Any]) ->
     assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
     kept = page["kept"]
     assert kept["kept"] == "3"
-    assert kept["locked"] == ["make blocks 1 to 3 again: each follows from the one before"]
+    release = "make blocks 1 to 3 again: each follows from the one before"
+    assert kept["locked"] == [release, "add a shot after it: remakes blocks 4 to 12"]
     assert kept["menu"] == [
         "move later: remakes blocks 4 to 9",
         "add a shot after it: remakes blocks 7 to 12",
@@ -112,11 +113,26 @@ def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(p
     assert (tau["undone"]["tau"], tau["undone"]["again"]) == (-0.7, [])
     assert (tau["key"]["now"], tau["key"]["tau"]) == (-0.75, -0.7)
     assert (tau["left"]["now"], tau["left"]["again"], tau["left"]["may"]) == (-0.7, [], [])
+    assert (tau["entered"]["now"], tau["entered"]["tau"]) == (-0.6, -0.6)
 
 
 def test_the_node_grows_by_the_cards_and_gives_their_room_back(page: dict[str, Any]) -> None:
     assert page["three"]["height"] >= page["one"]["height"]
     assert page["closed"]["height"] < page["again"]["height"]
+
+
+def test_everything_on_the_strip_has_a_name_for_a_screen_reader(page: dict[str, Any]) -> None:
+    assert len(page["names"]) > 30
+    assert [name for name, named in page["names"] if not named] == []
+    assert page["chosen"] == "4", "the title of a card chooses its first block"
+
+
+def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each(page: dict[str, Any]) -> None:
+    """In ten seconds no timer, drawn frame or request; four elements a block."""
+    counts = page["counts"]
+    assert (counts["idle"], counts["requests"]) == (0, [])
+    assert counts["many"] - counts["few"] == 4 * (100 - 9)
+    assert counts["many"] < 600
 
 
 def test_nothing_went_wrong_meanwhile(page: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ main(async (page, options) => {
   await page.evaluate(build, { ...options, script: undefined });
   await quiet(page);
   const one = await look(page);
-  await page.locator(".sdvg-shots-button").click();
+  await press(page.locator(".sdvg-shots-button"), "Enter");
   const opened = await look(page);
   await write(page, TEXT);
   await quiet(page, 500);
@@ -27,7 +27,7 @@ main(async (page, options) => {
   await quiet(page);
   const made = await look(page);
   const tau = await dragTau(page);
-  await card(page, 1).locator(".sdvg-shot-keep").click();
+  await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
   await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
   await quiet(page);
   const kept = await look(page);
@@ -43,8 +43,55 @@ main(async (page, options) => {
   const again = await look(page);
   await page.locator(".sdvg-shots-button").click();
   const closed = await look(page);
-  return { one, opened, three, edits, undone, disordered, made, tau, kept, again, closed };
+  await page.locator(".sdvg-shots-button").click();
+  await press(card(page, 2).locator(".sdvg-shot-title"), "Enter");
+  const chosen = await page.evaluate(() => document.querySelector('.sdvg-squares [tabindex="0"]').dataset.number);
+  const names = await page.evaluate(nameAll);
+  return { one, opened, three, edits, undone, disordered, made, tau, kept, again, closed, chosen, names, counts: await count(page) };
 });
+
+async function press(locator, key) {
+  await locator.focus();
+  await locator.page().keyboard.press(key);
+}
+
+/** All that can be reached on the strip, by its role and whether it has a name. */
+function nameAll() {
+  const every = document.querySelectorAll(".sdvg-route :is(button, input, select, textarea, [role=slider], [role=img], canvas.sdvg-film)");
+  return [...every].map((one) => [one.className || one.tagName, Boolean(one.ariaLabel || one.getAttribute("aria-label") || one.textContent || one.ariaHidden)]);
+}
+
+/** What our scripts ask for in ten idle seconds, and the elements of the strip with 9 and with 100 blocks. */
+async function count(page) {
+  await page.waitForFunction(() => document.querySelector(".sdvg-play").dataset.playing === "false");
+  await quiet(page);
+  const requests = [];
+  const hear = (request) => requests.push(request.url());
+  page.on("request", hear);
+  const idle = await page.evaluate(turnsOfOurs, 10000);
+  page.off("request", hear);
+  const few = await page.evaluate(() => document.querySelectorAll(".sdvg-route *").length);
+  await write(page, TEXT, 100);
+  await quiet(page, 500);
+  const many = await page.evaluate(() => document.querySelectorAll(".sdvg-route *").length);
+  return { idle, requests: requests.filter((url) => url.includes("sdvg")), few, many };
+}
+
+/** How often our own scripts ask for a drawn frame or set a timer. */
+async function turnsOfOurs(ms) {
+  let asked = 0;
+  const known = {};
+  for (const name of ["requestAnimationFrame", "setTimeout", "setInterval"]) {
+    known[name] = window[name];
+    window[name] = function (...given) {
+      asked += /extensions\/sdvg\//.test(new Error().stack);
+      return known[name].apply(window, given);
+    };
+  }
+  await new Promise((resolve) => known.setTimeout.call(window, resolve, ms));
+  Object.assign(window, known);
+  return asked;
+}
 
 function card(page, number) {
   return page.locator(`.sdvg-shot >> nth=${number - 1}`);
@@ -103,9 +150,9 @@ async function edit(page) {
   await page.keyboard.type(" and more");
   await page.keyboard.press("Escape");
   seen.left = await look(page);
-  await card(page, 2).locator(".sdvg-shot-cut").click();
+  await press(card(page, 2).locator(".sdvg-shot-cut"), " ");
   seen.cut = await look(page);
-  await card(page, 2).locator(".sdvg-shot-take").click();
+  await press(card(page, 2).locator(".sdvg-shot-take"), "Enter");
   seen.take = await look(page);
   await card(page, 2).locator("input").fill("2");
   await page.keyboard.press("Enter");
@@ -118,7 +165,7 @@ async function edit(page) {
   await card(page, 1).locator(".sdvg-shot-top .sdvg-button").click();
   await page.getByRole("menuitem", { name: /^remove/ }).click();
   seen.removed = await look(page);
-  await page.locator(".sdvg-add button").click();
+  await press(page.locator(".sdvg-add button"), "Enter");
   seen.added = await look(page);
   await page.keyboard.type("fog");
   await page.keyboard.press("Enter");
@@ -169,5 +216,10 @@ async function dragTau(page) {
   states.key = await seen();
   await page.keyboard.press("Escape");
   states.left = await seen();
+  for (const key of ["ArrowUp", "ArrowUp", "Enter"]) await page.keyboard.press(key);
+  states.entered = await seen();
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Control+z");
+  await quiet(page, 700);
   return states;
 }
