@@ -28,7 +28,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.router import RouterConfig, decide
 from sdvg_core.engine.session import Session
 from sdvg_core.engine.types import Block, Condition
 
@@ -122,7 +122,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         RouterConfig,
         "handover_at",
         lambda config, index: config.handover,
-        lambda: test_handover.test_block_0_stays_whole_unless_told_otherwise("recompute"),
+        lambda: test_handover.test_block_0_stays_whole("recompute"),
     ),
     "the scores of the first frames are taken for those of others": (
         router,
@@ -139,7 +139,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "a draft is kept on first frames below tau": (
         router,
         "decide",
-        lambda config, index, scores: router.decide(replace(config, tau=config.tau - 0.5), index, scores),
+        lambda config, index, scores: decide(replace(config, tau=config.tau - 0.5), index, scores),
         test_cascade.test_first_frames_below_tau_reject_and_the_others_are_not_scored,
     ),
     "a control does not reach a draft that stops early": (

@@ -35,7 +35,7 @@ def test_the_study_draws_per_prompt_and_seed_what_it_drew_for_the_published_tabl
     routers = {way.name: way.router for way in ways if way.group == "random"}
     with (ROOT / "docs" / "study.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["configuration"] in routers]
-    assert len(rows) == 300
+    assert len(rows) == 600
     for row in rows:
         router = seeded(routers[row["configuration"]], row["prompt"], int(row["seed"])).part
         drawn = "".join("d" if router.keep(index, None) else "t" for index in range(1, 9))
