@@ -20,15 +20,13 @@ from ..sdvg_core.models.options import LoadOptions
 from ..sdvg_core.request.request import VideoRequest
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
-from .sockets import RewardModel, Router, RouterValue, load_host_scorer, scorer_of
+from .sockets import STANDING, RewardModel, Router, RouterValue, load_host_scorer, scorer_of
 
 logger = logging.getLogger(__name__)
 
 NONE = "none"
 BUDGET = "budget"
 HYBRID = "hybrid"
-STANDING = ("forced_blocks", "bail_out", "handover")
-"""Settings that are widgets under every policy."""
 REWARD_FOLDER = "image_reward"
 OTHER_PACKS = ("ImageReward",)
 SUFFIXES = {".pt", ".pth", ".safetensors"}

@@ -27,6 +27,8 @@ Prompts = io.Custom("SDVG_PROMPTS")
 RewardModel = io.Custom("SDVG_SCORER")
 Start = io.Custom("SDVG_START")
 
+STANDING = ("forced_blocks", "bail_out", "handover")
+"""Settings of a router that are widgets under every policy."""
 PICTURE = "first frame"
 RESTYLE = "restyle"
 

@@ -33,6 +33,7 @@ from ...sdvg_core.request.request import strength_of
 from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
 from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.text.prompts import Conditions, unshown
+from ..sockets import STANDING
 from .compiled import Layers, layers_of
 from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
 from .job import Job, footage_of, from_start, start_picture
@@ -56,8 +57,6 @@ from .vae import ComfyCodec, check_vae, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
-OF_ROUTER = {"forced_blocks": "forced_blocks", "bail_out": "bail_out", "handover": "handover"}
-"""Fields of a router, and their widgets."""
 LOADING = "loading: the models' weights come as they are first used, so the first blocks take longer"
 LONG_BYTES = GB  # of the video's frames: from this size on, the node says what they take
 
@@ -178,7 +177,8 @@ def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
     if config.part is None and job.router.budget is None:
         usual = ROUTER_PRESETS.get(job.router.chosen, RouterConfig())
         read = fields_read(plan.router, [span.index for span in plan.spans])
-        widgets = {"handover": "handover_steps"} if config.policy == "first" else OF_ROUTER
+        of_first = {"handover": "handover_steps"}
+        widgets = of_first if config.policy == "first" else {name: name for name in STANDING}
         names += [
             widget
             for name, widget in widgets.items()

@@ -241,6 +241,15 @@ def test_what_another_extension_of_the_page_adds_is_left_out(server: Server) -> 
     assert "left out the input speak" in (server.folder / "log").read_text(encoding="utf-8", errors="replace")
 
 
+def test_a_schedule_of_both_models_that_neither_takes_is_refused(server: Server) -> None:
+    """Catches: a choice on screen that is ignored without a word, and one of use that is refused."""
+    models = {"sampler__schedule": "two-step", "sampler__target_schedule": "four-step"}
+    prompt = pocket(blocks=1, router__policy="always-target", **models)
+    assert server.run(prompt).status == "success"
+    both = change(prompt, sampler__drafter_schedule="four-step")
+    assert_refused(server, both, "schedule has no effect, as each model has its own; set it to preset")
+
+
 def assert_refused(
     server: Server, prompt: dict[str, Any], says: str, extra_data: dict[str, Any] | None = None
 ) -> str:
