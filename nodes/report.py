@@ -1,4 +1,4 @@
-"""SDVG Route Report: the picture and the record of a run, on the node and as outputs."""
+"""SDVG Report: the picture and the record of a run, on the node and as outputs."""
 
 from __future__ import annotations
 

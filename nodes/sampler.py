@@ -1,4 +1,4 @@
-"""SDVG Speculative AR Sampler: the node that makes the video."""
+"""SDVG Video Sampler: the node that makes the video."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Shows a run's record on the Route Report, folded: ComfyUI shows no text below a picture. None of it is saved.
+// Shows a run's record on SDVG Report, folded: ComfyUI shows no text below a picture. None of it is saved.
 import { app } from "../../scripts/app.js";
 import { locale, make, onOutput } from "./common.js";
 import { addElement } from "./same_place.js";

@@ -98,13 +98,13 @@ export class Board {
 
   drawButtons(i, card, shot) {
     const { letter, take } = shot.marks[this.firstFree(i)] ?? {};
-    this.name(card.take, words().retake(take ?? 1), letter && this.allow(this.retaken(i)));
+    this.name(card.take, words().retake((take ?? 1) + 1), letter && this.allow(this.retaken(i)));
     const keep = this.acts.keep(card.last);
     card.keep.textContent = words().keepShot;
     card.keep.title = keep?.text ?? words().keepLater;
     card.keep.setAttribute("aria-label", card.keep.title);
     card.keep.disabled = !keep;
-    this.name(card.cut, shot.cut ? words().cutHere : words().goesOn, i > 0 && this.allow(cutShot(this.board, i, !shot.cut)), shot.cut ? words().goOn : words().cut);
+    this.name(card.cut, words().cutHere, i > 0 && this.allow(cutShot(this.board, i, !shot.cut)), shot.cut ? words().goOn : words().cut);
     card.cut.setAttribute("aria-pressed", shot.cut);
   }
 

@@ -16,7 +16,8 @@ export const STYLE = `
 .sdvg-squares.many { --side: 13px; --high: 13px; gap: 2px; max-height: 49px; }
 .playing .sdvg-squares.many { --side: 26px; --high: 20px; max-height: 113px; }
 .sdvg-squares li { display: flex; flex: none; flex-direction: column; }
-.playing .sdvg-squares:not(.many) li::after { content: attr(data-from); font-size: 10px; line-height: 12px; text-align: center; }
+.playing .sdvg-squares:not(.many) li::after { content: attr(data-from); width: var(--side); font-size: 10px; line-height: 12px; text-align: center;
+  white-space: nowrap; }
 .sdvg-squares button { position: relative; box-sizing: border-box; display: flex; flex-direction: column; justify-content: flex-end;
   width: var(--side); height: var(--high); padding: 0; overflow: hidden;
   border: 1px solid color-mix(in srgb, currentColor 40%, transparent); border-radius: 4px; background: transparent; color: inherit;
@@ -135,7 +136,7 @@ export const STYLE = `
 .sdvg-shots { display: none; flex: none; gap: 6px; height: ${HEIGHT.shots - 6}px; box-sizing: border-box; margin: 0; padding: 3px; overflow: auto hidden;
   list-style: none; scrollbar-width: thin; }
 .with-shots .sdvg-shots { display: flex; }
-.sdvg-shot { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 4px; width: 196px; padding: 5px;
+.sdvg-shot { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 4px; width: 214px; padding: 5px;
   border: 1px solid var(--border-color, #4e4e4e); border-radius: 6px; background: color-mix(in srgb, var(--comfy-input-bg, #222) 55%, transparent); }
 .sdvg-shot[hidden] { display: none; }
 .sdvg-shot-top, .sdvg-shot-row, .sdvg-shot-length { display: flex; flex: none; gap: 5px; align-items: center; }
@@ -149,7 +150,8 @@ export const STYLE = `
 .sdvg-shot input { width: 52px; height: 20px; padding: 0 4px; }
 .sdvg-shot .sdvg-button { padding: 1px 6px; }
 .sdvg-shot-row .sdvg-button { flex: 1; }
-.sdvg-shot-cut[aria-pressed="true"] { border-color: currentColor; }
+.sdvg-shot-cut::before { content: "☐ "; }
+.sdvg-shot-cut[aria-pressed="true"]::before { content: "☑ "; }
 .sdvg-shot :focus-visible { outline: 2px solid #3b9bff; outline-offset: -1px; }
 .sdvg-add { display: flex; flex: none; align-items: center; }
 .sdvg-add .sdvg-button { height: 100%; }

@@ -46,11 +46,11 @@ def test_squares_have_their_numbers_and_the_colours_of_the_report(page: dict[str
 
 def test_a_square_says_what_it_is_to_mouse_and_screen_reader(page: dict[str, Any]) -> None:
     first, second, *_ = page["done"]["squares"]
-    assert re.fullmatch(r"Block 1 of 9 · large model \(always\) · \d+\.\d s", first["title"])
-    assert re.fullmatch(rf"Block 2 of 9 · small model, checked · {WEAKEST} · \d+\.\d s", second["title"])
+    assert re.fullmatch(r"Block 1 of 9 · large model \(always\) · made in \d+\.\d s", first["title"])
+    assert re.fullmatch(rf"Block 2 of 9 · small model, checked · {WEAKEST} · made in \d+\.\d s", second["title"])
     assert all(square["title"] == square["label"] for square in page["done"]["squares"])
     ratio = r"\d+\.\dx as fast as the large model alone"
-    assert re.fullmatch(rf"{COUNTS}\d+\.\d s{ratio}", page["done"]["legend"])
+    assert re.fullmatch(rf"{COUNTS}made in \d+\.\d s{ratio}", page["done"]["legend"])
 
 
 def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict[str, Any]) -> None:

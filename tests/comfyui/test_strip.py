@@ -105,7 +105,7 @@ def test_what_is_sent_fits_the_number_of_blocks_as_the_squares_do(page: dict[str
 def test_a_run_states_its_result(page: dict[str, Any]) -> None:
     assert of_squares(page["first"], "fate") == MADE
     ratio = r"\d+\.\dx as fast as the large model alone"
-    assert re.fullmatch(rf"{COUNTS}\d+\.\d s{ratio}", page["first"]["legend"])
+    assert re.fullmatch(rf"{COUNTS}made in \d+\.\d s{ratio}", page["first"]["legend"])
     assert (page["first"]["next"], numbers(page["first"], "outlined")) == ("next run: nothing to remake", [])
     assert page["first"]["refused"] == [True, False], "a refused run does not leave nothing to do"
 
