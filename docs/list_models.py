@@ -15,40 +15,28 @@ from sdvg_core.checkpoints.state_dicts import STATE_DICTS
 
 OTHERS = {
     "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
-    "Rolling-Forcing 1.3B": "denoises several blocks at once, which needs another sampler",
+    "Rolling-Forcing 1.3B": "denoises several blocks at once",
     "Reward-Forcing 1.3B": "its sink is a mean of the frames that left the window",
     "MemFlow 1.3B": "needs a memory bank",
     "StreamDiffusionV2 1.3B, 14B": "changes a given video",
     "[Self Gradient Forcing Plus](https://huggingface.co/ZihanSu/Self_Gradient_Forcing_Plus) 1.3B, Apache-2.0": (
-        "second weights (`memory_...`) for context passes, so twice the memory; refused, not run without them"
+        "has second weights (`memory_...`) for context passes; refused"
     ),
     "[AAD-1](https://huggingface.co/Watay/AAD-1) 1.3B, one step": "image-to-video, by its paper",
-    "[History-Forcing](https://huggingface.co/xzxxntxdy/History-Forcing) 1.3B, `dmd/model.pt`, raw and EMA": (
-        "its code was not to be had, so window and sink are unknown; the preset custom may run it"
+    "[History-Forcing](https://huggingface.co/xzxxntxdy/History-Forcing) 1.3B, `dmd/model.pt`": (
+        "window and sink unknown; the preset custom may run it"
     ),
     "[AnyFlow-FAR](https://huggingface.co/nvidia/AnyFlow-FAR-Wan2.1-1.3B-Diffusers) 1.3B, 14B": (
-        "other layers for older frames, in tokens of 4 x 4, and for both ends of a step: no schedule, another "
-        "model; the card says *other* (NSCLv1, non-commercial, by a secondary source), its code Apache-2.0"
+        "another model, with other layers for older frames; the card says *other* (NSCLv1, non-commercial, by a "
+        "secondary source), its code Apache-2.0"
     ),
     "Krea Realtime in 4 bits (w4a4, 7.8 GB)": "for nunchaku's kernels",
     "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two 14B experts take turns by noise level",
     "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go",
-    "lightx2v Self-Forcing NVFP4": "we do not read NVFP4; its FP8 file and others like it may load",
-    "lightx2v Wan2.1-T2V-14B-CausVid": "block, window and steps unknown; the preset custom may run it",
-    "Clean Forcing 1.3B": "files and steps unknown; the preset custom may run it",
+    "lightx2v Self-Forcing NVFP4": "NVFP4 is not read; its FP8 file may load",
+    "lightx2v Wan2.1-T2V-14B-CausVid, Clean Forcing 1.3B": "steps unknown; the preset custom may run them",
 }
 """Models that we know of and have no row for, each with the reason."""
-
-CODE, LAYOUT = "its code", "layout"
-TRIED = {
-    "self-forcing-1.3b": CODE,
-    "longlive-1.0": CODE,
-    "self-gradient-forcing": CODE,
-    "self-gradient-forcing-framewise": CODE,
-    "krea-14b": CODE,
-    "raven": "layout, code read",
-}
-"""Preset -> how it was tried, if not by its layout alone."""
 
 PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
@@ -58,12 +46,13 @@ Which checkpoints SDVG knows, how it runs each, where they are and under which l
 runs like Self-Forcing, any other 14B one like Krea Realtime. `docs/list_models.py` writes this.
 
 ## How they are run
+
+Krea Realtime is the target, 14B; all others are drafters, 1.3B. None was tried with its published weights: all ran
+from files of their layout with random numbers, and some were compared with [their code](parity.md).
 """
 COLUMNS = (
     f"Weights: {' or '.join(f'{name} (`{key}`)' for name, key in STATE_DICTS.items())} of a training checkpoint.\n"
-    "Block and context: in latent frames.\n"
-    "Tried: none with published weights; all by files of that layout with random numbers; *its code*: to 5e-6 of\n"
-    "the published code's latents ([parity](parity.md))."
+    "Block and context: in latent frames."
 )
 WHERE = f"""
 ## Where they are, and under which licence
@@ -78,8 +67,8 @@ OTHER = """
 def page() -> str:
     """Return the whole page."""
     runs = [
-        "| model | role | size | preset | block | steps | context | weights | tried |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model | preset | block | steps | context | weights |",
+        "|---|---|---|---|---|---|",
         *map(_run, KNOWN_MODELS),
     ]
     used = dict.fromkeys(name for m in KNOWN_MODELS for name in _schedules(get_preset(m.preset)))
@@ -99,14 +88,11 @@ def _run(model: KnownModel) -> str:
     preset = get_preset(model.preset)
     cells = [
         f"[{model.name}]({_address(model.repository)})",
-        model.role,
-        model.size,
         f"`{preset.name}`",
         str(preset.block_frames),
         "; first block ".join(_schedules(preset)),
         _context(preset),
         _weights(model, preset),
-        TRIED.get(preset.name, LAYOUT),
     ]
     return _row(cells)
 

@@ -30,16 +30,17 @@ WHAT_FOR = {
     "sentencepiece": "the tokenizer inside ComfyUI's text encoder files",
     "diffusers": "the layers of the Wan VAE",
     "ftfy": "cleans prompts as Wan 2.1's own code does",
-    "matplotlib": "the plots of a study",
-    "scipy": "its correlations",
+    "matplotlib": "plots",
+    "scipy": "correlations",
     "ray": "videos and studies over many machines",
-    "jsonschema": "checks reports against their schema",
+    "jsonschema": "the schema of reports",
     "mypy": "types",
     "pytest": "the tests",
-    "pytest-xdist": "the tests, on several cores",
+    "pytest-xdist": "on several cores",
     "ruff": "lint and format",
     "types-tqdm": "types of tqdm",
 }
+EXTRAS = ("standalone", "research", "ray", "dev")
 NOT_INSTALLED = {"ray": "Apache-2.0"}
 """Licences, as their releases state them, of what the development environment does not have."""
 
@@ -47,7 +48,7 @@ NOT_INSTALLED = {"ray": "Apache-2.0"}
 def page() -> str:
     """Return the page."""
     text = (HERE / "dependencies.md").read_text(encoding="utf-8")
-    text = text.replace("[table]", table())
+    text = text.replace("[table]", table()).replace("[extras]", extras())
     for name in ("sbom", "sbom-comfyui"):
         licences = Counter(_licences(name).values())
         most = ", ".join(f"{count} {licence}" for licence, count in licences.most_common(3))
@@ -56,12 +57,23 @@ def page() -> str:
 
 
 def table() -> str:
-    """Return a table of the packages that the core and its extras declare."""
-    known = {**_licences("sbom"), **NOT_INSTALLED}
-    lines = ["| package | licence | what for | extra |", "|---|---|---|---|"]
-    for extra in ("", "standalone", "research", "ray", "dev"):
-        lines += [f"| {name} | {known[name.lower()]} | {WHAT_FOR[name]} | {extra} |" for name in declared(extra)]
+    """Return a table of the packages that the core declares."""
+    lines = ["| package | licence | what for |", "|---|---|---|"]
+    lines += [f"| {name} | {_licence(name)} | {WHAT_FOR[name]} |" for name in declared()]
     return "\n".join(lines)
+
+
+def extras() -> str:
+    """Return a list of the extras, each with its packages."""
+    return "\n".join(f"- `{extra}`: {'; '.join(map(_added, declared(extra)))}" for extra in EXTRAS)
+
+
+def _added(name: str) -> str:
+    return f"{name} ({_licence(name)}), {WHAT_FOR[name]}"
+
+
+def _licence(name: str) -> str:
+    return NOT_INSTALLED.get(name) or _licences("sbom")[name.lower()]
 
 
 def declared(extra: str = "") -> list[str]:

@@ -226,23 +226,38 @@ TABLE = {
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "loras.md"
 TOP = """# LoRAs, spelling by spelling
 
-What the command line makes of a LoRA's file, and what ComfyUI does. *Changed*: how many weights change; here they
-equal ComfyUI's merged weights to 1e-5 of their size, or where it takes none of the names, what it makes of the
-same LoRA in its names. `tests/comfyui/test_lora_spellings.py` has this table and checks every row in 0.27 and 0.33.
-
-| spelling | one of its names | changed here | changed by ComfyUI |
-|---|---|---|---|
+Is your LoRA read? Compare the names in its file with these; each stands for its kind. Weights are ComfyUI's to
+1e-5 of their size, or, where it takes none of the names, what it makes of the same LoRA in its own. Names for
+layers that the model has not are left out, and the report says so. `tests/comfyui/test_lora_spellings.py` checks
+every line in ComfyUI 0.27 and 0.33.
 """
 
 
 def page() -> str:
-    """What docs/loras.md must say."""
-    rows = []
+    """Return what docs/loras.md must say."""
+    parts = {
+        "On the command line and in ComfyUI": lambda row: row.here and row.there,
+        "Only on the command line": lambda row: not row.there,
+        "Only in ComfyUI": lambda row: row.here is None,
+    }
+    names = telling_names()
+    text = TOP
+    for head, belongs in parts.items():
+        lines = [f"- {spelling}: `{name}`" for spelling, name in names.items() if belongs(TABLE[spelling])]
+        text += "\n".join([f"\n## {head}\n", *lines, ""])
+    return text
+
+
+def telling_names() -> dict[str, str]:
+    """Return a name of each spelling that none before it has; a spelling without one is left out."""
+    seen: set[str] = set()
+    telling = {}
     for spelling, row in TABLE.items():
-        here = "refused" if row.here is None else f"{row.here}"
-        unused = f", {row.unused} names left out" if row.unused else ""
-        rows.append(f"| {spelling} | `{next(iter(row.tensors))}` | {here}{unused} | {row.there or 'none'} |\n")
-    return TOP + "".join(rows)
+        new = [name for name in row.tensors if name not in seen]
+        if new and not row.unused:
+            telling[spelling] = new[0]
+        seen |= set(row.tensors)
+    return telling
 
 
 def test_the_page_has_the_table() -> None:

@@ -152,13 +152,21 @@ def broken_links(page: Path) -> list[str]:
     for target in (a or b for a, b in LINK.findall(text)):
         if re.match(r"[a-z]+:|/|//", target):
             continue
-        if not (base / target.partition("#")[0]).exists():
+        name, _, anchor = target.partition("#")
+        led_to = base / name if name else page
+        if not led_to.exists() or (anchor and anchor not in anchors(led_to.read_text(encoding="utf-8"))):
             broken.append(target)
     return broken
 
 
+def anchors(text: str) -> set[str]:
+    """Return what a link to a heading of a page may end in, as GitHub writes it."""
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_to_a_file(page):
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading_of_it(page):
     assert broken_links(page) == []
 
 
@@ -236,6 +244,8 @@ def test_the_page_is_what_the_code_gives():
 def test_a_row_is_whole(model):
     assert model.preset in PRESETS
     assert all((model.files, model.licence, model.repository))
+    # The page says so once, of all rows.
+    assert (model.role, model.size) == (("target", "14B") if model.name.startswith("Krea") else ("drafter", "1.3B"))
     assert Path(model.path).name == Path(model.files[0]).name
 
 
