@@ -1,8 +1,7 @@
 """Time every route with randomly initialised models. Downloads nothing and writes nothing.
 
-Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Proportional scale runs
-models in their proportions on any machine, in eight minutes of one core: what the order of work is worth, not
-how fast a GPU is. Tiny scale runs in seconds, to check that the numbers are complete, not that they are fast.
+Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Tiny scale runs
+anywhere in seconds, to check that the numbers are complete, not that they are fast.
 """
 
 from __future__ import annotations
@@ -28,11 +27,8 @@ from .measure import Bench, Gauge, Sample, WarmUp, rounds
 from .models import SCALES, random_models
 from .results import SCHEMA, conditions, result_text, summarise_cases, summarise_memory
 from .variants import (
-    ANCHOR_ONLY,
     MARKS,
     OURS,
-    ROUTES,
-    TARGET_ONLY,
     Case,
     default_routes,
     parse_route,
@@ -44,9 +40,6 @@ NOTES = [
     "Weights are random and decisions planned: the times are real, but they say nothing about quality.",
     "Each part is timed after the device has finished it; the parts add up to a little less than the video.",
 ]
-PROPORTIONAL_ROUTES = (TARGET_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2")
-Devices = tuple[torch.device, torch.device]
-"""One for the transformers, one for VAE and scorer."""
 
 
 def make_parser() -> Parser:
@@ -58,7 +51,7 @@ def make_parser() -> Parser:
         "--routes",
         nargs="+",
         metavar="ROUTE",
-        help="target-only, draft-only, anchor-only, bail-out, r=N: N rejected blocks, cascade=N: the same by four "
+        help="target-only, draft-only, anchor-only, r=N: N rejected blocks, cascade=N: the same by four "
         "frames, first=M: M blocks by the target, stride=N: every Nth; with +K, K steps of each but the first are "
         "handed over (default: the scale's)",
     )
@@ -71,17 +64,15 @@ def make_parser() -> Parser:
     )
     option("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
     option("--blocks", type=int, default=9, help="blocks of a video (default 9)")
-    option("--size", metavar="WxH", help="in pixels (default 832x480, or the small scale's own)")
-    option("--device", default=AUTO, help="cuda, cuda:1 ... (default: cuda; cpu at small scales)")
-    option("--side-device", help="for VAE and scorer, in every execution (default: --device)")
-    option("--dtype", choices=DTYPES, help="of the transformers (default bfloat16; small scales float32)")
-    option("--vae-dtype", choices=DTYPES, help="default float16; small scales float32")
+    option("--size", metavar="WxH", help="in pixels (default 832x480; at tiny scale 32x16)")
+    option("--device", default=AUTO, help="cuda, cuda:1 ... (default: cuda; cpu at tiny scale)")
+    option("--dtype", choices=DTYPES, help="of the transformers (default bfloat16; at tiny scale float32)")
+    option("--vae-dtype", choices=DTYPES, help="default float16; at tiny scale float32")
     option(
         "--reward-dtype",
         choices=("float32", "float16"),
-        help="of the scorer (float16; small scales float32)",
+        help="of the scorer (default float16; at tiny scale float32)",
     )
-    option("--draft-steps", type=int, metavar="K", help="drafts stop after K steps")
     option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
     option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")
     option("--fp8", action="store_true", help="keep the target's linear weights in fp8")
@@ -96,14 +87,13 @@ def bench(words: Sequence[str] | None) -> int:
         raise BadInput(f"--repeats is {options.repeats}; give 1 or more")
     request, todo = asked(options)
     variants = tuple(dict.fromkeys(case.variant for case in todo))
-    device = _device(options, options.device)
-    devices = device, _device(options, options.side_device) if options.side_device else device
+    device = _device(options)
     for model in (request.drafter.config, request.target.config):
         choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)
     for variant in variants:
         check_compile(variant.execution.compile, device)
     try:
-        return _run(options, request, devices, todo)
+        return _run(options, request, device, todo)
     except torch.OutOfMemoryError as error:
         raise BadInput(f"{device} ran out of memory; add --fp8, or a smaller --size") from error
 
@@ -115,14 +105,10 @@ def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if options.size:
         changes["width"], changes["height"] = parse_size(options.size)
-    if options.draft_steps is not None:
-        preset = replace(base.drafter.preset, draft_steps=options.draft_steps)
-        changes["drafter"] = replace(base.drafter, preset=preset)
     execution = Execution(attention=options.attention, kv_dtype=options.kv_dtype)
     request = replace(base, execution=execution, **changes)
-    usual = PROPORTIONAL_ROUTES if options.scale == "proportional" else ROUTES
     names = dict.fromkeys(options.routes or ())
-    routes = tuple(parse_route(name, request.blocks) for name in names) or default_routes(request.blocks, usual)
+    routes = tuple(parse_route(name, request.blocks) for name in names) or default_routes(request.blocks)
     variants = [parse_variant(name, execution) for name in dict.fromkeys(options.executions)]
     return request, tuple(Case(route=route, variant=variant) for variant in variants for route in routes)
 
@@ -135,28 +121,24 @@ def parse_size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _device(options: argparse.Namespace, name: str) -> torch.device:
+def _device(options: argparse.Namespace) -> torch.device:
     full = options.scale == "full"
-    name = name if name != AUTO else "cuda" if full else "cpu"
+    name = options.device if options.device != AUTO else "cuda" if full else "cpu"
     if full and not (name.startswith("cuda") and torch.cuda.is_available()):
-        raise BadInput(
-            f"the full-size models need a CUDA device, not {name}; try --scale proportional or --scale tiny"
-        )
+        raise BadInput(f"the full-size models need a CUDA device, not {name}; try --scale tiny")
     return check_device(name)
 
 
-def _run(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
+def _run(options: argparse.Namespace, request: PlanRequest, device: torch.device, todo: Sequence[Case]) -> int:
     """Make the models, time the cases and print the result; what is done so far if it is interrupted or fails."""
-    device, side = devices
     sizes = " and ".join(model.config.size for model in request.models.values())
-    say(f"making {sizes} models on {device}, VAE and scorer on {side}")
-    models = random_models(request, device, side, fp8=options.fp8)
+    say(f"making {sizes} models on {device}")
+    models = random_models(request, device, fp8=options.fp8)
     bench = Bench(
         setups=set_up(dict.fromkeys(case.variant for case in todo), models, request),
         request=request,
-        clock=device_clock(*devices),
-        model_clock=device_clock(device),
-        gauge=Gauge(*devices),
+        clock=device_clock(device),
+        gauge=Gauge(device),
     )
     samples: dict[Case, list[Sample]] = {case: [] for case in todo}
     warm_ups: dict[str, WarmUp] = {}

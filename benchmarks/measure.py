@@ -49,19 +49,18 @@ class Sample:
 
 
 class Gauge:
-    """The most memory that torch's allocator handed out on CUDA devices at once, since it was last cleared."""
+    """The most memory that torch's allocator handed out on a CUDA device at once, since it was last cleared."""
 
-    def __init__(self, *devices: torch.device) -> None:
-        self._devices = [device for device in dict.fromkeys(devices) if device.type == "cuda"]
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
     def clear(self) -> None:
-        for device in self._devices:
-            torch.cuda.reset_peak_memory_stats(device)
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
 
     def peak(self) -> int | None:
-        """Return the sum over devices of the peaks in bytes; None on a CPU, whose memory torch does not count."""
-        peaks = [int(torch.cuda.max_memory_allocated(device)) for device in self._devices]
-        return sum(peaks) if peaks else None
+        """Return the peak in bytes; None on a CPU, whose memory torch does not count."""
+        return int(torch.cuda.max_memory_allocated(self._device)) if self._device.type == "cuda" else None
 
 
 WarmUp = tuple[float, Mapping[str, int]]
@@ -70,12 +69,11 @@ WarmUp = tuple[float, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bench:
-    """Everything to time videos with. `clock`: of every device; `model_clock`: of the transformers' alone."""
+    """Everything to time videos with. `clock`: of the device."""
 
     setups: Mapping[str, Setup]
     request: PlanRequest
     clock: Callable[[], Any]
-    model_clock: Callable[[], Any]
     gauge: Gauge
 
     def measure(self, case: Case) -> Sample:
@@ -115,7 +113,7 @@ class Bench:
         """Return the run of a case; all cases share noise and prompt. `blocks`: None for the requested number."""
         models = self.setups[case.variant.name].models
         return plan_run(
-            case.engine(self.setups[case.variant.name], self.model_clock),
+            case.engine(self.setups[case.variant.name], self.clock),
             case.route.router,
             lambda _: models.condition,
             blocks=blocks or self.request.blocks,

@@ -1,4 +1,4 @@
-"""Models with random weights, created on the device they run on, and the three scales of them.
+"""Models with random weights, created on the device they run on, of the published sizes or tiny.
 
 They use the same trees, codec and scorer as loaded ones: no file, no download, never a second copy. Their output is
 noise, but finite.
@@ -66,31 +66,13 @@ TINY = PlanRequest(
     reward=replace(REWARD, vocabulary=WORDS),
     reward_dtype="float32",
 )
-# In the real pair's proportions, for a CPU: a block of the drafter, its decode and its score stand to one of the
-# target's, in operations, as with the published pair, to 10 % (a test counts). How fast each of them runs is the
-# machine's own matter. Layers are wide, as many small ones would cost more than their work.
-PROPORTIONAL = replace(
-    TINY,
-    width=112,
-    height=64,
-    drafter=replace(
-        TINY.drafter, config=replace(TINY.drafter.config, dim=384, ffn_dim=2240, num_layers=11, num_heads=3)
-    ),
-    target=replace(
-        TINY.target, config=replace(TINY.target.config, dim=1024, ffn_dim=3072, num_layers=18, num_heads=8)
-    ),
-    vae_base=12,
-    reward=replace(
-        TINY.reward, image_size=64, patch_size=16, vision_width=96, vision_layers=6, vision_mlp=384, text_mlp=256
-    ),
-)
-SCALES: Mapping[str, PlanRequest] = {"full": PlanRequest(), "proportional": PROPORTIONAL, "tiny": TINY}
-"""The models' sizes, dtypes and presets, and the video's size and blocks: the real pair, or a smaller one."""
+SCALES: Mapping[str, PlanRequest] = {"full": PlanRequest(), "tiny": TINY}
+"""The models' sizes, dtypes and presets, and the video's size and blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Models:
-    """The models of a benchmark. `device`: of the transformers; `side_device`: of VAE and scorer."""
+    """The models of a benchmark, and the device they are on."""
 
     drafter: WanTree
     target: WanTree
@@ -98,26 +80,15 @@ class Models:
     scorer: ImageRewardScorer
     condition: Condition
     device: torch.device
-    side_device: torch.device
 
     @property
     def parts(self) -> tuple[tuple[str, nn.Module], ...]:
         return ("target", self.target), ("drafter", self.drafter), ("vae", self.vae), ("scorer", self.scorer.model)
 
 
-def random_models(
-    request: PlanRequest,
-    device: torch.device,
-    side_device: torch.device | None = None,
-    *,
-    fp8: bool = False,
-) -> Models:
-    """Make the models of a request. `side_device`: of VAE and scorer, None for the same one.
-
-    `fp8`: keep the target's linear weights in fp8, and cast them up on use.
-    """
-    side = side_device or device
-    random, aside = Random(device, 0), Random(side, 1)
+def random_models(request: PlanRequest, device: torch.device, *, fp8: bool = False) -> Models:
+    """Make the models of a request. `fp8`: keep the target's linear weights in fp8, and cast them up on use."""
+    random, aside = Random(device, 0), Random(device, 1)
     dtype = DTYPES[request.dtype]
     drafter = random_wan(request.drafter.config, dtype, random)
     target = random_wan(request.target.config, dtype, random, fp8=fp8)
@@ -132,7 +103,6 @@ def random_models(
         scorer=scorer,
         condition=Condition(embedding, PROMPT, PROMPT),
         device=device,
-        side_device=side,
     )
 
 

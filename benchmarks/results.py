@@ -1,7 +1,4 @@
-"""A benchmark's result: medians, ratios, the limit and memory as JSON values, and the same as Markdown.
-
-A full run of the goals' clip is held against the paper's speed-ups and our own goals, any other against none.
-"""
+"""A benchmark's result: medians, ratios and memory as JSON values, and the same as Markdown."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ from sdvg_core.report.record_json import SECONDS
 
 from .measure import Sample, WarmUp
 from .models import Models, tensor_bytes
-from .variants import ANCHOR_ONLY, BAIL_OUT, OURS, TARGET_ONLY, Case, Setup
+from .variants import OURS, TARGET_ONLY, Case, Setup
 
-SCHEMA = 2
+SCHEMA = 3
 Samples = Mapping[Case, Sequence[Sample]]
 Result = Mapping[str, Any]
 
 
 def summarise_cases(samples: Samples) -> list[dict[str, Any]]:
-    """Return one entry per case with at least one video: its times, ratios and limit."""
+    """Return one entry per case with at least one video: its times and ratios."""
     videos = {case: median(sample.video for sample in made) for case, made in samples.items() if made}
     return [_summarise(case, samples[case], videos) for case in videos]
 
@@ -43,7 +40,6 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
         other = [c for c in videos if c.route.name == name and c.variant.name == execution]
         return videos[other[0]] / video if other else None
 
-    ratio = against(TARGET_ONLY, variant.name)
     peaks = [sample.peak for sample in made if sample.peak is not None]
     return {
         "route": route.name,
@@ -61,9 +57,7 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
         "frames_per_second": made[0].pixel_frames / video,
         "passes": made[0].passes,
         "peak_bytes": max(peaks) if peaks else None,
-        "ratio_to_target_only": ratio,
-        "limit": route.limit,
-        "share_of_limit": ratio / route.limit if ratio and route.limit else None,
+        "ratio_to_target_only": against(TARGET_ONLY, variant.name),
         "ratio_to_ours": against(route.name, OURS.name) if variant.name != OURS.name else None,
     }
 
@@ -90,15 +84,13 @@ def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
 
 def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup], *, fp8: bool) -> Any:
     """Return everything the numbers depend on."""
-    device, side = models.device, models.side_device
+    device = models.device
     return {
         "versions": versions_on(str(device)),
         "device": str(device),
-        "side_device": str(side),
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "gpu": _gpu(device) if device.type == "cuda" else None,
-        "side_gpu": torch.cuda.get_device_name(side) if side.type == "cuda" else None,
         "drafter": request.drafter.config.size,
         "target": request.target.config.size,
         **{name: getattr(request, name) for name in ("dtype", "vae_dtype", "reward_dtype")},
@@ -119,32 +111,14 @@ def _gpu(device: torch.device) -> dict[str, Any]:
     }
 
 
-# --- goals
-
-
-# Speed-ups over target-only: the published one in words, and ours to reach, if one is set. Published: SDVG (arXiv
-# 2604.17397), two RTX A6000. Anchor-only is printed there; the others follow from the times of its single prompts,
-# 48.1 s and 9.48 s for each rejected block, against 97.0 s target-only.
-GOALS: Mapping[str, tuple[str, float | None]] = {
-    ANCHOR_ONLY: ("2.21x", 3.2),
-    "r=1": ("about 1.7x", 2.4),
-    "r=2": ("about 1.4x", 1.9),
-    "r=8": ("about 0.78x", None),
-    BAIL_OUT: ("about 0.78x without", 0.95),
-}
-# The clip that all goals are for: width, height, blocks.
-CLIP = (832, 480, 9)
-# How far predicted peak memory may be off, as a fraction of the measured peak.
-MEMORY_TOLERANCE = 0.1
-
-
 # --- for people
 
 COLUMNS = (
-    *("execution", "route", "blocks", "x target-only", "published", "must reach", "share of limit", "x ours"),
+    *("execution", "route", "blocks", "x target-only", "x ours"),
     *("s per video", "spread", *SECONDS, "s to first frame", "frames per s", "peak memory"),
 )
-UNHELD = "Goals and published figures are compared for nine blocks at 832x480 on one GPU: not for this run."
+# How far predicted peak memory may be off, as a fraction of the measured peak.
+MEMORY_TOLERANCE = 0.1
 
 
 def headline(result: Result) -> str:
@@ -160,18 +134,15 @@ def headline(result: Result) -> str:
 
 
 def result_text(result: Result) -> str:
-    """Return a run's table, what it is compared with, its memory, its conditions and the notes."""
-    clip, conditions = (result["width"], result["height"], result["blocks"]), result["conditions"]
+    """Return a run's table, its memory, its conditions and the notes."""
+    conditions = result["conditions"]
     reasons = [f"models of {result['scale']} scale"] if result["scale"] != "full" else []
     reasons += ["no GPU"] if conditions["gpu"] is None else []
-    comparable = clip == CLIP and conditions["device"] == conditions["side_device"] and not reasons
-    goals = GOALS if comparable else {}
     parts = [
         *([f"**Not a measurement of speed: {' and '.join(reasons)}.**"] if reasons else []),
         f"{headline(result)}.",
-        *([] if goals else [UNHELD]),
-        _unfinished(result),
-        markdown(COLUMNS, [_cells(case, result, goals) for case in result["cases"]], words=3),
+        "Interrupted: cases that are missing were not finished." if result["interrupted"] else "",
+        markdown(COLUMNS, [_cells(case) for case in result["cases"]], words=3),
         _memory(result["memory"]["peak"]),
         f"Conditions:\n\n```json\n{json.dumps(conditions, indent=1)}\n```",
         " ".join(result["notes"]),
@@ -179,19 +150,14 @@ def result_text(result: Result) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _cells(case: Result, result: Result, goals: Mapping[str, tuple[str, float | None]]) -> list[str]:
-    ratio, share, peak = case["ratio_to_target_only"], case["share_of_limit"], case["peak_bytes"]
-    seconds, (printed, wanted) = case["seconds"], goals.get(case["route"], ("-", None))
+def _cells(case: Result) -> list[str]:
+    peak, seconds = case["peak_bytes"], case["seconds"]
     spread = (max(case["videos"]) - min(case["videos"])) / seconds["video"] if len(case["videos"]) > 1 else None
-    reached = "not measured" if ratio is None else "reached" if ratio >= (wanted or 0) else "not reached"
     return [
         case["execution"],
         case["route"],
         case["script"],
-        number(ratio, 2, "x"),
-        printed,
-        f"{wanted}x, {reached}" if wanted else "-",
-        number(share and 100 * share, 0, " %"),
+        number(case["ratio_to_target_only"], 2, "x"),
         number(case["ratio_to_ours"], 2, "x"),
         number(seconds["video"], 3),
         number(spread and 100 * spread, 0, " %"),
@@ -200,16 +166,6 @@ def _cells(case: Result, result: Result, goals: Mapping[str, tuple[str, float | 
         number(case["frames_per_second"], 1),
         gigabytes(peak) if peak else "-",
     ]
-
-
-def _unfinished(result: Result) -> str:
-    """Return which cases of an interrupted run have fewer videos than asked for; nothing of another."""
-    if not result["interrupted"]:
-        return ""
-    asked = result["repeats"]
-    short = [f"{c['execution']} {c['route']} ({c['repeats']})" for c in result["cases"] if c["repeats"] < asked]
-    fewer = f" Fewer than {asked} videos were made of: {', '.join(short)}." if short else ""
-    return f"Interrupted: cases that are missing were not finished.{fewer}"
 
 
 def _memory(peaks: Mapping[str, Result]) -> str:
@@ -222,14 +178,3 @@ def _memory(peaks: Mapping[str, Result]) -> str:
             cells = [gigabytes(found["bytes"]), off]
         rows.append([PHASE_NAMES[step], gigabytes(found["predicted_bytes"]), *cells])
     return markdown((f"peak memory of {OURS.name} in", "predicted", "measured", "prediction is off by"), rows)
-
-
-# --- the page of run_gpu.py
-
-PREAMBLE = """\
-# Speed
-
-A ratio is to target-only in the same execution and the same run. *Published* is what the paper reports (arXiv
-2604.17397, two RTX A6000, 832x480, nine blocks) and was not measured here: anchor-only is printed there, the others
-follow from its times per prompt. *Must reach* is this project's own goal. The limit is the speed-up if drafting and
-routing took no time: 9 / (1 + r) with r of nine blocks rejected."""

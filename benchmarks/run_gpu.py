@@ -5,8 +5,8 @@
 Each step is a process of its own with its own limit, and no two run at once. At its limit it is interrupted, and
 what it printed until then counts. After every step RESULTS has one JSON and one page of all steps so far, so that
 nothing is lost if the machine is taken away. `--dry`: the same steps on a CPU, tiny, to see that they run.
-Needs a CUDA build of torch, pytest, and this project's `standalone` extra; no download. Without av (PyAV) the step
-`same` and a test are left out.
+Needs a CUDA build of torch, pytest, and this project's `standalone` extra; no download. Without av (PyAV) a test is
+left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sdvg_core.cli import Parser, guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.small_files import parse_json
 
-from .results import PREAMBLE, SCHEMA, result_text
+from .results import SCHEMA, result_text
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT, PAGE, RUNNING = "result.json", "page.md", "running.log"
@@ -113,18 +113,11 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
         published_nodes("published-nodes", 110),
         published_nodes("dynamic-nodes", 100, "--dynamic"),
         published_nodes("compiled-nodes", 150, "--compiled"),
-        Step(name="streamed", seconds=55, words=["-m", "benchmarks.streamed", *device], why_not=small),
         Step(
             name="long",
             seconds=45,
             words=[*bench, "--routes", "draft-only", "--blocks", "4" if dry else "64", "--executions", "ours"],
             why_not=small,
-        ),
-        Step(
-            name="same",
-            seconds=50,
-            words=["-m", "benchmarks.same_on_gpu", *device, "--json", "--blocks", "3", "--variants", "plain"],
-            why_not="takes too long for a trial on a CPU" if dry else "",
         ),
     ]
 
@@ -210,7 +203,7 @@ def page(result: dict[str, Any]) -> str:
         [name, found.get("not_run") or f"exit code {found['code']}", f"{found.get('seconds', 0):.0f} s"]
         for name, found in result["steps"].items()
     ]
-    parts = [PREAMBLE, f"{result['device']}, {result['gb']:.0f} GB; commit {result['commit'] or 'unknown'}."]
+    parts = ["# Speed", f"{result['device']}, {result['gb']:.0f} GB; commit {result['commit'] or 'unknown'}."]
     parts.append(markdown(("step", "end", "took"), rows))
     for name, found in result["steps"].items():
         parts.append(f"## {name}")

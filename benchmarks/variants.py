@@ -35,70 +35,41 @@ from sdvg_core.memory.request import PlanRequest
 
 from .models import Models, codec_of, fast_codec
 
-TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
+TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"
+ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8")
 NUMBERED = "r=N, cascade=N, first=M or stride=N, perhaps with +K"
-BAIL_OUT_AFTER = 2  # rejections in a row, on the route `bail-out`
-ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A route through a clip. `keeps`: for each block, whether the draft is kept.
-
-    `scored`: whether drafts are scored, after the target's first block; without it the target's blocks come first,
-    or `stride` blocks apart. `handover`: steps the drafter makes of every block of the target's but the first.
-    `cascade`: whether the gate scores four frames first, which decide.
-    """
+    """A route through a clip. `plan`: as letters, a for a draft that is kept, r for a block from the target."""
 
     name: str
-    keeps: tuple[bool, ...]
-    scored: bool = False
-    bail_out: int = 0
-    handover: int = 0
-    stride: int = 0
-    cascade: bool = False
+    plan: str
+    router: RouterConfig
+
+    @property
+    def keeps(self) -> tuple[bool, ...]:
+        """For each block, whether the draft is kept."""
+        return tuple(letter == "a" for letter in self.plan)
 
     @property
     def routed(self) -> bool:
         """Whether the route uses both models."""
         return self.name not in (TARGET_ONLY, DRAFT_ONLY)
 
-    @property
-    def limit(self) -> float | None:
-        """The speed-up over target-only if drafting and routing took no time; None if the target makes no block.
 
-        Also None with a handover: then a block of the target's has fewer passes.
-        """
-        by_target = self.keeps.count(False)
-        return len(self.keeps) / by_target if by_target and not self.handover else None
-
-    @property
-    def plan(self) -> str:
-        """The route as letters: a for a draft that is kept, r for a block from the target."""
-        return "".join("a" if keep else "r" for keep in self.keeps)
-
-    @property
-    def router(self) -> RouterConfig:
-        if self.cascade:
-            return RouterConfig(tau=0.0, cascade=CASCADE_MARGIN, handover=self.handover)
-        if self.scored:
-            return planned_route(self.plan, bail_out=self.bail_out, handover=self.handover)
-        if self.stride:
-            return RouterConfig(policy="stride", stride=self.stride, handover=self.handover)
-        return RouterConfig(policy="first", forced_blocks=self.keeps.count(False), handover=self.handover)
-
-
-def default_routes(blocks: int, names: Sequence[str] = ROUTES) -> tuple[Route, ...]:
+def default_routes(blocks: int) -> tuple[Route, ...]:
     """Return those of the usual routes that are possible in a clip of this many blocks."""
     routes = []
-    for name in names:
+    for name in ROUTES:
         with suppress(BadInput):
             routes.append(parse_route(name, blocks))
     return tuple(routes)
 
 
 def parse_route(name: str, blocks: int) -> Route:
-    """Return a route by name: target-only, draft-only, anchor-only, bail-out, or r=2 for two rejected blocks.
+    """Return a route by name: target-only, draft-only, anchor-only, or r=2 for two rejected blocks.
 
     cascade=2 rejects them by their first four frames; first=3 gives three blocks to the target without a verdict,
     stride=3 every third. A number after a +, as in r=2+3, is of steps that are handed over of all but the first.
@@ -106,33 +77,36 @@ def parse_route(name: str, blocks: int) -> Route:
     """
     by_target = {TARGET_ONLY: blocks, DRAFT_ONLY: 0, ANCHOR_ONLY: 1}
     if name in by_target:
-        return Route(name=name, keeps=_first(by_target[name], blocks))
-    if name == BAIL_OUT:
-        return Route(name=name, keeps=_first(blocks, blocks), scored=True, bail_out=BAIL_OUT_AFTER)
+        return _first(name, by_target[name], blocks)
     match = re.fullmatch(r"(r|cascade|first|stride)=(\d{1,4})(?:\+(\d))?", name)
     if match is None or (match[1] in ("first", "stride") and not int(match[2])):
-        names = ", ".join((*by_target, BAIL_OUT))
-        raise BadInput(f"there is no route {name!r}; choose among {names}, {NUMBERED}")
+        raise BadInput(f"there is no route {name!r}; choose among {', '.join(by_target)}, {NUMBERED}")
     kind = match[1]
     count = int(match[2])
     handover = int(match[3] or 0)
     if kind == "first":
         if count > blocks:
             raise BadInput(f"{name} is more than the {blocks} blocks of the clip; give the target fewer")
-        return Route(name=name, keeps=_first(count, blocks), handover=handover)
+        return _first(name, count, blocks, handover)
     if kind == "stride":
-        keeps = tuple(index % count > 0 for index in range(blocks))
-        return Route(name=name, keeps=keeps, stride=count, handover=handover)
+        router = RouterConfig(policy="stride", stride=count, handover=handover)
+        plan = "".join("a" if index % count else "r" for index in range(blocks))
+        return Route(name=name, plan=plan, router=router)
     if count >= blocks:
         raise BadInput(f"{name} rejects more than {blocks - 1} blocks, and the first is the target's; reject fewer")
-    remade = [1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count)]  # evenly spread
-    keeps = tuple(i > 0 and i not in remade for i in range(blocks))
-    return Route(name=name, keeps=keeps, scored=True, handover=handover, cascade=kind == "cascade")
+    remade = [0, *(1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count))]  # evenly spread
+    plan = "".join("r" if index in remade else "a" for index in range(blocks))
+    if kind == "cascade":
+        router = RouterConfig(tau=0.0, cascade=CASCADE_MARGIN, handover=handover)
+    else:
+        router = planned_route(plan, handover=handover)
+    return Route(name=name, plan=plan, router=router)
 
 
-def _first(m: int, blocks: int) -> tuple[bool, ...]:
-    """Return whether each draft is kept where the target makes the first `m` blocks."""
-    return (False,) * m + (True,) * (blocks - m)
+def _first(name: str, m: int, blocks: int, handover: int = 0) -> Route:
+    """Return the route whose first `m` blocks are the target's."""
+    router = RouterConfig(policy="first", forced_blocks=m, handover=handover)
+    return Route(name=name, plan="r" * m + "a" * (blocks - m), router=router)
 
 
 # --- ways to execute a route
@@ -217,7 +191,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
     @cache
     def codec(name: DecoderName, layers: VaeLayers, compiler: Backend | None) -> WanCodec | TaehvCodec:
         if name != "wan":
-            return fast_codec(name, request, models.side_device, layers, compiler)
+            return fast_codec(name, request, models.device, layers, compiler)
         # Other layers change the VAE itself, so they get their own copy.
         return codec_of(models.vae if layers == "diffusers" else copy.deepcopy(models.vae), layers, compiler)
 
@@ -264,7 +238,7 @@ class Case:
             setup.drafter,
             setup.target,
             setup.codec,
-            PlannedScores(scorer, self.route.keeps[1:]) if self.route.cascade else scorer,
+            PlannedScores(scorer, self.route.keeps[1:]) if self.route.router.cascade else scorer,
             clock=clock,
         )
 

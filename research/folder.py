@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import math
@@ -26,110 +25,90 @@ from sdvg_core.memory.counts import WEIGHTS
 
 from .protocol import Configuration
 from .statistics import Record
-from .videos import GAINS, ROWS, PromptSeedJob, StudyModels, pack, rows_of
+from .videos import PromptSeedJob, StudyModels, pack, rows_of
 
-STUDY, LOCK, APPEND = "study.json", ".study.lock", ".append.lock"
-ROW_KEY, BLOCK_KEY = ("configuration", "prompt", "seed"), ("prompt", "seed", "block")
-KEYS = {ROWS: ROW_KEY, GAINS: BLOCK_KEY}
-Key = tuple[Any, ...]
-Shard = tuple[int, int]
-"""Which of how many equal parts of the work, from 1."""
+ROWS, STUDY, LOCK, APPEND = "rows.jsonl", "study.json", ".study.lock", ".append.lock"
+Key = tuple[str, str, int]
+"""Configuration, prompt and seed of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a study covers: every prompt with every seed in every configuration.
 
-    `gains`: as in `PromptSeedJob`. `weights`: the cost of each kind of pass, in target blocks. `classes`:
-    the class of each prompt that has one.
+    `weights`: the cost of each kind of pass, in target blocks.
     """
 
     prompts: tuple[str, ...]
     seeds: tuple[int, ...]
     configurations: tuple[Configuration, ...]
     blocks: int
-    gains: bool = True
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
-    classes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[tuple[str, int], ...]:
         """Every prompt with every seed; the rows of one pair differ only by the route."""
         return tuple((prompt, seed) for prompt in self.prompts for seed in self.seeds)
 
+    def missing(self, rows: Mapping[Key, Record]) -> list[PromptSeedJob]:
+        """Return what every pair still lacks, without the embeddings. `rows`: what there is."""
+        jobs = []
+        for prompt, seed in self.pairs:
+            wanted = tuple(c for c in self.configurations if (c.name, prompt, seed) not in rows)
+            if wanted:
+                jobs.append(PromptSeedJob(prompt=prompt, seed=seed, configurations=wanted))
+        return jobs
 
-class Notebook:
-    """The records in a study's folder, by file and by key."""
-
-    def __init__(self, folder: Path) -> None:
-        self.records = {name: read_records(folder / name) for name in KEYS}
-
-    def missing(self, plan: Plan) -> list[PromptSeedJob]:
-        """Return what every pair still lacks, without the embeddings."""
-        found = []
-        for prompt, seed in plan.pairs:
-            wanted = tuple(c for c in plan.configurations if (c.name, prompt, seed) not in self.records[ROWS])
-            keys = [(prompt, seed, block) for block in range(1, plan.blocks)]
-            gains = plan.gains and any(key not in self.records[GAINS] for key in keys)
-            if wanted or gains:
-                found.append(PromptSeedJob(prompt=prompt, seed=seed, configurations=wanted, gains=gains))
-        return found
-
-    def rows_of(self, plan: Plan) -> list[Record]:
-        """Return the rows that the plan asks for, in its order."""
-        keys = ((c.name, *pair) for c in plan.configurations for pair in plan.pairs)
-        return [self.records[ROWS][key] for key in keys if key in self.records[ROWS]]
-
-    def gains_of(self, plan: Plan) -> list[Record]:
-        """Return the gains of the plan's pairs, in its order."""
-        keys = ((*pair, block) for pair in plan.pairs for block in range(1, plan.blocks))
-        return [self.records[GAINS][key] for key in keys if key in self.records[GAINS]]
+    def select(self, rows: Mapping[Key, Record]) -> list[Record]:
+        """Return those of the rows that the plan asks for, in its order."""
+        keys = ((c.name, *pair) for c in self.configurations for pair in self.pairs)
+        return [rows[key] for key in keys if key in rows]
 
 
-def read_records(path: Path) -> dict[Key, Record]:
-    """Return the records of all complete lines by their key; of two with one key, the first.
+def read_rows(folder: Path) -> dict[Key, Record]:
+    """Return the rows of all complete lines by their key; of two with one key, the first.
 
     An incomplete last line, of a process that was killed, is left out. Raises `BadInput` for a damaged file.
     """
-    records: dict[Key, Record] = {}
+    path = folder / ROWS
+    rows: dict[Key, Record] = {}
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for place, line in enumerate(lines, 1):
         try:
-            record = parse_json(line)
-            records.setdefault(tuple(record[name] for name in KEYS[path.name]), record)
+            row = parse_json(line)
+            rows.setdefault((row["configuration"], row["prompt"], row["seed"]), row)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(
                 f"line {place} of {path} is no row of a study ({type(error).__name__}); remove it to make it again"
             ) from error
-    return records
+    return rows
 
 
-def append(path: Path, record: Record) -> None:
-    """Add a record to a file of records, with its line end last; it is on the disk before this returns.
+def append(folder: Path, row: Record) -> None:
+    """Add a row to those of a folder, with its line end last; it is on the disk before this returns.
 
     Several processes may do so at once.
     """
-    line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
-    with FileLock(path.parent / APPEND), path.open("ab", buffering=0) as file:
+    line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+    with FileLock(folder / APPEND), (folder / ROWS).open("ab", buffering=0) as file:
         file.write(line)
         os.fsync(file.fileno())
 
 
-def cut_torn_lines(folder: Path) -> None:
-    """Cut off the incomplete last lines of a study that was killed, so that none is added to."""
-    for path in (folder / name for name in KEYS):
-        with FileLock(folder / APPEND):
-            content = path.read_bytes() if path.exists() else b""
-            if not content.endswith(b"\n") and content:
-                os.truncate(path, content.rfind(b"\n") + 1)
+def cut_torn_line(folder: Path) -> None:
+    """Cut off the incomplete last line of a study that was killed, so that none is added to."""
+    path = folder / ROWS
+    with FileLock(folder / APPEND):
+        content = path.read_bytes() if path.exists() else b""
+        if not content.endswith(b"\n") and content:
+            os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def held(folder: Path, shard: Shard | None = None) -> AbstractContextManager[Any]:
-    """Keep other runs of the study, or of this shard, out of its folder. Raises `BadInput` if one is using it."""
+def held(folder: Path) -> AbstractContextManager[Any]:
+    """Keep other runs of the study out of its folder. Raises `BadInput` if one is using it."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{LOCK}.{shard[0]}-of-{shard[1]}" if shard else LOCK
     try:
-        return FileLock(folder / name).acquire(blocking=False)
+        return FileLock(folder / LOCK).acquire(blocking=False)
     except Timeout:
         raise BadInput(f"another study is running in {folder}; wait for it, or name another folder") from None
 
@@ -155,18 +134,8 @@ def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapp
                 was, now = (json.dumps(of.get(name), ensure_ascii=False)[:160] for of in (old, new))
                 raise BadInput(f"{folder} holds a study whose {name} is {was}, not {now}; name another folder")
     content = {"settings": wanted[0], "configurations": {**before[1], **wanted[1]}}
-    if path.exists() and content == {"settings": before[0], "configurations": before[1]}:
-        return  # as a shard of the same study wrote it
     with whole_file(folder / STUDY) as part:
         part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def shard(text: str) -> tuple[int, int]:
-    """Return which shard of how many, from 1, such as 2/8. Argparse prints the error for anything else."""
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no shard; give such as 2/8, the second of eight")
-    return int(part), int(parts)
 
 
 # --- the work
@@ -179,21 +148,17 @@ def fill(
     load: Callable[[], StudyModels],
     workers: int,
     say: Callable[[str], None],
-    shard: Shard | None = None,
-) -> Notebook:
+) -> dict[Key, Record]:
     """Compute what is missing, and return everything. If nothing is missing, load nothing.
 
-    `embeddings_of`: encodes prompts. `load`: loads the models. `say`: receives lines of progress. `shard`: which
-    pairs of prompt and seed are made here; None for all.
+    `embeddings_of`: encodes prompts. `load`: loads the models. `say`: receives lines of progress.
     Raises `BadInput` for a job that is refused or whose worker died; the rows that were added stay.
     """
-    notebook = Notebook(folder)
-    first, step = shard or (1, 1)
-    pairs = set(plan.pairs[first - 1 :: step])
-    missing = [job for job in notebook.missing(plan) if (job.prompt, job.seed) in pairs]
+    rows = read_rows(folder)
+    missing = plan.missing(rows)
     if not missing:
-        return notebook
-    cut_torn_lines(folder)
+        return rows
+    cut_torn_line(folder)
     embeddings = embeddings_of(dict.fromkeys(job.prompt for job in missing))
     jobs = [replace(job, embedding=pack(embeddings[job.prompt])) for job in missing]
     began, opened = time.monotonic(), partial(open_worker, folder, load)
@@ -211,7 +176,7 @@ def fill(
             f"{done}/{len(jobs)}  {len(job.configurations)} rows of {job.prompt!r}, seed {job.seed}; "
             f"{left // 60}:{left % 60:02d} left"
         )
-    return Notebook(folder)
+    return read_rows(folder)
 
 
 def open_worker(folder: Path, load: Callable[[], StudyModels], device: str = "") -> Callable[..., None]:
@@ -219,8 +184,8 @@ def open_worker(folder: Path, load: Callable[[], StudyModels], device: str = "")
     models = load()
 
     def work(job: PromptSeedJob, stop: Callable[[], bool] = bool) -> None:
-        for name, record in rows_of(models, job):
-            append(folder / name, record)
+        for row in rows_of(models, job):
+            append(folder, row)
             # GNU's C library would keep freed memory: small blocks that a memo still holds lie between large ones.
             with suppress(AttributeError, OSError, TypeError):
                 ctypes.CDLL(None).malloc_trim(0)

@@ -36,7 +36,7 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
 
-from .folder import APPEND, shard
+from .folder import APPEND
 from .markdown import markdown, with_interval
 from .metrics import BEST, REACH, weighted_error
 from .observed import plan_run
@@ -86,6 +86,14 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(words)
     return guarded(lambda: _work(options), extra="research", instead="study")
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Return which shard of how many, from 1, such as 2/8. Argparse prints the error for anything else."""
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no shard; give such as 2/8, the second of eight")
+    return int(part), int(parts)
 
 
 def _work(options: argparse.Namespace) -> int:

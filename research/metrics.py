@@ -39,30 +39,21 @@ class Verdict:
     """What the oracle found in a clip of f pixel frames.
 
     `quality`: (f,) decibels, higher is better: the PSNR against the best moment, with equal weight for things and
-    ground. `lag`: (f,) frames by which the clip is ahead (positive) or behind. `temporal_error`: (f - 1,) how far
-    each change from frame to frame is from the true one, root mean square in levels of 255. `seam_error`: how much
-    larger it is at block borders than elsewhere.
+    ground. `lag`: (f,) frames by which the clip is ahead (positive) or behind.
     """
 
     quality: Tensor
     lag: Tensor
-    temporal_error: Tensor
-    seam_error: float
 
 
-def judge(frames: Tensor, scene: Scene, seams: Sequence[int] = ()) -> Verdict:
-    """Judge the whole clip of a scene, `f c h w` in [0, 1] from its first frame; `seams`: where blocks start."""
-    count = len(frames)
-    truth, errors = errors_by_lag(frames, scene)
+def judge(frames: Tensor, scene: Scene) -> Verdict:
+    """Judge the whole clip of a scene, `f c h w` in [0, 1] from its first frame."""
+    errors = errors_by_lag(frames, scene)
     # Of moments that fit equally well, as when everything stands still, take the nearest.
     nearest = torch.arange(-REACH, REACH + 1).abs().argsort(stable=True)
     lag = nearest[errors[nearest].argmin(dim=0)]
-    due = torch.arange(count)
-    quality = (-10 * errors[lag, due].clamp(min=1e-12).log10()).clamp(max=BEST)
-    shown = due + lag
-    true_change = truth[shown[:-1] + 1] - truth[shown[:-1]]
-    change_error = levels(frames.diff(dim=0) - true_change)
-    return Verdict(quality, lag - REACH, change_error, excess_at(seams, change_error))
+    quality = (-10 * errors[lag, torch.arange(len(frames))].clamp(min=1e-12).log10()).clamp(max=BEST)
+    return Verdict(quality, lag - REACH)
 
 
 def levels(change: Tensor) -> Tensor:
@@ -79,12 +70,12 @@ def excess_at(seams: Sequence[int], change: Tensor) -> float:
     return float(change[at_border].mean() - change[~at_border].mean())
 
 
-def errors_by_lag(frames: Tensor, scene: Scene) -> tuple[Tensor, Tensor]:
-    """Return what a scene shows from REACH frames early to REACH late, and `l f` errors of frames at every lag."""
+def errors_by_lag(frames: Tensor, scene: Scene) -> Tensor:
+    """Return the errors of frames at every lag from REACH frames early to REACH late: `l f`."""
     count = len(frames)
     truth, mask = render_with_mask(scene, torch.arange(-REACH, count + REACH, dtype=torch.float32).clamp(min=0))
     moments = [slice(first, first + count) for first in range(2 * REACH + 1)]
-    return truth, torch.stack([weighted_error(frames, truth[moment], mask[moment]) for moment in moments])
+    return torch.stack([weighted_error(frames, truth[moment], mask[moment]) for moment in moments])
 
 
 def weighted_error(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
@@ -110,23 +101,17 @@ class Metric(Protocol):
 
 
 class Oracle:
-    """The pocket world's ground truth: quality in dB, lag in frames, the errors in levels of 255."""
+    """The pocket world's ground truth: quality in dB, lag in frames."""
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return means over the frames, and the quality of the worst block."""
-        verdict = judge(frames, parse(prompt), seams)
+        verdict = judge(frames, parse(prompt))
         blocks = [verdict.quality[first:last].mean() for first, last in pairwise((0, *seams, len(frames)))]
         return {
             "quality": float(verdict.quality.mean()),
             "worst_block_quality": float(min(blocks)),
-            "rmse": float(255 * (10 ** (-verdict.quality / 20)).mean()),
             "lag": float(verdict.lag.abs().float().mean()),
-            "temporal_error": float(verdict.temporal_error.mean()),
-            "seam_error": verdict.seam_error,
         }
-
-    def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
-        return judge(frames, parse(prompt)).quality
 
 
 class SeamChange:

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sdvg_core.files.outputs import whole_file
 
-from .markdown import Numbers, with_interval
+from .markdown import Numbers
 from .statistics import CURVES
-from .summary import points
 
 SIZE, DOTS_PER_INCH = (9.0, 5.4), 130
 BLACK, GREY, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
@@ -90,13 +87,11 @@ def titled(axes: Any, title: str, x: str, y: str, **legend: Any) -> None:
     axes.legend(**legend)
 
 
-def write_plots(folder: Path, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
+def write_plots(folder: Path, summary: Numbers) -> tuple[str, ...]:
     """Draw every plot that has numbers into PNG files in `folder`, and return their names."""
     drawings = {"quality_against_cost.png": draw_quality_against_cost}
     if any(map(_over_first, summary["configurations"])):
         drawings["gain_over_first.png"] = draw_gain_over_first
-    if summary["gate"]:
-        drawings["gate.png"] = partial(draw_gate, gains=gains)
     for name, draw in drawings.items():
         with whole_file(folder / name) as path, figure(path) as axes:
             draw(axes, summary)
@@ -178,21 +173,3 @@ def _bars(intervals: Sequence[Numbers]) -> list[list[float]]:
         return 0.0 if one[end] is None else max(0.0, way * (one[end] - one["value"]))
 
     return [[off(one, end, way) for one in intervals] for end, way in (("low", -1), ("high", 1))]
-
-
-def draw_gate(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:
-    """Draw what the target would have gained on each block against its draft's score."""
-    score, gain = points(gains, "worst_score").T
-    axes.axhline(0, color=GREY, linewidth=1)
-    axes.scatter(score, gain, s=16, color=BLUE, alpha=0.4, linewidths=0)
-    edges = np.quantile(score, np.linspace(0, 1, 7))
-    where = np.clip(np.searchsorted(edges, score, side="right") - 1, 0, 5)
-    bins = [where == i for i in range(6) if np.any(where == i)]
-    axes.plot(
-        [score[b].mean() for b in bins], [gain[b].mean() for b in bins], color=BLACK, marker="o", label="mean"
-    )
-    found = summary["gate"]["worst_score_spearman"]
-    words = f", rank correlation {with_interval(found, '+')}" if found else ""
-    title = f"Does the score know what the target would gain?\n{len(score)} blocks{words}"
-    gained = f"target's block minus draft:\n{summary['quality']['words']}"
-    titled(axes, title, "score of the draft's worst frame", gained, frameon=False)

@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import pearsonr, spearmanr
 
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
 
 Array = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 Record = dict[str, Any]
 NumberOf = Callable[[Record], float]
-RESAMPLES, DRAWS = 2000, 1000
-"""Of means, and of statistics that are worked out anew in every draw."""
+RESAMPLES = 2000
 LEVEL = 0.95
 ENOUGH = 10
 """Prompts. The interval of fewer is far too narrow, so none is given, and nothing is claimed."""
@@ -60,8 +57,7 @@ class Bootstrap:
 
     def __init__(self, prompts: int, seed: int = 0) -> None:
         drawn = np.random.default_rng(seed).multinomial(prompts, [1 / prompts] * prompts, size=RESAMPLES)
-        self.counts: Counts = np.concatenate([np.ones((1, prompts), dtype=np.int64), drawn])
-        self.weights: Array = self.counts / prompts
+        self.weights: Array = np.concatenate([np.ones((1, prompts), dtype=np.int64), drawn]) / prompts
 
     def means(self, values: Array) -> Array:
         """Return the mean over prompts in every draw, `(draws, ...)`, of `(prompts, ...)`."""
@@ -71,16 +67,6 @@ class Bootstrap:
         found = interval(self.means(values))
         assert found is not None
         return found
-
-    def per_draw(self, statistics: Callable[[Counts], Mapping[str, float]]) -> dict[str, Interval | None]:
-        """Return statistics that are no means; `statistics` gets how often each prompt was drawn."""
-        draws = [statistics(row) for row in self.counts[: DRAWS + 1]]
-        return {name: interval(np.array([draw[name] for draw in draws])) for name in draws[0]}
-
-
-def drawn(groups: Sequence[Array], counts: Counts) -> Array:
-    """Return the values of every prompt, as often as it was drawn."""
-    return np.concatenate([np.repeat(group, count, axis=0) for group, count in zip(groups, counts, strict=True)])
 
 
 def interval(draws: Array) -> Interval | None:
@@ -93,13 +79,6 @@ def interval(draws: Array) -> Interval | None:
         return None
     low, high = np.quantile(rest, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(draws[0]), float(low), float(high))
-
-
-def correlation(kind: str, x: Array, y: Array) -> float:
-    """Return the `pearson` correlation, or the `spearman` one of the ranks; NaN if either does not vary."""
-    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float((pearsonr if kind == "pearson" else spearmanr)(x, y).statistic)
 
 
 # --- what a row costs, and how good it is

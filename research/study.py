@@ -1,6 +1,6 @@
 """Run a protocol of configurations over prompts and seeds, and compare them.
 
-Writes rows.jsonl, gains.jsonl, rows.csv, summary.json, table.md and plots into the output folder. It can be
+Writes rows.jsonl, rows.csv, summary.json, table.md and plots into the output folder. It can be
 interrupted at any time: run it again with the same options and it makes only what is missing.
 """
 
@@ -10,16 +10,14 @@ import argparse
 import csv
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 
 from sdvg_core import __version__
 from sdvg_core.causal_wan.config import common_patch
@@ -42,51 +40,38 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.text.prompts import read_prompt_list
 
-from .calibrate import calibrate
-from .folder import APPEND, Notebook, Plan, claim_folder, fill, held, shard
-from .markdown import markdown, with_interval
+from .folder import Plan, claim_folder, fill, held, read_rows
 from .metrics import parse_external
 from .plots import write_plots
 from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
-from .statistics import as_json, make_table, too_few
+from .statistics import Record
 from .summary import page_text, summarise_study, table_of_rows
 from .videos import StudyOptions, load_study_models
 from .world import held_out_prompts
 
 SUMMARY, TABLE, CSV = "summary.json", "table.md", "rows.csv"
-CALIBRATION = ("reward-min@*",)
 POCKET_SIZE, REAL_SIZE = (64, 64), (832, 480)
 ROWS_VERSION = 3
 """Rows of version 1 do not count passes; those of version 2 count some of another decoder."""
-
-CLASS = re.compile(r"\[([^\[\]]{1,60})\]\s*(.+)", re.DOTALL)
-Show = Callable[[argparse.Namespace, Notebook, Plan], None]
 
 
 def study(words: Sequence[str] | None) -> int:
     """Make what is missing, then summarise everything."""
     options = make_parser().parse_args(words)
-    if options.calibrate and options.draft_share is None:
-        raise BadInput("--calibrate has no goal; add --draft-share 0.8")
-
     for name in ("prompts", "blocks", "workers"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name} is {value}; give 1 or more")
     job = _job(options)
     configurations = _configurations(options, job)
-    classes = _prompts(options, job)
     plan = Plan(
-        prompts=tuple(classes),
+        prompts=_prompts(options, job),
         seeds=tuple(dict.fromkeys(options.seeds)),
         configurations=configurations,
         blocks=job.blocks,
-        gains=not (options.no_gains or options.calibrate),
         weights=weights_of(job),
-        classes={prompt: of for prompt, of in classes.items() if of},
     )
-    show: Show = _show_calibration if options.calibrate else _show
-    return _make(options, job, plan, show)
+    return _make(options, job, plan)
 
 
 def _configurations(options: argparse.Namespace, job: StudyOptions) -> tuple[Configuration, ...]:
@@ -95,11 +80,10 @@ def _configurations(options: argparse.Namespace, job: StudyOptions) -> tuple[Con
     drafter, target = (headers.shape(role) for role in ("drafter", "target"))
     # Of two schedules nothing can be handed over.
     steps = len(target.timesteps) if drafter.timesteps == target.timesteps else 1
-    patterns = CALIBRATION if options.calibrate else options.configurations
     ways = protocol(job.blocks, taus, steps=steps)
     if drafter.block_frames != target.block_frames:  # see ShortDrafts
         ways = tuple(way for way in ways if way.draft_steps is None)
-    return pick(ways, patterns)
+    return pick(ways, options.configurations)
 
 
 def make_parser() -> Parser:
@@ -107,14 +91,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="python -m research", description=__doc__)
     option = parser.add_argument
     option("--output", type=file_path, default=Path("out/study"), help="folder to write into, or to continue in")
-    option("--json", action="store_true", help="print the summary as JSON")
     option("--workers", type=int, metavar="N", help="processes (default: one per core; 1 on a GPU)")
-    option(
-        "--shard",
-        type=shard,
-        metavar="I/N",
-        help="make only every N-th prompt and seed, from the I-th on, beside other processes that fill the folder",
-    )
     option = parser.add_argument_group(
         "protocol", "the embedded models and their world, unless models are given"
     ).add_argument
@@ -122,7 +99,7 @@ def make_parser() -> Parser:
     option(
         "--prompt-file",
         type=file_path,
-        help="prompts, one per line, perhaps with a class: '[animals] a dog runs'; the first N are used",
+        help="prompts, one per line; the first N are used",
     )
     option("--seeds", type=int, nargs="+", default=[42], metavar="SEED", help="default 42")
     option("--configurations", nargs="+", default=[], metavar="NAME", help="only these, such as 'reward-min@*'")
@@ -130,33 +107,24 @@ def make_parser() -> Parser:
     option("--blocks", type=int, default=9, help="blocks of latent frames per video (default 9)")
     option("--width", type=int, help="pixels (default 64; 832 with given models)")
     option("--height", type=int, help="pixels (default 64; 480 with given models)")
-    option("--no-gains", action="store_true", help="do not measure what the target would have gained")
     option(
         "--external",
         metavar="COMMAND",
         help="also measure with a program that prints a number, such as 'score.py {video} {prompt}'",
     )
-    group = parser.add_argument_group("calibration")
-    group.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="instead, choose tau for a draft share",
-    )
-    group.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
     add_model_options(parser)
     return parser
 
 
-def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan, show: Show) -> int:
+def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan) -> int:
     """Make what the folder lacks of the plan, show the results, and return the exit code."""
     on_cpu = check_device(job.load.device).type == "cpu"
     workers = options.workers or ((os.cpu_count() or 1) if on_cpu else 1)
-    say = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
-    with held(options.output, options.shard):
-        with FileLock(options.output / APPEND):
-            claim_folder(options.output, common_settings(job), {c.name: asdict(c) for c in plan.configurations})
+    say = partial(print, flush=True)
+    with held(options.output):
+        claim_folder(options.output, common_settings(job), {c.name: asdict(c) for c in plan.configurations})
         say(device_line(job.load.device, job.load.dtype, threads=1))
-        done, wanted = len(Notebook(options.output).rows_of(plan)), len(plan.pairs) * len(plan.configurations)
+        done, wanted = len(plan.select(read_rows(options.output))), len(plan.pairs) * len(plan.configurations)
         say(
             f"{count(len(plan.prompts), 'prompt')}, {count(len(plan.seeds), 'seed')}, "
             f"{count(len(plan.configurations), 'configuration')}: {done} of {wanted} rows are done. There will be "
@@ -168,14 +136,10 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan, show: Show
 
         try:
             load = partial(load_study_models, job)
-            notebook = fill(options.output, plan, embed, load, workers, say, options.shard)
-            if options.shard:
-                left = count(len(notebook.missing(plan)), "pair")
-                say(f"{left} of prompt and seed left to other shards; at the end, run it without --shard")
-            else:
-                show(options, notebook, plan)
+            rows = fill(options.output, plan, embed, load, workers, say)
+            _show(options.output, plan.select(rows), plan)
         except KeyboardInterrupt:
-            kept = len(Notebook(options.output).rows_of(plan))
+            kept = len(plan.select(read_rows(options.output)))
             sys.stderr.write(f"sdvg: interrupted; {kept} rows are in {options.output}; run it again to continue\n")
             return INTERRUPTED
     return 0
@@ -198,27 +162,21 @@ def _job(options: argparse.Namespace) -> StudyOptions:
     )
 
 
-def _prompts(options: argparse.Namespace, job: StudyOptions) -> dict[str, str | None]:
-    """Return the prompts, with their classes. Raises `BadInput` for one outside the pocket world."""
+def _prompts(options: argparse.Namespace, job: StudyOptions) -> tuple[str, ...]:
+    """Return the prompts, each once. Raises `BadInput` for one outside the pocket world."""
     if options.prompt_file:
         listed = read_prompt_list(options.prompt_file)
         if listed[0].changes:
             raise BadInput("the study takes prompts that do not change; write one per line, without block numbers")
-        classes = read_classes(schedule.texts[0] for schedule in listed)
+        prompts = [schedule.texts[0] for schedule in listed]
     elif job.pocket:
-        classes = {prompt: parse(prompt).relation or "alone" for prompt in held_out_prompts(options.prompts)}
+        prompts = [*held_out_prompts(options.prompts)]
     else:
         raise BadInput("the given models have no prompts; add --prompt-file FILE")
-    classes = dict(list(classes.items())[: options.prompts])
-    for prompt in classes if job.pocket else ():
+    chosen = tuple(dict.fromkeys(prompts))[: options.prompts]
+    for prompt in chosen if job.pocket else ():
         parse(prompt)
-    return classes
-
-
-def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
-    """Return the class of each prompt; None for a line without one. A class is written `[animals] a dog runs`."""
-    matches = [(line, CLASS.fullmatch(line)) for line in lines]
-    return {m[2].strip() if m else line: m[1].strip() if m else None for line, m in matches}
+    return chosen
 
 
 def weights_of(job: StudyOptions) -> Mapping[str, float]:
@@ -246,34 +204,15 @@ def common_settings(job: StudyOptions) -> dict[str, Any]:
     }
 
 
-def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+def _show(folder: Path, rows: Sequence[Record], plan: Plan) -> None:
     """Write summary, table and plots, and list the files."""
-    summary = summarise_study(notebook, plan)
-    folder = options.output
+    summary = summarise_study(rows, plan)
     with whole_file(folder / SUMMARY) as path:
         path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     with whole_file(folder / TABLE) as path:
         path.write_text(page_text(summary), encoding="utf-8")
     with whole_file(folder / CSV) as path, path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(table_of_rows(notebook.rows_of(plan), plan, summary["quality"]["metric"]))
-    plots = write_plots(folder, summary, notebook.gains_of(plan))
-    if options.json:
-        print(json.dumps(summary, allow_nan=False))
-        return
+        csv.writer(file).writerows(table_of_rows(rows, plan, summary["quality"]["metric"]))
+    plots = write_plots(folder, summary)
     print(page_text(summary))
     print("Worth looking at:", *(f"  {folder / name}" for name in (TABLE, CSV, SUMMARY, *plots)), sep="\n")
-
-
-def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
-    table = make_table(notebook.rows_of(plan), plan.prompts, plan.seeds)
-    _print_figures(calibrate(table, plan.configurations, options.draft_share), options, plan)
-
-
-def _print_figures(found: dict[str, Any], options: argparse.Namespace, plan: Plan) -> None:
-    """Print figures, with intervals if there are prompts enough."""
-    found = as_json({"prompts": len(plan.prompts), **found}, len(plan.prompts))
-    if options.json:
-        print(json.dumps(found))
-        return
-    rows = [[name, with_interval(one) if isinstance(one, dict) else f"{one}"] for name, one in found.items()]
-    print(markdown(("figure", "value"), rows), *filter(None, [too_few(len(plan.prompts))]), sep="\n\n")

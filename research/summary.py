@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .folder import Notebook, Plan
+from .folder import Plan
 from .markdown import Numbers, figure, markdown, with_interval
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
 from .statistics import (
     CURVES,
     ENOUGH,
-    Array,
-    Bootstrap,
-    Counts,
-    Interval,
     Record,
     Table,
     against_curve,
     as_json,
-    correlation,
     cost_with,
     curve_of,
-    drawn,
     interval,
     make_table,
     metric,
@@ -38,14 +32,9 @@ QUALITIES = {
 }
 """What videos are ranked by, with its name in words; the first one that was measured counts."""
 
-SEAMS = ("seam_error", "seam_change")
-"""In levels of 255."""
-SCORES, KINDS = ("worst_score", "mean_score"), ("pearson", "spearman")
 
-
-def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
-    """Return every mean, comparison and correlation as JSON values. All rows of the plan must exist."""
-    rows = notebook.rows_of(plan)
+def summarise_study(rows: Sequence[Record], plan: Plan) -> dict[str, Any]:
+    """Return every mean and comparison as JSON values. `rows`: all of the plan."""
     table = make_table(rows, plan.prompts, plan.seeds)
     names = list(rows[0]["metrics"])
     quality = next(name for name in QUALITIES if name in names)
@@ -56,8 +45,6 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
         "quality": {"metric": quality, "words": QUALITIES[quality]},
         "configurations": [_configuration(table, c, plan, names, quality) for c in plan.configurations],
         "weights": dict(plan.weights),
-        "classes": by_class(rows, plan, quality),
-        "gate": gate_correlations(notebook.gains_of(plan), plan.prompts),
     }
     summary: dict[str, Any] = as_json(figures, len(plan.prompts))
     return summary
@@ -107,49 +94,6 @@ def _configuration(
     }
 
 
-def by_class(rows: Sequence[Record], plan: Plan, quality: str) -> list[dict[str, Any]]:
-    """Return for every class of prompts what the target gains in all, and each gate's share of drafts.
-
-    Nothing if no gate was run, or if the prompts have no classes.
-    """
-    gates = [c.name for c in plan.configurations if c.group == "reward-min"]
-    classes = dict.fromkeys(plan.classes[prompt] for prompt in plan.prompts if prompt in plan.classes)
-    found = []
-    for name in classes if gates else ():
-        prompts = tuple(prompt for prompt in plan.prompts if plan.classes.get(prompt) == name)
-        table = make_table([row for row in rows if row["prompt"] in prompts], prompts, plan.seeds)
-        ends = {TARGET_ONLY, DRAFT_ONLY} <= table.rows.keys()
-        gain = table.difference(TARGET_ONLY, DRAFT_ONLY, metric(quality)) if ends else None
-        shares = {gate: table.mean(gate, lambda row: float(np.mean(row["accepted"]))) for gate in gates}
-        figures = {"class": name, "prompts": len(prompts), "target_gain": gain, "draft_share": shares}
-        found.append(as_json(figures, len(prompts)))
-    return found
-
-
-def gate_correlations(gains: Sequence[Record], prompts: Sequence[str]) -> dict[str, Interval | None]:
-    """Return the correlations of scores and gains over all blocks; None if one does not vary, {} without qualities.
-
-    A gate that knows where the target helps has a correlation well below zero: low score, large gain.
-    """
-    known = [gain for gain in gains if gain["draft_quality"] is not None]
-    if not known:
-        return {}
-    pairs = {score: [points(known, score, prompt) for prompt in prompts] for score in SCORES}
-
-    def figures(counts: Counts) -> dict[str, float]:
-        at = {score: drawn(groups, counts).T for score, groups in pairs.items()}
-        return {f"{name}_{kind}": correlation(kind, *at[name]) for name in SCORES for kind in KINDS}
-
-    return Bootstrap(len(prompts)).per_draw(figures)
-
-
-def points(gains: Sequence[Mapping[str, Any]], score: str, prompt: str | None = None) -> Array:
-    """Return (score, gain) of every block, of one prompt or of all: `(n, 2)`."""
-    chosen = [gain for gain in gains if prompt in (None, gain["prompt"])]
-    pairs = [(gain[score], gain["target_quality"] - gain["draft_quality"]) for gain in chosen]
-    return np.array(pairs, dtype=np.float64).reshape(-1, 2)
-
-
 # --- for people
 
 MATCHED = {
@@ -161,8 +105,7 @@ MATCHED = {
 
 def page_text(summary: Numbers) -> str:
     """Return the whole page."""
-    sections = (_opening, _table, _classes, _gate)
-    return "\n\n".join(filter(None, (section(summary) for section in sections))) + "\n"
+    return f"{_opening(summary)}\n\n{_table(summary)}\n"
 
 
 def _opening(summary: Numbers) -> str:
@@ -188,7 +131,7 @@ def _opening(summary: Numbers) -> str:
 
 def _table(summary: Numbers) -> str:
     header = (
-        "configuration", "quality", "minus target-only", "gap", "cost", "target calls",
+        "configuration", "quality", "minus target-only", "gap", "cost", "target calls", "drafts kept",
         *MATCHED,
     )  # fmt: skip
     rows = [
@@ -199,6 +142,7 @@ def _table(summary: Numbers) -> str:
             figure(c["share_of_gap"], ".0%"),
             figure(c["cost"], ".2f"),
             figure(c["target_calls"], ".2f"),
+            figure(c["draft_share"], ".0%"),
             *(_matched_cell(c["at_same"], *of) for of in MATCHED.values()),
         ]
         for c in summary["configurations"]
@@ -216,36 +160,3 @@ def _matched_cell(at_same: Numbers, curve: str, cost: str) -> str:
         return with_interval(value, sign="+")
     word = "better" if value["low"] > 0 else "worse" if value["high"] < 0 else "open"
     return f"{with_interval(value, sign='+')} {word}"
-
-
-def _classes(summary: Numbers) -> str:
-    """Return each gate's share of drafts by class of prompt; empty if the prompts have no classes."""
-    if not summary["classes"]:
-        return ""
-    gates = list(summary["classes"][0]["draft_share"])
-    rows = [
-        [
-            of["class"],
-            str(of["prompts"]),
-            with_interval(of["target_gain"], "+"),
-            *(figure(of["draft_share"][gate], ".0%") for gate in gates),
-        ]
-        for of in summary["classes"]
-    ]
-    table = markdown(("class", "prompts", "target-only minus draft-only", *gates), rows)
-    return f"## By class of prompt\n\nThe share of all blocks whose draft is kept.\n\n{table}"
-
-
-def _gate(summary: Numbers) -> str:
-    gate, title = summary["gate"], "## Does the score know what the target would gain?"
-    if not gate:
-        return f"{title}\n\nNot measured: it takes a metric for single frames, such as the pocket world's oracle."
-    rows = [
-        [words, *(with_interval(gate[f"{score}_{kind}"], sign="+") for kind in KINDS)]
-        for score, words in zip(SCORES, ("worst frame's score", "mean score"), strict=True)
-    ]
-    return (
-        f"{title}\n\nOver all blocks of the anchor-only videos, each generated by both models from the same "
-        "history. A useful gate is well below zero: a low score where the target gains much.\n\n"
-        + markdown(("correlation with the target's gain", "Pearson", "Spearman"), rows)
-    )

@@ -15,13 +15,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.engine.history import History
-from sdvg_core.engine.pixels import Decoder
 from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.types import Block, Condition, check_finite
+from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
@@ -35,10 +33,6 @@ from .observed import plan_run
 from .protocol import Configuration
 from .routers import seeded
 from .statistics import Record
-
-ROWS, GAINS = "rows.jsonl", "gains.jsonl"
-ANCHOR = RouterConfig(policy="first", forced_blocks=1)
-"""The anchor-only video: the target makes the first block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +56,7 @@ class StudyModels:
     """The parts of a run, and the metrics for its videos.
 
     `engine`: with a scorer, as every video is scored at the end. `width`, `height`: of the videos, in pixels.
-    `oracle`: rates a frame; None outside the pocket world. `memo_bytes`: of decoded frames and decoder states to
-    cache; 0 caches nothing.
+    `memo_bytes`: of decoded frames and decoder states to cache; 0 caches nothing.
     """
 
     engine: Engine
@@ -71,7 +64,6 @@ class StudyModels:
     width: int
     height: int
     metrics: tuple[Metric, ...] = ()
-    oracle: Oracle | None = None
     memo_bytes: float = GIGABYTE
 
     def run(self, condition: Condition, seed: int) -> Run:
@@ -105,7 +97,6 @@ def load_study_models(options: StudyOptions) -> StudyModels:
         width=options.width,
         height=options.height,
         metrics=tuple(metric for metric in (SeamChange(), oracle, options.external) if metric),
-        oracle=oracle,
     )
 
 
@@ -130,15 +121,13 @@ def scorer_of(engine: Engine) -> Scorer:
 class PromptSeedJob:
     """The work left for one prompt and seed, as values that can be sent between processes.
 
-    `embedding`: of the prompt, `(1, tokens, c)`, packed by `pack`. `gains`: also measure what the target would have
-    gained on each block of the anchor-only video.
+    `embedding`: of the prompt, `(1, tokens, c)`, packed by `pack`.
     """
 
     prompt: str
     seed: int
     configurations: tuple[Configuration, ...]
     embedding: bytes = b""
-    gains: bool = False
 
 
 def pack(embedding: Tensor) -> bytes:
@@ -147,8 +136,8 @@ def pack(embedding: Tensor) -> bytes:
     return packed
 
 
-def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Record]]:
-    """Yield the rows as they are made, each with the name of its file."""
+def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[Record]:
+    """Yield the rows as they are made."""
     sharing = SharedEngine(models.engine, models.memo_bytes)
     condition = Condition(load(job.embedding)["embedding"], job.prompt, job.prompt)
     run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
@@ -157,10 +146,7 @@ def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Reco
         engine = sharing.engine(calls, configuration.draft_steps)
         row = _row(models, configured(run, configuration, engine))
         counts = {"target_calls": calls["target"], "draft_calls": calls["draft"]}
-        yield ROWS, {"configuration": configuration.name, **of, **row, **counts}
-    if job.gains:
-        for gain in measure_gains(replace(run, engine=sharing.engine(Counter())), models.oracle):
-            yield GAINS, {**of, **gain}
+        yield {"configuration": configuration.name, **of, **row, **counts}
 
 
 def _row(models: StudyModels, run: Run) -> Record:
@@ -207,47 +193,3 @@ def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:
 def digest(latents: Tensor) -> str:
     """Return a hash of latents."""
     return hashlib.sha256(latents.detach().float().cpu().contiguous().numpy().tobytes()).hexdigest()
-
-
-def measure_gains(run: Run, oracle: Oracle | None) -> Iterator[Record]:
-    """Yield for every block but the first its draft's scores, and how good the draft and the target's block are.
-
-    In the anchor-only video, both models generate every block after the first from the same history. The drafts are
-    the video itself; each of the target's blocks stands alone, as the next block continues from the draft.
-    Qualities are means over the block's frames; None without an oracle, which rates frames one by one.
-    """
-    engine = run.engine
-    decoder = Decoder(engine.codec)
-    before = History(horizon=engine.horizon)
-    text = run.inputs.condition_of(0).gate_text
-    drafts: list[Tensor] = []
-    remakes: list[Tensor] = []
-    for emitted in replace(run, plan=replace(run.plan, router=ANCHOR)).blocks():
-        span = emitted.block.span
-        assert engine.target is not None, "the anchor-only video needs it"
-        made = engine.target.generate(run.inputs.call(before, span))
-        check_finite(made.latents, span, "target latents")
-        drafts.append(emitted.frames)
-        remakes.append(decoder.pixels(before, Block(span, made.latents, emitted.block.condition)).frames())
-        before = emitted.history
-    qualities = [_qualities(oracle, blocks, text) for blocks in (drafts, remakes)]
-    scorer = scorer_of(engine)
-    for span, draft, remake, *of_both in zip(run.plan.spans, drafts, remakes, *qualities, strict=True):
-        if span.index == 0:
-            continue
-        scores = scorer.score(draft, text)
-        yield {
-            "block": span.index,
-            "worst_score": float(scores.min()),
-            "mean_score": float(scores.mean()),
-            "target_worst_score": float(scorer.score(remake, text).min()),
-            "draft_quality": of_both[0],
-            "target_quality": of_both[1],
-        }
-
-
-def _qualities(oracle: Oracle | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
-    if oracle is None:
-        return [None] * len(blocks)
-    quality = oracle.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt)
-    return [float(part.mean()) for part in quality.split([block.shape[1] for block in blocks])]

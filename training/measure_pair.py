@@ -103,7 +103,7 @@ def measure(
         for row, clip, scene in zip(found, frames, scenes, strict=True):
             there = presence(clip, scene, torch.arange(FRAMES))
             row[name] = {
-                "dB": [part.mean().item() for part in judge(clip, scene, SEAMS).quality.tensor_split(SEAMS)],
+                "dB": [part.mean().item() for part in judge(clip, scene).quality.tensor_split(SEAMS)],
                 "there": [[thing.nanmean().item() for thing in part.T] for part in there.tensor_split(SEAMS)],
             }
     return found

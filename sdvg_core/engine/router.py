@@ -233,7 +233,7 @@ class RouterConfig:
 MOST_MARGIN = 1e9
 """What a report has for infinity, which JSON lacks; no score comes near it."""
 CASCADE_MARGIN = 0.2
-"""Ours, as the published one is not known: chosen on training prompts by `python -m research.margin`."""
+"""Ours, as the published one is not known: chosen on training prompts of the miniature (docs/study.md)."""
 ROUTER_PRESETS: Mapping[str, RouterConfig] = {
     "paper": RouterConfig(),
     "hybrid": RouterConfig(handover=3, cascade=CASCADE_MARGIN),

@@ -40,5 +40,4 @@ def tiny_models() -> Models:
 def tiny_bench() -> Bench:
     """Where tiny videos of four blocks are made."""
     setups = set_up([OURS], tiny_models(), TINY)
-    clock = Clock()
-    return Bench(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=Gauge())
+    return Bench(setups=setups, request=TINY, clock=Clock(), gauge=Gauge(torch.device("cpu")))

@@ -1,4 +1,4 @@
-"""From samples to numbers to a page: each in its place, held against a goal only where there is one."""
+"""From samples to numbers to a page: each in its place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def result(seconds: Mapping[tuple[str, str], float] = PLAIN, **changes: Any) -> 
     conditions = {
         "versions": {"sdvg": "0", "torch": "2", "device": "cuda: Imaginary GPU"},
         "device": "cuda",
-        "side_device": "cuda",
         "gpu": {"name": "Imaginary GPU"},
         **{"drafter": "1.3B", "target": "14B", "dtype": "bfloat16"},
         "executions": {name: {} for name in executions},
@@ -61,7 +60,7 @@ def rows(text: str) -> dict[tuple[str, str], dict[str, str]]:
 # --- what is made of them
 
 
-def test_ratios_limits_and_shares_follow_from_the_medians():
+def test_ratios_follow_from_the_medians():
     target = case("target-only")
     gate = case("r=1")
     planes = case("r=1", parse_variant("planes"))
@@ -76,10 +75,9 @@ def test_ratios_limits_and_shares_follow_from_the_medians():
     base, fast, slow = found
     assert [entry["route"] for entry in found] == ["target-only", "r=1", "r=1"]
     assert base["seconds"]["video"] == median([10, 90, 12])
-    assert base["ratio_to_target_only"] == base["share_of_limit"] == 1
+    assert base["ratio_to_target_only"] == 1
     assert (fast["seconds"]["video"], fast["seconds"]["decode"], fast["peak_bytes"]) == (4, 2, 9)
     assert fast["ratio_to_target_only"] == 12 / 4
-    assert (fast["limit"], fast["share_of_limit"]) == (4.5, 3 / 4.5)
     assert fast["block_seconds"] == [2, 3]
     assert fast["first_frame_seconds"] == 2
     assert fast["frames_per_second"] == 105 / 4
@@ -87,7 +85,7 @@ def test_ratios_limits_and_shares_follow_from_the_medians():
     assert slow["ratio_to_ours"] == 4 / 8
 
 
-def test_a_row_shows_what_was_measured_beside_what_is_published_and_wanted():
+def test_a_row_shows_what_was_measured():
     found = rows(result_text(result()))
     assert list(found) == list(PLAIN)
     assert (
@@ -96,14 +94,9 @@ def test_a_row_shows_what_was_measured_beside_what_is_published_and_wanted():
             "execution": "ours",
             "route": "anchor-only",
             "x target-only": "3.20x",
-            "published": "2.21x",
-            "must reach": "3.2x, reached",
-            "share of limit": "36 %",
             "s per video": "30.000",
             "s to first frame": "1.000",
             "frames per s": "3.5",
             "peak memory": "41.5 GB",
         }.items()
     )
-    assert found["ours", "r=1"]["must reach"] == "2.4x, not reached"
-    assert found["ours", "target-only"]["must reach"] == found["ours", "target-only"]["published"] == "-"

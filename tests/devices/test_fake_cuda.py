@@ -116,7 +116,7 @@ def make(made: Models, request: PlanRequest, variant: Variant, route: str) -> tu
     """Make a video; return the shape of its frames."""
     setups = set_up([variant], made, request)
     assert setups[variant.name].kernels == {"drafter": "cudnn", "target": "cudnn"}
-    bench = Bench(setups=setups, request=request, clock=float, model_clock=float, gauge=Gauge())
+    bench = Bench(setups=setups, request=request, clock=float, gauge=Gauge(torch.device("cpu")))
     case = Case(route=parse_route(route, BLOCKS), variant=variant)
     found = list(bench.run(case).blocks())
     assert sum(block.latents.shape[2] for block in (one.block for one in found)) == 3 * BLOCKS
@@ -135,7 +135,8 @@ heavy = pytest.mark.heavy
 
 @heavy
 def test_a_video_of_real_size_meets_no_tensor_of_another_device(shapes):
-    made = random_models(REQUEST, GPU, OTHER_GPU)
+    elsewhere = random_models(REQUEST, OTHER_GPU)
+    made = replace(random_models(REQUEST, GPU), vae=elsewhere.vae, scorer=elsewhere.scorer)
     assert make(made, REQUEST, parse_variant("diffusers"), "anchor-only") == (1, 33, 3, 480, 832)
 
 
@@ -154,7 +155,7 @@ def test_a_device_without_float64_is_given_none(shapes, monkeypatch):
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
     target = replace(REQUEST.target, preset=replace(REQUEST.target.preset, policy="incremental", window=6))
     request = replace(REQUEST, target=target)
-    made = random_models(request, GPU, GPU)
+    made = random_models(request, GPU)
     with NoFloat64():
         assert make(made, request, parse_variant("diffusers"), "r=1") == (1, 33, 3, 480, 832)
         with pytest.raises(TypeError, match="float64"):

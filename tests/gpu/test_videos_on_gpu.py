@@ -40,7 +40,6 @@ def models_on(device: torch.device) -> Models:
     return Models(
         **{name: getattr(models, name) for name in ("drafter", "target", "vae", "scorer", "condition")},
         device=device,
-        side_device=device,
     )
 
 

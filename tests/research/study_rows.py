@@ -23,27 +23,6 @@ def made_up_rows(plan: Plan, gate_bonus: float = 0.0, noise: float = 0.3) -> lis
     return [_row(c, prompt, seed, gate_bonus, noise) for c in plan.configurations for prompt, seed in plan.pairs]
 
 
-def made_up_gains(plan: Plan, slope: float) -> list[Record]:
-    draw = np.random.default_rng(5)
-    gains = []
-    for prompt, seed in plan.pairs:
-        for block in range(1, BLOCKS):
-            score, quality = draw.normal(), draw.normal(20, 3)
-            gains.append(
-                {
-                    "prompt": prompt,
-                    "seed": seed,
-                    "block": block,
-                    "worst_score": score,
-                    "mean_score": score + 0.5,
-                    "target_worst_score": score + 0.3,
-                    "draft_quality": quality,
-                    "target_quality": quality + 1 + slope * score + 0.5 * draw.normal(),
-                }
-            )
-    return gains
-
-
 def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float, noise: float) -> Record:
     router, number = configuration.router, int(prompt.split()[1])
     # The same scores in every configuration: a pair differs by the route alone.
@@ -68,7 +47,7 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
         "mean_scores": [None if np.isnan(s) or not gate else float(s) + 0.5 for s in scores],
         "target_calls": target,
         "draft_calls": BLOCKS - target,
-        "metrics": {"quality": quality, "seam_error": 1.0 + 0.1 * draw.normal(), "reward_mean": 0.0},
+        "metrics": {"quality": quality, "reward_mean": 0.0},
         "latents_sha256": "0",
     }
 

@@ -13,11 +13,11 @@ import torch
 from tiny import CONFIG, generator_of, make_engine
 from torch import Tensor
 
-from research.folder import Notebook, Plan, fill
+from research.folder import Key, Plan, fill
 from research.metrics import SeamChange
 from research.protocol import Configuration, pick, protocol
 from research.statistics import Record
-from research.videos import ROWS, PromptSeedJob, StudyModels, pack, rows_of
+from research.videos import PromptSeedJob, StudyModels, pack, rows_of
 
 BLOCKS = 5
 TAUS = (-2.0, 0.0, 2.0)
@@ -36,15 +36,11 @@ class Redness:
         time.sleep(self._seconds)
         return {"quality": float(frames[:, 0].mean()), "seams": float(len(seams))}
 
-    def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
-        return frames[:, 0].mean(dim=(1, 2))
-
 
 def tiny_models(policy: str = "recompute", seconds: float = 0.0, **options: Any) -> StudyModels:
     torch.set_num_threads(1)
-    judge = Redness(seconds)
-    given = {"engine": make_engine(policy), "metrics": (SeamChange(), judge), "oracle": judge, **options}
-    return StudyModels(blocks=BLOCKS, width=8, height=8, **given)
+    metrics = SeamChange(), Redness(seconds)
+    return StudyModels(engine=make_engine(policy), metrics=metrics, blocks=BLOCKS, width=8, height=8, **options)
 
 
 def embedding(prompt: str) -> Tensor:
@@ -67,15 +63,13 @@ def plan(configurations: Sequence[Configuration] = SOME, prompts: Sequence[str] 
 
 
 def made(models: StudyModels, wanted: PromptSeedJob) -> list[Record]:
-    return [record for name, record in rows_of(models, wanted) if name == ROWS]
+    return list(rows_of(models, wanted))
 
 
-def study(
-    folder: Path, wanted: Plan, load: Any = tiny_models, shard: tuple[int, int] | None = None
-) -> tuple[Notebook, list[str]]:
+def study(folder: Path, wanted: Plan, load: Any = tiny_models) -> tuple[dict[Key, Record], list[str]]:
     """Fill the folder; return what is in it, and the lines of progress."""
     said: list[str] = []
-    return fill(folder, wanted, embeddings, load, 1, said.append, shard), said
+    return fill(folder, wanted, embeddings, load, 1, said.append), said
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """How clips far longer than the models were trained for are judged."""
 
+import argparse
+
+import pytest
 import torch
 
-from research.long import LATE, against_balanced, qualities
+from research.long import LATE, against_balanced, qualities, shard
 from research.metrics import BEST
 from research.world import render
 from sdvg_core.pocket.grammar import parse
@@ -34,3 +37,10 @@ def test_a_stride_is_compared_with_balanced_after_what_balanced_shows_of_the_tar
     asked = (prompts, ["recompute"], ["balanced", "stride 4"])
     assert "+2.50 [+2.50, +2.50]" in against_balanced(videos(LATE + 9), *asked)
     assert against_balanced(videos(LATE), *asked) == ""
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b", "1/"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no shard"):
+        shard(text)
+    assert shard("2/8") == (2, 8)

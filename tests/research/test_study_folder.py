@@ -1,6 +1,5 @@
 """A study's folder: kept whole through kills, and kept apart from other studies."""
 
-import argparse
 import json
 import os
 import signal
@@ -13,15 +12,10 @@ import pytest
 import study_tiny
 from study_tiny import PROMPTS, SOME, plan, study
 
-from research.folder import Notebook, claim_folder, held, shard
+from research.folder import claim_folder, read_rows
 from sdvg_core.errors import BadInput
 
 ROWS = len(SOME) * len(PROMPTS)
-
-
-def contents(folder: Path) -> dict:
-    found = Notebook(folder).records
-    return {key: row for name in ("rows.jsonl", "gains.jsonl") for key, row in found[name].items()}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +48,7 @@ def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken,
     finished = (tmp_path / "rows.jsonl").read_bytes()
     assert finished.startswith(kept)
     assert finished.count(b"\n") == ROWS
-    assert contents(tmp_path) == contents(unbroken)
+    assert read_rows(tmp_path) == read_rows(unbroken)
 
 
 def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
@@ -70,16 +64,15 @@ def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
 def test_a_torn_last_line_is_dropped_and_its_row_made_again(unbroken, tmp_path):
     whole = (unbroken / "rows.jsonl").read_bytes()
     (tmp_path / "rows.jsonl").write_bytes(whole[: whole.rfind(b"\n", 0, -1) + 40])
-    (tmp_path / "gains.jsonl").write_bytes((unbroken / "gains.jsonl").read_bytes())
-    assert len(Notebook(tmp_path).records["rows.jsonl"]) == ROWS - 1
+    assert len(read_rows(tmp_path)) == ROWS - 1
     study(tmp_path, plan())
-    assert contents(tmp_path) == contents(unbroken)
+    assert read_rows(tmp_path) == read_rows(unbroken)
 
 
 def test_a_damaged_line_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\nnonsense\n')
     with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl.*remove it"):
-        Notebook(tmp_path)
+        read_rows(tmp_path)
 
 
 def test_a_folder_keeps_to_its_study(tmp_path):
@@ -93,21 +86,3 @@ def test_a_folder_keeps_to_its_study(tmp_path):
     (tmp_path / "study.json").write_text("[]")
     with pytest.raises(BadInput, match="cannot be read"):
         claim_folder(tmp_path, {}, {})
-
-
-def test_shards_share_the_work_and_what_is_left_is_nobody_s(unbroken, tmp_path):
-    """Catches: a shard that makes all, and one that keeps the others out."""
-    for part in (1, 2):
-        with held(tmp_path, (part, 2)), held(tmp_path, (3 - part, 2)):
-            study(tmp_path, plan(), shard=(part, 2))
-        assert len(Notebook(tmp_path).records["rows.jsonl"]) == ROWS * part // 2
-    assert contents(tmp_path) == contents(unbroken)
-    with held(tmp_path, (1, 2)), pytest.raises(BadInput, match="another study is running"):
-        held(tmp_path, (1, 2))
-
-
-@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b", "1/"])
-def test_a_shard_that_is_none_is_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no shard"):
-        shard(text)
-    assert shard("2/8") == (2, 8)

@@ -31,9 +31,7 @@ def test_the_oracle_finds_the_truth_good_and_the_worst_block_bad():
     worse = Oracle().measure(spoilt, PROMPT, [9])
     assert worse["worst_block_quality"] < found["quality"] - 10
     assert worse["worst_block_quality"] < worse["quality"] < found["quality"]
-    assert found["rmse"] < 255 * 10 ** (-35 / 20) < worse["rmse"]
-    assert set(found) == {"quality", "worst_block_quality", "rmse", "lag", "temporal_error", "seam_error"}
-    assert Oracle().frame_quality(spoilt, PROMPT)[:9].min() > 35
+    assert set(found) == {"quality", "worst_block_quality", "lag"}
 
 
 # --- an external command

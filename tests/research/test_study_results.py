@@ -3,11 +3,10 @@
 import itertools
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 from matplotlib.figure import Figure
-from study_rows import made_up_gains, made_up_plan, made_up_rows
+from study_rows import made_up_plan, made_up_rows
 
 from research.plots import LOOKS, draw_gain_over_first
 from research.summary import page_text, summarise_study
@@ -17,8 +16,7 @@ pytestmark = pytest.mark.heavy
 
 def summary_of(prompts: int = 20, **options):
     plan = made_up_plan(prompts)
-    rows, gains = made_up_rows(plan, **options), made_up_gains(plan, slope=-1.0)
-    return summarise_study(SimpleNamespace(rows_of=lambda _: rows, gains_of=lambda _: gains), plan)
+    return summarise_study(made_up_rows(plan, **options), plan)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,8 @@ import torch
 from study_tiny import EVERYTHING, job, made, tiny_models
 
 from research.memo import Memo
-from research.protocol import Configuration, protocol
+from research.protocol import Configuration
 from research.routers import planned_route
-from research.videos import GAINS, rows_of
 
 
 @pytest.mark.heavy
@@ -47,12 +46,3 @@ def test_a_memo_keeps_its_arguments_so_that_no_id_comes_again():
     for i in range(200):
         value = torch.full((1,), float(i))
         assert float(memo.call("same", (value,), value.clone)) == i
-
-
-def test_gains_hold_both_models_blocks_after_the_same_history():
-    gains = [record for name, record in rows_of(tiny_models(), job((), gains=True)) if name == GAINS]
-    assert [gain["block"] for gain in gains] == [1, 2, 3, 4]
-    assert all(gain["target_quality"] != gain["draft_quality"] for gain in gains)
-    rows = made(tiny_models(), job(protocol(5, (-1000.0, -999.0), steps=2)))
-    kept = next(row for row in rows if row["configuration"] == "reward-min@-1000")
-    assert [gain["worst_score"] for gain in gains] == kept["worst_scores"][1:]

@@ -1,13 +1,9 @@
 """What is worked out from rows, on rows whose truth is known."""
 
-from dataclasses import replace
-from statistics import NormalDist
-
 import numpy as np
 import pytest
-from study_rows import CONFIGURATIONS, made_up_gains, made_up_plan, made_up_rows
+from study_rows import CONFIGURATIONS, made_up_plan, made_up_rows
 
-from research.calibrate import calibrate
 from research.statistics import (
     Bootstrap,
     against_curve,
@@ -16,9 +12,6 @@ from research.statistics import (
     make_table,
     metric,
 )
-from research.study import read_classes
-from research.summary import by_class, gate_correlations
-from sdvg_core.errors import BadInput
 from sdvg_core.memory.counts import WEIGHTS
 
 QUALITY = metric("quality")
@@ -81,59 +74,3 @@ def test_at_equal_cost_a_gate_pays_for_the_drafts_and_scores_it_throws_away(tabl
     paired = against_curve(table, "reward-min@0", curve, target_calls, QUALITY)
     assert paired.low < 0 < paired.high
     assert against_curve(table, "reward-min@0", curve, cost, QUALITY).high < -0.5
-
-
-# --- classes of prompts
-
-
-def test_classes_are_read_from_the_lines_of_a_file():
-    lines = ["[animals] a dog runs", "a car", "[ two words ]  a [red] ball", "[] x", "[open a box"]
-    assert read_classes(lines) == {
-        "a dog runs": "animals", "a car": None, "a [red] ball": "two words", "[] x": None, "[open a box": None,
-    }  # fmt: skip
-
-
-def test_a_class_of_few_prompts_gets_no_interval_in_a_study_of_many():
-    """Catches: intervals over the prompts of a class, told by how many the whole study has."""
-    plan = made_up_plan(13)
-    classes = {prompt: "many" if i < 10 else "few" for i, prompt in enumerate(plan.prompts)}
-    many, few = by_class(made_up_rows(plan), replace(plan, classes=classes), "quality")
-    for told in (few["target_gain"], few["draft_share"]["reward-min@0"]):
-        assert told["value"] > 0
-        assert told["low"] is told["high"] is None
-    for told in (many["target_gain"], many["draft_share"]["reward-min@0"]):
-        assert told["low"] < told["value"] < told["high"]
-
-
-# --- the gate
-
-
-def test_the_correlation_of_score_and_gain_is_found():
-    plan = made_up_plan(30)
-    knowing = gate_correlations(made_up_gains(plan, slope=-1.0), plan.prompts)
-    blind = gate_correlations(made_up_gains(plan, slope=0.0), plan.prompts)
-    assert set(knowing) == {f"{s}_{c}" for s in ("worst_score", "mean_score") for c in ("pearson", "spearman")}
-    assert all(found.high < -0.8 for found in knowing.values())
-    assert all(found.low < 0 < found.high for found in blind.values())
-
-
-# --- calibration
-
-
-def test_calibration_finds_the_quantile_of_the_scores(table):
-    """Scores are standard normal: 5 of 9 blocks are drafts if 5 of the 8 scored ones are kept."""
-    found = calibrate(table, CONFIGURATIONS, 5 / 9)
-    truth = NormalDist().inv_cdf(3 / 8)
-    assert found["tau"].low < truth < found["tau"].high
-    assert found["tau"].value == pytest.approx(truth, abs=0.15)
-    assert found["reached"].value == pytest.approx(5 / 9, abs=0.01)
-    assert found["reached"].low < 5 / 9 < found["reached"].high
-    assert 0.02 < found["miss"] < 0.3
-
-
-def test_calibration_refuses_what_no_threshold_gives(table):
-    with pytest.raises(BadInput, match=r"share 0\.95 lies outside 0\.1\d* to 0\.7\d*.*--tau"):
-        calibrate(table, CONFIGURATIONS, 0.95)
-    one = [c for c in CONFIGURATIONS if c.name in ("target-only", "reward-min@0")]
-    with pytest.raises(BadInput, match="needs two thresholds"):
-        calibrate(table, one, 0.5)

@@ -12,6 +12,7 @@ from PIL import Image
 from reward_files import write_vocabulary
 from synthetic_frames import synthetic_frames
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers import preprocess
@@ -52,6 +53,25 @@ def test_resizing_equals_pillow_on_noise_and_hard_edges() -> None:
     """Overshoot at the edges leaves 0..255 and must be cut after each pass, not once."""
     noise = torch.rand(1, 3, 120, 200, generator=torch.Generator().manual_seed(3)).round()
     assert torch.equal(preprocess.resize(preprocess.to_bytes(noise), 48, 80), pillow(noise, 48, 80))
+
+
+class Kernels(TorchDispatchMode):
+    """Counts the operations that compute something, and so are kernels on a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_resize_takes_few_kernels() -> None:
+    """Catches a loop over the taps."""
+    frames = torch.rand(1, 3, 480, 832)
+    preprocess.preprocess(frames, 224, "center")  # makes what is kept between calls
+    with Kernels() as kernels:
+        preprocess.preprocess(frames, 224, "center")
+    assert 0 < kernels.count <= 24
 
 
 def test_quantising_truncates_and_clips_in_float32() -> None:

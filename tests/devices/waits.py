@@ -7,7 +7,6 @@ count. The parts are those of the command line: models, scorer, store of results
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import threading
 from collections import Counter
@@ -24,32 +23,27 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_any, tree_leaves, tree_map
 
+from benchmarks import models
+from benchmarks.models import TINY
+from benchmarks.variants import OURS, Case, parse_route, set_up
 from research.observed import plan_run
 from sdvg_core.devices import device as devices
 from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.run import Run
 from sdvg_core.files.video import Mp4Writer
-from sdvg_core.scorers.preprocess import preprocess
-
-from . import models
-from .models import TINY
-from .variants import OURS, Case, parse_route, set_up
 
 GPU = torch.device("lazy", 0)
 BLOCKS = 5
-ROUTE = "r=1"
 READS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "unique")
-VIEWS = ("view", "slice", "select", "transpose", "permute", "expand", "unsqueeze", "squeeze", "alias", "detach")
 
 
 class Counts:
-    """What was counted: waits of the main thread and of all others, by what waited, and kernels."""
+    """What was counted: waits of the main thread and of all others, by what waited."""
 
     def __init__(self) -> None:
         self.waits: Counter[str] = Counter()
         self.elsewhere: Counter[str] = Counter()
-        self.kernels = 0
         self.last_wait = 0  # of the main thread, by a clock of operations
         self.now = 0
 
@@ -120,8 +114,6 @@ def run(func: Any, args: Any, kwargs: Any) -> Any:
         _count_copy(source, target_is_gpu, bool(named.get("non_blocking")))
     elif ours and any(name.startswith(read) for read in READS):
         COUNTS.wait(name.strip("_"))
-    if (ours or to_gpu) and not any(view in name for view in VIEWS):
-        COUNTS.kernels += 1
     result = func(*_inner(args), **_inner(kwargs))
     if name.endswith("_") and not name.startswith("_"):
         return args[0]
@@ -207,13 +199,12 @@ def pretended_gpu() -> Iterator[None]:
 class Found:
     """What the host waited for: in the main thread by block, in other threads for the whole video.
 
-    `records`: of the blocks. `score_kernels`: how many kernels made the scorer's squares of a published block.
+    `records`: of the blocks.
     """
 
     blocks: list[Counter[str]]
     elsewhere: Counter[str]
     records: list[BlockRecord]
-    score_kernels: int
 
 
 def count_waits(route: str) -> Found:
@@ -221,10 +212,6 @@ def count_waits(route: str) -> Found:
     blocks = []
     records = []
     with pretended_gpu(), tempfile.TemporaryDirectory() as folder:
-        preprocess(OnGpu(torch.rand(1, 3, 480, 832)), 224, "center")  # copies what stays on the device
-        COUNTS.kernels = 0
-        preprocess(OnGpu(torch.rand(1, 3, 480, 832)), 224, "center")
-        score_kernels = COUNTS.kernels
         run = _plan(route)
         COUNTS.waits.clear()
         with Mp4Writer(Path(folder) / "video.mp4", 16) as video:
@@ -234,7 +221,7 @@ def count_waits(route: str) -> Found:
                 records.append(shown.record)
                 blocks.append(Counter(COUNTS.waits))
                 COUNTS.waits.clear()
-    return Found(blocks=blocks, elsewhere=Counter(COUNTS.elsewhere), records=records, score_kernels=score_kernels)
+    return Found(blocks=blocks, elsewhere=Counter(COUNTS.elsewhere), records=records)
 
 
 def _plan(route: str) -> Run:
@@ -254,17 +241,3 @@ def _plan(route: str) -> Run:
         clock=clock,
         reuse=Reuse(store=store, identities=Identities(drafter="d", target="t", codec="c", scorer="s")),
     )
-
-
-def main() -> int:
-    """Print what each block of a route waits for."""
-    found = count_waits(ROUTE)
-    for number, (record, waits) in enumerate(zip(found.records, found.blocks, strict=True), 1):
-        print(f"block {number}, by the {record.author}: {sum(waits.values())} waits: {dict(waits)}")
-    print(f"in other threads, {len(found.blocks)} blocks together: {dict(found.elsewhere)}")
-    print(f"kernels from a block of pixel frames of 832x480 to the scorer's squares: {found.score_kernels}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
