@@ -87,7 +87,7 @@ class RouterValue:
             if self.config.policy == "first":
                 text = text.replace("the policy first", f"the policy {self.chosen}")
                 text = text.replace("set handover to 0", "set handover_steps to 0")
-            raise BadInput(text) from None
+            raise BadInput(text) from error.__cause__
 
 
 def router_of(value: Any) -> RouterValue:

@@ -34,8 +34,24 @@ def without(base: list[str], *roles: str) -> list[str]:
     return kept
 
 
+def override(base: list[str], *more: str) -> list[str]:
+    """Return options in which each is given once, as the last of `base` and `more` gives it."""
+    flag, given = "", dict[str, list[str]]()
+    for word in (*base, *more):
+        if word.startswith("--"):
+            flag = word
+            given[flag] = given.get(flag, []) if flag == "--lora" or flag.endswith("-settings") else []
+        else:
+            name = word.partition("=")[0] + "="
+            kept = given.setdefault(flag, [])
+            if flag.endswith("-settings"):
+                kept = [value for value in kept if not value.startswith(name)]
+            given[flag] = [*kept, word]
+    return [word for flag, values in given.items() for word in ([flag] if flag else []) + values]
+
+
 def generate(base: list[str], output: Path, *more: str) -> int:
-    return main([*base, *SMALL, "--output", str(output), *more])
+    return main(override([*base, *SMALL], "--output", str(output), *more))
 
 
 def names(folder: Path) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cli_runs import options, report
+from cli_runs import options, override, report
 from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
@@ -46,7 +46,7 @@ class FrameLog(Mp4Writer):
 def made(folder: Path, arguments: list[str], code: int = 0) -> Made:
     """Run; return the bytes of the latents' file, a digest of all frames, and the report."""
     with patch.object(rendering, "Mp4Writer", FrameLog):
-        assert main([*arguments, "--output", str(folder)]) == code
+        assert main(override(arguments, "--output", str(folder))) == code
     return (folder / "latents.safetensors").read_bytes(), FrameLog.newest, report(folder)
 
 
@@ -97,7 +97,7 @@ def after_block(number: int, do: Callable[[], None]) -> Iterator[None]:
 
 def five(files: ModelFiles) -> list[str]:
     """Return what asks for five blocks of a set of models, but for the prompt."""
-    return [*options(files), *SMALL, "--blocks", "5"]
+    return override([*options(files), *SMALL], "--blocks", "5")
 
 
 def stopped_after(number: int, error: BaseException | None = None) -> contextlib.AbstractContextManager[None]:
@@ -125,7 +125,7 @@ def twice() -> None:
 
 def stopped(folder: Path, arguments: list[str], number: int, how: Callable[[], None] = killed) -> None:
     with after_block(number, how):
-        assert main([*arguments, "--output", str(folder)]) == 130
+        assert main(override(arguments, "--output", str(folder))) == 130
 
 
 def contents(folder: Path) -> dict[str, bytes]:

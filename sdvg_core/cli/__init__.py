@@ -55,13 +55,24 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def _check_names(self, words: Iterable[str]) -> None:
+        """Refuse an option that there is not, and one that is given twice, of which argparse keeps the last."""
+        given: dict[argparse.Action, list[list[str]]] = {}
+        values: list[str] = []
         for word in takewhile(lambda word: word != "--", words):
-            name = word.partition("=")[0]
+            name, _, value = word.partition("=")
             if not name.startswith("--") or " " in name:
+                values.append(word)
                 continue
-            if not any(known.startswith(name) for known in self._option_string_actions):
+            known = {flag: action for flag, action in self._option_string_actions.items() if flag.startswith(name)}
+            if not known:
                 near = get_close_matches(name, self._option_string_actions, 1)
                 self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
+            action = known.get(name) or next(iter(known.values()))
+            values = [name] if action.nargs == 0 else [value] if value else []
+            given.setdefault(action, []).append(values)
+        for action, times in given.items():
+            if any(values != times[0] for values in times) and not isinstance(action, argparse._ExtendAction):
+                self.error(f"{action.option_strings[0]} is given twice, with other values; leave one of them out")
 
     def format_help(self) -> str:
         """Return the help: for a command with many options, those of its `SHORT` list and its examples."""

@@ -90,16 +90,17 @@ def model_setting(text: str) -> tuple[str, Any]:
     return name, YES_NO.get(value, value)
 
 
-class ModelSettings(argparse.Action):
-    """Takes settings of one model; those of the same option given once more come last."""
+class ModelSettings(argparse._ExtendAction):
+    """Takes settings of one model."""
 
-    def __call__(self, _: object, options: argparse.Namespace, values: Any, name: str | None = None) -> None:
-        """Add them. Argparse prints the error for one that is given twice."""
-        names = [name for name, _ in values]
-        if twice := [name for name in names if names.count(name) > 1]:
-            word = settings_of(ModelOptions)[twice[0]].flags[0].removeprefix("--")
-            raise argparse.ArgumentError(self, f"{word} is given twice; leave one of them out")
-        setattr(options, self.dest, [*getattr(options, self.dest), *values])
+    def __call__(self, parser: Any, options: argparse.Namespace, values: Any, name: str | None = None) -> None:
+        """Add them. Argparse prints the error for one that is given twice, with other values."""
+        given: dict[str, Any] = {}
+        for setting, value in (*getattr(options, self.dest), *values):
+            if given.setdefault(setting, value) != value:
+                word = settings_of(ModelOptions)[setting].flags[0].removeprefix("--")
+                raise argparse.ArgumentError(self, f"{word} is given twice, with other values; leave one out")
+        super().__call__(parser, options, values, name)
 
 
 SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}

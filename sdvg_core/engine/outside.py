@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import BadInput
+from ..errors import BadInput, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +25,9 @@ def check_part(role: Literal["router", "scorer"], part: Any) -> None:
     """Raise `BadInput` unless a part, which a wire may carry untyped, fits its protocol."""
     from .protocols import Router, Scorer  # here, because they import torch and the command line must not
 
-    if not isinstance(part, {"router": Router, "scorer": Scorer}[role]):
+    with faults_of(role, part):
+        fits = isinstance(part, {"router": Router, "scorer": Scorer}[role])
+    if not fits:
         raise BadInput(f"{_name(part)} is no {role}; give it what sdvg_core.{role.title()} has")
 
 
@@ -50,6 +53,18 @@ def note_on(role: str, part: Any) -> str:
     return f"The {role} is {_name(part)}, from outside{unkeyed}."
 
 
+@contextmanager
+def faults_of(role: str, part: Any) -> Iterator[None]:
+    """Raise `BadInput`, which names the part, from an exception of its own; memory that lacks is not its fault."""
+    try:
+        yield
+    except Exception as error:
+        kind = type(error).__name__
+        if isinstance(error, BadInput | MemoryError) or kind == "OutOfMemoryError":  # torch's
+            raise
+        raise BadInput(f"the {role} {_name(part)} raised {kind} ({first_line(error)}); mend it") from error
+
+
 class OutsidePart:
     """Pass calls on to a part from outside, and refuse results of a wrong shape, which might pass unnoticed."""
 
@@ -62,20 +77,24 @@ class OutsidePart:
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block, shaped as the noise."""
-        made: Generated = self.inner.generate(call)
+        with faults_of(self.name, self.inner):
+            made: Generated = self.inner.generate(call)
         self._check_shape(made.latents, tuple(call.noise.draw(call.span, 0).shape))
         return made
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return one score per frame."""
-        scores: Tensor = self.inner.score(frames.clone(), prompt)  # it may write into what it gets
+        with faults_of(self.name, self.inner):
+            scores: Tensor = self.inner.score(frames.clone(), prompt)  # it may write into what it gets
         self._check_shape(scores, (frames.shape[1],))
         return scores.float().cpu()
 
     def describe(self) -> Mapping[str, Any]:
         """Return the settings for the report, with a note on where it is from."""
+        with faults_of(self.name, self.inner):
+            described = self.inner.describe()
         try:
-            described = json.loads(json.dumps(dict(self.inner.describe())))
+            described = json.loads(json.dumps(dict(described)))
         except (TypeError, ValueError):
             what = f"the {self.name} {_name(self.inner)} describes itself by what is no JSON"
             raise BadInput(f"{what}; return texts and numbers by their names") from None
@@ -87,11 +106,21 @@ class OutsidePart:
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Decode latents; the clip's first latent frame is one pixel frame."""
-        frames, state_after = self.inner.decode(latents, state)
+        with faults_of(self.name, self.inner):
+            frames, state_after = self.inner.decode(latents, state)
         count = self.temporal_stride * latents.shape[2] - (self.temporal_stride - 1 if state is None else 0)
         rows, columns = (self.spatial_stride * size for size in latents.shape[3:])
         self._check_shape(frames, (1, count, 3, rows, columns))
         return frames, state_after
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """Encode a clip of 1 + stride * k pixel frames."""
+        with faults_of(self.name, self.inner):
+            latents: Tensor = self.inner.encode(frames)
+        count = 1 + (frames.shape[1] - 1) // self.temporal_stride
+        rows, columns = (size // self.spatial_stride for size in frames.shape[3:])
+        self._check_shape(latents, (1, self.latent_channels, count, rows, columns))
+        return latents
 
     def _check_shape(self, values: Any, shape: tuple[int, ...]) -> None:
         sizes = getattr(values, "shape", None)

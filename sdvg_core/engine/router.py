@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadInput
 from ..settings import check_fields, setting
-from .outside import check_part
+from .outside import check_part, faults_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -202,7 +202,8 @@ class RouterConfig:
     def needs_scorer(self) -> bool:
         """True if the policy may score a block, unless a direction decides."""
         if self.part is not None:
-            return bool(self.part.needs_scorer)
+            with faults_of("router", self.part):
+                return bool(self.part.needs_scorer)
         return self.policy == REWARD
 
     @property
@@ -269,7 +270,7 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
     if _bailed_out(config, past):
         return Decision(accepted=False, reason=Reason.BAILED_OUT)
     if config.part is not None:
-        return None if config.part.needs_scorer else _by_part(config, place)
+        return None if config.needs_scorer else _by_part(config, place)
     if config.policy == REWARD:
         return None
     if config.policy == "stride":
@@ -308,7 +309,8 @@ def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:
 
 def _by_part(config: RouterConfig, index: int, score: float | None = None) -> Decision:
     assert config.part is not None
-    kept = config.part.keep(index, score)
+    with faults_of("router", config.part):
+        kept = config.part.keep(index, score)
     if not isinstance(kept, bool):
         name = type(config.part).__name__
         raise BadInput(f"the router {name:.40} answered {kept!r:.20} for block {index + 1}; return True or False")

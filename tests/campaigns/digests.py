@@ -32,6 +32,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))  # this is run as a program
+
+from cli_runs import override  # noqa: E402
+
 WEIGHTS = "sdvg_core/pocket/weights"
 Digest = dict[str, Any]
 
@@ -149,7 +153,7 @@ class Place:
     def command(self, command: str, output: Path) -> list[str]:
         """Return the words of one of COMMANDS."""
         names = {"made": self.folder, "weights": self.checkout / WEIGHTS}
-        words = [word.format(**names) for word in shlex.split(command)]
+        words = [word.format(**names) for word in override(shlex.split(command))]
         return ["-m", "sdvg_core", *words, "--output", str(output)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import OUTPUTS, SMALL, names, options, refused, report
+from cli_runs import OUTPUTS, SMALL, names, options, override, refused, report
 from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.known_models import KNOWN_MODELS
@@ -29,12 +29,12 @@ def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_
     asked = [*options(files), *SMALL, "--prompt", "a ball", "--blocks", "1", "--output", str(tmp_path / "out")]
     weights = load_file(files.target)
     save_file({**weights, "first_stage.weight": torch.ones(1)}, tmp_path / "more.safetensors")
-    assert main([*asked, "--target", str(tmp_path / "more.safetensors")]) == 0
+    assert main(override(asked, "--target", str(tmp_path / "more.safetensors"))) == 0
     told = "Beside the transformer, more.safetensors has tensors that are not used: first_stage.weight."
     assert f"sdvg: {told}" in capsys.readouterr().err
     assert told in report(tmp_path / "out")["notes"]
     save_file({**weights, "blocks.0.ffn.0.lora_A.weight": torch.ones(1)}, tmp_path / "lora.safetensors")
-    assert "holds a LoRA" in refused(capsys, [*asked, "--target", str(tmp_path / "lora.safetensors")])
+    assert "holds a LoRA" in refused(capsys, override(asked, "--target", str(tmp_path / "lora.safetensors")))
     scorer = torch.load(files.reward, weights_only=True)
     torch.save({**scorer, "text.lora_B.weight": torch.ones(1)}, tmp_path / "Reward.pt")
     assert main(["inspect", str(tmp_path / "Reward.pt")]) == 2

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from cli_runs import SMALL, refused
+from cli_runs import SMALL, override, refused
 from safetensors.torch import load_file, save_file
 from thinned import in_turn
 
@@ -25,7 +25,7 @@ PATHS = (
 def command(base, tmp_path, monkeypatch) -> list[str]:
     for room, reader in ((batch, "encode_prompts"), (maker, "load_models")):
         monkeypatch.delattr(room, reader)  # no weight is read before everything else has been judged
-    return [*base, *SMALL, "--gate", "0", "--output", str(tmp_path / "out")]
+    return [*base, *SMALL, "--tau", "0", "--output", str(tmp_path / "out")]
 
 
 # --- values
@@ -84,7 +84,8 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
     ids=lambda value: "_".join(value)[:40].strip("-") if isinstance(value, list) else "",
 )
 def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(command, tmp_path, capsys, more, part):
-    assert part in refused(capsys, [*command, "--prompt", "x", *more])
+    prompt = [] if "--prompt" in more else ["--prompt", "x"]
+    assert part in refused(capsys, override(command, *prompt, *more))
     assert not (tmp_path / "out").exists()
 
 
@@ -104,7 +105,7 @@ def test_latents_of_the_wrong_shape_are_refused(base, tmp_path, capsys):
         save_file({"latents": torch.zeros(shape)}, tmp_path / "z.safetensors")
         more = ["--prompt", "x", "--output", str(tmp_path / "out")]
         more += ["--continue-from", str(tmp_path / "z.safetensors")]
-        assert part in refused(capsys, [*base, *SMALL, *more])
+        assert part in refused(capsys, override([*base, *SMALL], *more))
 
 
 def test_parts_of_another_kind_are_refused(base, files, tmp_path, capsys):
@@ -116,13 +117,13 @@ def test_parts_of_another_kind_are_refused(base, files, tmp_path, capsys):
         ("reward", files.vae),
     ):
         more = [f"--{role}", str(wrong), "--gate", "0", "--prompt", "x", "--output", str(tmp_path / "out")]
-        assert wrong.name in refused(capsys, [*base, *SMALL, *more])
+        assert wrong.name in refused(capsys, override([*base, *SMALL], *more))
     weights = torch.load(files.reward, weights_only=True)
     weights.pop("mlp.layers.0.weight")
     torch.save(weights, tmp_path / "Broken.pt")
     (tmp_path / "vocab.txt").write_bytes((files.reward.parent / "vocab.txt").read_bytes())
     more = ["--reward", str(tmp_path / "Broken.pt"), *more[2:]]
-    assert "mlp.layers.0.weight" in refused(capsys, [*base, *SMALL, *more])
+    assert "mlp.layers.0.weight" in refused(capsys, override([*base, *SMALL], *more))
 
 
 def test_models_with_different_text_widths_are_refused(base, files, tmp_path, capsys):
@@ -130,7 +131,7 @@ def test_models_with_different_text_widths_are_refused(base, files, tmp_path, ca
     weights["model.text_embedding.0.weight"] = torch.zeros(256, 96)
     save_file(weights, tmp_path / "wide.safetensors")
     more = ["--target", str(tmp_path / "wide.safetensors"), "--prompt", "x", "--output", str(tmp_path / "out")]
-    assert "text channels and the target" in refused(capsys, [*base, *SMALL, *more])
+    assert "text channels and the target" in refused(capsys, override([*base, *SMALL], *more))
 
 
 @pytest.mark.parametrize("arguments", [[], ["generate"], ["dance"]], ids=" ".join)
@@ -144,7 +145,7 @@ def test_bad_usage_is_one_sentence(capsys, arguments):
 @in_turn("option, name", PATHS, [LONG, f"a/{LONG}.safetensors", "a/" * 2100, "a\0b"])
 def test_a_path_that_no_system_has_is_refused(command, capsys, option, name):
     prompt = [] if option == "--prompt-file" else ["--prompt", "x"]
-    assert "too long or has a NUL byte" in refused(capsys, [*command, *prompt, option, name])
+    assert "too long or has a NUL byte" in refused(capsys, override(command, *prompt, option, name))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_a_device_that_cannot_run_a_model_is_refused(command, capsys, device, op
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(command, capsys, tmp_path, option):
     os.mkfifo(tmp_path / "pipe.safetensors")
     prompt = [] if option.startswith("--prompt") else ["--prompt", "x"]
-    line = refused(capsys, [*command, *prompt, option, str(tmp_path / "pipe.safetensors")])
+    line = refused(capsys, override(command, *prompt, option, str(tmp_path / "pipe.safetensors")))
     assert "regular file" in line or "no weight file" in line
 
 

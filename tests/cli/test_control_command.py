@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cli_runs import latents, refused, report, without
+from cli_runs import latents, override, refused, report, without
 from PIL import Image
 from random_set import write_controls
 from safetensors.torch import save_file
@@ -75,13 +75,13 @@ def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(asked, wo
 
 def test_the_sound_of_a_control_goes_into_the_video_unless_its_clip_has_one(words, tmp_path):
     clip, control = tone(tmp_path / "clip.mp4"), tone(tmp_path / "control.mkv", "flac")
-    controlled = [*words, "--control", str(control)]
+    controlled = override(words, "--control", str(control))
     assert main([*controlled, "--output", str(tmp_path / "one")]) == 0
     made = heard(tmp_path / "one" / "video.mp4")
     assert np.array_equal(made, heard(control)[: len(made)])
     assert len(made) / 48000 == pytest.approx(21 / 16, abs=0.1)
     tone(tmp_path / "long.mkv", "flac", frames=70)
-    longer = [*words, "--control", str(tmp_path / "long.mkv"), "--continue-from", str(clip)]
+    longer = override(words, "--control", str(tmp_path / "long.mkv"), "--continue-from", str(clip))
     assert main([*longer, "--output", str(tmp_path / "two")]) == 0
     made = heard(tmp_path / "two" / "video.mp4")
     assert np.array_equal(made, heard(clip)[: len(made)])
@@ -143,22 +143,22 @@ def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offere
     )
     said = refused(capsys, small)
     assert "load one for it, or leave all blocks to the drafter (policy first, 0 forced blocks)" in said
-    assert main([*small, "--policy", "first", "--forced-blocks", "0", "--handover", "0"]) == 0
+    assert main(override(small, "--policy", "first", "--forced-blocks", "0", "--handover", "0")) == 0
     capsys.readouterr()
     said = refused(capsys, large)
     assert "load one for it, or leave all blocks to the target (policy always-target)" in said
 
 
 REFUSALS = {
-    "--control-strength=-1": "control_strength is -1.0; give 0 to 10",
-    "--control-edge=300": "control edge has no effect without control mask; add it, or leave",
-    "--blocks=4": "24 frames too short",
+    "--control-strength -1": "control_strength is -1.0; give 0 to 10",
+    "--control-edge 300": "control edge has no effect without control mask; add it, or leave",
+    "--blocks 4": "24 frames too short",
 }
 
 
 @pytest.mark.parametrize(("more", "why"), REFUSALS.items())
 def test_what_cannot_be_is_refused(more, why, words, tmp_path, capsys):
-    assert why in refused(capsys, [*words, more, "--output", str(tmp_path / "out")])
+    assert why in refused(capsys, override(words, *more.split(), "--output", str(tmp_path / "out")))
 
 
 def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(asked, words, clip, tmp_path, capsys):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import generate, options, refused, without
+from cli_runs import generate, options, override, refused, without
 
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.generate import read_prompts
@@ -44,7 +44,7 @@ DIRECTIONS = ("ddddddddd", "dtdtdtdtd", "arararara", "....d....")
 
 
 def parsed(text: str) -> argparse.Namespace:
-    return make_parser().parse_args(["generate", "--prompt", "x", *shlex.split(text)])
+    return make_parser().parse_args(override(["generate", "--prompt", "x"], *shlex.split(text)))
 
 
 def router_of(text: str) -> RouterConfig:
@@ -99,7 +99,7 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
     Where two are accepted, another value of either makes another video; else a sentence names one of them. Of a
     cascade that cannot decide a note of the report tells (`tests/engine/test_cascade.py`).
     """
-    if {one, two} == {"--aggregation", "--cascade"}:
+    if {one, two} == {"--aggregation", "--cascade"} or one.split()[0] == two.split()[0]:
         return
     values = {**OF_ROUTER, "--directions": DIRECTIONS}
     for ours, theirs in ((one, two), (two, one)):
@@ -135,6 +135,29 @@ def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
     assert router == RouterConfig(policy="stride", stride=6, handover=2)
 
 
+@pytest.mark.parametrize(
+    ("command", "adding"),
+    [("generate", {"--lora", "--drafter-settings", "--target-settings"}), ("plan", set()), ("demo", set())],
+)
+def test_an_option_given_twice_is_refused_unless_it_adds_or_says_the_same(capsys, command, adding):
+    """The kind: of two values one is dropped. Walks every option. Catches: the last one taken, as argparse does."""
+    (commands,) = [action for action in make_parser([command])._actions if isinstance(action.choices, dict)]
+    parser = commands.choices[command]
+    for action in parser._actions:
+        if not action.option_strings or action.nargs == 0:
+            continue
+        first, last = action.option_strings[0], action.option_strings[-1]
+        parser._check_names([first, "1", "--", first, "2"])
+        parser._check_names([first, "1", f"{last}=1"])
+        if first in adding:
+            parser._check_names([first, "1", last, "2"])
+            continue
+        with pytest.raises(SystemExit):
+            parser._check_names([first, "1", last, "2"])
+        refusal = f"{first} is given twice, with other values; leave one of them out; see"
+        assert refusal in capsys.readouterr().err
+
+
 OF_VIDEO = [
     ("--gate -0.7 --budget 0.5", "--budget does not heed --gate; leave one of them out"),
     ("--policy always-target --gate 5", "the policy always-target does not heed --gate; leave one of them out"),
@@ -148,7 +171,9 @@ OF_VIDEO = [
     ("--blocks 1 --preset paper --gate-prompt ball", "no block comes after the forced ones, so --gate-prompt has"),
     ("--blocks 3 --gate 1 --bail-out 2", "no block comes after so many rejections, so --bail-out has no effect"),
     ("--tae-kind taew2_1", "is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out"),
-    ("--drafter-settings window=9 sink=3 window=6", "window is given twice; leave one of them out"),
+    ("--drafter-settings window=9 sink=3 window=6", "window is given twice, with other values; leave one out"),
+    ("--drafter-settings window=9 --drafter-settings window=6", "window is given twice, with other values; leave"),
+    ("--seeds 1 2 --seed=3", "--seed is given twice, with other values; leave one of them out"),
     ("--drafter-settings window=9", "cache=recompute reads no window; leave it out, or choose cache=incremental"),
     (
         "--target-settings cache=incremental context-frames=6",

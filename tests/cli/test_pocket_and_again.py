@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import OUTPUTS, generate, latents, names, options, refused, report
+from cli_runs import OUTPUTS, generate, latents, names, options, override, refused, report
 from torch import equal
 
 from sdvg_core import BadInput, LoadOptions, make, read_report
@@ -29,7 +29,7 @@ def clip(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("clip") / "out"
     more = "--gate -0.5 --takes 2:2 --directions ..d --drafter-settings context-frames=6 --seed 5"
     asked = ["--prompt", "a big red ball", "--blocks", "3", "--seed", "5", *more.split()]
-    assert main([*POCKET, *asked, "--output", str(out)]) == 0
+    assert main(override(POCKET, *asked, "--output", str(out))) == 0
     return out
 
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import refused
+from cli_runs import override, refused
 from faulty import REQUEST, make_loaded, make_video, quick
 from reuse_folders import PROMPT as ASKED
 from reuse_folders import five
@@ -154,5 +154,5 @@ def test_a_bad_number_in_a_file_is_named_before_a_block_is_made(files, tmp_path,
         with safe_open(path, "pt") as file:
             save_file(weights, tmp_path / path.name, file.metadata())
     wrong = [f"--{role.replace('_', '-')}", str(tmp_path / path.name), "--output", str(tmp_path / "out")]
-    assert said in refused(capsys, [*five(files), *ASKED, *wrong])
+    assert said in refused(capsys, override([*five(files), *ASKED], *wrong))
     assert not (tmp_path / "out").exists()

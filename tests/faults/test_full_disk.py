@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from cli_runs import override
 from faulty import Trap, make_loaded, make_video, names, quick, result
 from reuse_folders import five, made
 
@@ -28,7 +29,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, mo
         monkeypatch.delattr(room, reader)
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)
-    assert main([*five(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2
+    assert main(override(five(files), "--prompt", "x", "--output", str(tmp_path / "out"))) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "the run needs about " in line
     assert "but 0.0 MB are free; free some space or name another folder" in line
@@ -37,7 +38,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, mo
 
 def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
     """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
-    made(tmp_path / "out", [*five(files), "--prompt", "a red ball", "--size", "64x64"])
+    made(tmp_path / "out", override(five(files), "--prompt", "a red ball", "--size", "64x64"))
     large = [path for path in (tmp_path / "out").rglob("*") if path.suffix in (".mp4", ".safetensors")]
     written = sum(path.stat().st_size for path in large)
     krea = ModelOptions(preset="krea-14b")

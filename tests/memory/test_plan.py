@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cli_runs import override
 
 from sdvg_core.cli import main
 from sdvg_core.engine.plan import plan_blocks
@@ -140,7 +141,7 @@ def test_a_plan_says_what_is_copied_and_counts_operations(capsys):
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
-    assert main(["plan", "--vram", "24", *more]) == 2
+    assert main(override(["plan", "--vram", "24"], *more)) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert part in line
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cli_runs import override
 from PIL import Image
 from request_trace import from_the_command_line, trace
 
@@ -135,7 +136,7 @@ def test_a_documented_command_of_the_embedded_models_works_as_written(command, t
     (tmp_path / "story.txt").write_text("1: a red ball\n5: a blue box\n", encoding="utf-8")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "picture.png")
     write_mp4(tmp_path / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
-    assert main([*arguments_of(command), "--blocks", "2"]) == 0
+    assert main(override(arguments_of(command), "--blocks", "2")) == 0
     assert [path.parent.name for path in tmp_path.rglob("video.mp4")] in (
         ["out"],
         ["0001", "0002"],

@@ -3,7 +3,7 @@
 from unittest.mock import patch
 
 import pytest
-from cli_runs import refused, without
+from cli_runs import override, refused, without
 from reuse_folders import made, reused, same
 
 from sdvg_core.cli import main
@@ -14,20 +14,24 @@ DRAFT_ONLY = ("--policy", "first", "--forced-blocks", "0")
 
 def test_first_with_no_blocks_is_the_drafter_alone_and_needs_no_target_and_no_reward_model(base, tmp_path):
     (tmp_path / "models").mkdir()
-    arguments = [*without(base, "target", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    arguments = override(
+        without(base, "target", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"
+    )
     # With its memory planned, as on every GPU.
     alone = made(tmp_path / "alone", [*arguments, *DRAFT_ONLY, "--vram", "24"])
     assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
     assert alone[2]["settings"]["target"] is None
-    beside = made(tmp_path / "beside", [*without(base, "tau"), "--blocks", "2", *DRAFT_ONLY])
+    beside = made(tmp_path / "beside", override(without(base, "tau"), "--blocks", "2", *DRAFT_ONLY))
     assert alone[1] == beside[1]
 
 
 def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
     (tmp_path / "models").mkdir()
-    arguments = [*without(base, "drafter", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    arguments = override(
+        without(base, "drafter", "reward", "tau"), "--models", str(tmp_path / "models"), "--blocks", "2"
+    )
     alone = made(tmp_path / "alone", [*arguments, "--policy", "always-target"])
-    beside = made(tmp_path / "beside", [*without(base, "tau"), "--blocks", "2", "--policy", "always-target"])
+    beside = made(tmp_path / "beside", override(without(base, "tau"), "--blocks", "2", "--policy", "always-target"))
     same(alone, beside)
     assert (alone[2]["settings"]["drafter"], alone[2]["settings"]["scorer"]) == (None, {"name": "none"})
     again = made(tmp_path / "again", [*arguments, "--directions", "tt", "--reuse", str(tmp_path / "beside")])
@@ -72,7 +76,7 @@ def test_which_model_is_missing_to_continue_a_clip_depends_on_its_blocks(base, e
     line = refused(capsys, [*arguments, "--policy", "first", "--forced-blocks", "9"])
     assert "the policy first needs a target, but none was given or found in" in line
     assert "; get krea-realtime-video-14b.safetensors from" in line
-    assert main([*arguments, "--policy", "first", "--forced-blocks", "1", "--blocks", "1"]) == 0
+    assert main(override(arguments, "--policy", "first", "--forced-blocks", "1", "--blocks", "1")) == 0
 
 
 @pytest.mark.heavy
@@ -80,7 +84,7 @@ def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, t
     one = ["--target", str(files.drafter), "--target-settings", "preset=self-forcing-1.3b", "--blocks", "3"]
     schedules = ["--drafter-settings", "schedule=1000,625", "--target-settings", "schedule=four-step"]
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
-        both = made(tmp_path / "out", [*without(base, "schedule"), *one, *schedules])
+        both = made(tmp_path / "out", override(without(base, "schedule"), *one, *schedules))
     assert load.call_count == 1
     settings = both[2]["settings"]
     assert (len(settings["drafter"]["schedule"]), len(settings["target"]["schedule"])) == (2, 4)
@@ -90,7 +94,7 @@ def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, t
         if role in authors:
             assert authors[role][work]["denoising_passes"] == passes
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
-        made(tmp_path / "two", [*without(base, "tau"), "--blocks", "1", "--directions", "d"])
+        made(tmp_path / "two", override(without(base, "tau"), "--blocks", "1", "--directions", "d"))
     assert load.call_count == 1, "a role that no block asks for is not loaded"
 
 
@@ -104,7 +108,7 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_pa
         "--output",
         str(tmp_path / "out"),
     ]
-    assert "drafter and target are one model with one schedule" in refused(capsys, [*base, *one])
+    assert "drafter and target are one model with one schedule" in refused(capsys, override(base, *one))
     assert not (tmp_path / "out").exists()
 
 
@@ -112,6 +116,6 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_pa
 def test_a_drafter_larger_than_its_target_is_told_of(base, earlier, files, tmp_path):
     swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
     presets = ["--drafter-settings", "preset=krea-14b", "--target-settings", "preset=self-forcing-1.3b"]
-    found = made(tmp_path / "swapped", [*without(base, "tau"), *swapped, *presets, "--directions", "r"])
+    found = made(tmp_path / "swapped", override(without(base, "tau"), *swapped, *presets, "--directions", "r"))
     assert any("has more weights than the target" in note for note in found[2]["notes"])
     assert not any("more weights" in note for note in earlier[1][2]["notes"])

@@ -184,5 +184,5 @@ def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tm
 def test_models_that_do_not_load_are_one_sentence_for_all_workers(base, files, tmp_path, capsys):
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(Path(files.target).read_bytes()[:-100])
-    assert generate([*base, "--target", str(broken)], tmp_path / "out", "--workers", "1") == 2
+    assert generate(base, tmp_path / "out", "--target", str(broken), "--workers", "1") == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -111,6 +111,67 @@ def test_what_does_not_fit_is_refused_where_it_enters(use, sentence):
     assert len(str(refused.value)) <= 120
 
 
+class OutOfLuck(Exception):
+    """As others define it."""
+
+
+class Unlucky(Part):
+    """A part of which every call raises."""
+
+    def __init__(self, error: Exception) -> None:
+        def fail(*_: Any) -> Any:
+            raise error
+
+        calls = dict.fromkeys(("generate", "keep", "score", "describe", "decode", "encode"), fail)
+        super().__init__(**{**vars(model(())), **vars(VAE), **calls})
+
+
+class Undecided:
+    """A router whose attribute raises."""
+
+    def keep(self, index: int, score: float | None) -> bool:
+        return True
+
+    @property
+    def needs_scorer(self) -> bool:
+        raise OutOfLuck("no luck")
+
+
+CALLS = {
+    "target": lambda part: checked("target", part).generate(call()),
+    "drafter": lambda part: checked("drafter", part).generate(call()),
+    "scorer": lambda part: checked("scorer", part).score(FRAMES, ""),
+    "scorer's description": lambda part: checked("scorer", part).describe(),
+    "codec": lambda part: checked("codec", part).decode(GOOD),
+    "codec's encoder": lambda part: checked("codec", part).encode(FRAMES),
+    "router": lambda part: decide(RouterConfig(part=Part(needs_scorer=True, keep=part.keep)), 1, torch.ones(1)),
+    "router without scores": lambda part: decide_early(
+        RouterConfig(part=Part(needs_scorer=False, keep=part.keep)), 3, ()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_exception_of_a_part_is_a_sentence_that_names_both_and_keeps_its_trace(name):
+    """The kind: anything that others raise, in every call of every role. Catches: a trace that names no part."""
+    use, luck = CALLS[name], OutOfLuck("no luck\ntoday")
+    with pytest.raises(BadInput) as refused:
+        use(Unlucky(luck))
+    role = name.partition(" ")[0].removesuffix("'s")
+    part = "Part" if role == "router" else "Unlucky"
+    assert str(refused.value) == f"the {role} {part} raised OutOfLuck (no luck); mend it"
+    assert refused.value.__cause__ is luck
+    for passed in (MemoryError(), torch.OutOfMemoryError(), BadInput("a; b")):
+        with pytest.raises(type(passed)) as came:
+            use(Unlucky(passed))
+        assert came.value is passed
+
+
+def test_a_router_whose_attribute_raises_is_named():
+    with pytest.raises(BadInput, match=r"the router Undecided raised OutOfLuck \(no luck\); mend it"):
+        assert RouterConfig(part=Undecided()).needs_scorer  # the first asks before Python 3.12, the second always
+
+
 def test_what_a_scorer_writes_into_its_frames_is_not_in_the_video():
     """As one that normalises them in place does. Catches: pixels that are shown, or kept, changed by it."""
     frames = torch.ones(1, 9, 3, 8, 8)

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import OUTPUTS, names, refused, report
+from cli_runs import OUTPUTS, names, override, refused, report
 from PIL import Image
 from reuse_folders import (
     PROMPT,
@@ -84,7 +84,7 @@ def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped
 @pytest.mark.heavy
 def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
-    arguments = [*five(files), "--blocks", "2", "--prompt-file", str(tmp_path / "prompts.txt")]
+    arguments = [*override(five(files), "--blocks", "2"), "--prompt-file", str(tmp_path / "prompts.txt")]
     assert main([*arguments, "--output", str(tmp_path / "whole")]) == 0
     stopped(tmp_path / "cut", arguments, 3)
     kept = f"kept 1 of 3 videos and 1 of 2 blocks of {tmp_path / 'cut' / '0002'};"
@@ -104,7 +104,7 @@ def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_pat
 
 
 def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_path, monkeypatch, capsys):
-    arguments = [*five(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out")]
+    arguments = override(five(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out"))
     assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
     first = capsys.readouterr().out
     monkeypatch.delattr(maker, "load_models")
@@ -130,7 +130,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
         ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
         ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),
     ):
-        line = refused(capsys, [*five(files), *more, "--output", str(tmp_path / "out"), "--resume"])
+        line = refused(capsys, override(five(files), *more, "--output", str(tmp_path / "out"), "--resume"))
         assert part in line
         assert line.count(" (then ") == 1, line
         assert line.endswith("; repeat its command or name another folder")
@@ -262,7 +262,8 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(base, earlier, tm
 @pytest.mark.heavy
 def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_path):
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "sdvg_core", *base, "--blocks", "400", "--output", str(tmp_path / "out")]
+    words = override(base, "--blocks", "400", "--output", str(tmp_path / "out"))
+    command = [sys.executable, "-m", "sdvg_core", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
@@ -324,10 +325,10 @@ def test_a_folder_without_a_video_is_refused_before_anything_is_read(base, tmp_p
 def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earlier, tmp_path, capsys):
     before = contents(earlier[0])
     both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
-    line = refused(capsys, [*base, *both, "--output", str(tmp_path / "out")])
+    line = refused(capsys, override(base, *both, "--output", str(tmp_path / "out")))
     assert f"{earlier[0]} was made with another drafter or target or other settings" in line
     over = ["--schedule", "1000,500", *both[4:], "--output", str(earlier[0]), "--overwrite"]
-    line = refused(capsys, [*base, *over])
+    line = refused(capsys, override(base, *over))
     assert "give the same, or leave --reuse out" in line
     assert not (tmp_path / "out").exists()
     assert contents(earlier[0]) == before

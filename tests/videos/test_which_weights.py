@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import latents, options, refused, report
+from cli_runs import latents, options, override, refused, report
 from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
@@ -42,7 +42,7 @@ def load_options(weights: Weights = "auto", preset: str = "self-forcing-1.3b") -
 
 
 def drafted(base: list[str], folder: Path, *more: str) -> dict[str, Any]:
-    assert main([*base, *DRAFTED, *more, "--output", str(folder)]) == 0
+    assert main([*override([*base, *DRAFTED], *more), "--output", str(folder)]) == 0
     return report(folder)
 
 
