@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..sdvg_core import __version__
 from ..sdvg_core.engine import protocols
-from ..sdvg_core.errors import BadInput
+from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings import settings_of
 from .host.vae import LATENT_CHANNELS
@@ -37,7 +37,8 @@ NOT_WIRED = object()
 """What `validate_inputs` gets for a socket without a wire; with one, it gets None."""
 LONGEST_VERSION = 40
 MOST_NAMED = 8
-UPDATE = f"update SDVG, which is {__version__}, if the workflow is from a newer version"
+NEWER = "if the workflow is from a newer version" + see("A node is missing or red after an update")
+UPDATE = f"update SDVG, which is {__version__}, {NEWER}"
 
 
 def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:

@@ -15,7 +15,7 @@ from comfy_api.latest import io
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.engine.router import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
-from ..sdvg_core.errors import BadInput
+from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.models.options import LoadOptions
 from ..sdvg_core.request.request import VideoRequest
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
@@ -148,7 +148,7 @@ def find_reward_file(reward_file: Any) -> str:
     """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
-    cure = f"choose the policy balanced, or put two files into {sources}"
+    cure = f"choose the policy balanced, or put two files into {sources}" + see("Models are not found")
     if reward_file == NONE:
         raise BadInput(f"this policy needs a reward model; {cure}")
     if reward_file not in reward_files():

@@ -9,7 +9,7 @@ from typing import Any
 from comfy_api.latest import InputImpl, io
 
 from ..sdvg_core.engine.inputs import STRENGTHS, USUAL_STRENGTH
-from ..sdvg_core.errors import BadInput
+from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from .known import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
 from .sockets import PICTURE, RESTYLE, Start, StartValue
@@ -119,5 +119,5 @@ def _stamps_of(video: Any) -> list[Fraction]:
     if isinstance(video, InputImpl.VideoFromFile):
         return time_stamps(video.get_stream_source(), *video.get_active_trim_window())
     if hasattr(video, "get_color_space") and (space := video.get_color_space()).startswith("HDR"):
-        raise BadInput(f"the video is in {space}, which is not read; convert it to sRGB")
+        raise BadInput(f"the video is in {space}, which is not read; convert it to sRGB" + see("Colours are wrong"))
     return []

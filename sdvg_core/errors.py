@@ -47,6 +47,14 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}{GAP}{text[-half:]}"
 
 
+def see(heading: str) -> str:
+    """Return the end of a message whose remedy takes more than a sentence.
+
+    `heading`: of docs/troubleshooting.md.
+    """
+    return f" (troubleshooting: {heading})"
+
+
 def unreadable(container: str, name: str, error: Exception) -> BadInput:
     """Return the error for a damaged file `name`; `container`: the kind of file it should be."""
     # A private mapping counts as memory on systems that do not overcommit.

@@ -16,11 +16,12 @@ from torch import Tensor
 from ...sdvg_core.checkpoints.latents import lead_metadata, load_latents, read_lead, save_latents
 from ...sdvg_core.engine.plan import Lead, read_takes
 from ...sdvg_core.engine.types import Span
-from ...sdvg_core.errors import BadInput
+from ...sdvg_core.errors import BadInput, see
 from .job import Job, KeptBlocks
 from .live import RUNS
 
-NOT_KEPT = "the kept blocks are no longer there; make them again on the strip, then keep them"
+GONE = "the kept blocks are no longer there"
+NOT_KEPT = f"{GONE}; make them again on the strip, then keep them" + see("A lock or a film is gone")
 FOLDER = "sdvg/kept"
 
 _writing = threading.Lock()  # the page's request is answered in another thread

@@ -8,7 +8,7 @@ import torch
 
 from ..checkpoints.quantized import find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete
-from ..errors import BadInput
+from ..errors import BadInput, see
 from .checkpoint import GIVE_PUBLISHED, Checkpoint, fill
 from .config import WanConfig, control_shapes
 from .modules import ControlTree
@@ -17,7 +17,7 @@ from .names import PREFIXES, KeyStyle, unwrapped
 EMBEDDING = "vace_patch_embedding."
 TELLTALE = EMBEDDING + "weight"
 PARTS = (EMBEDDING, "vace_blocks.", "scaled_fp8")
-GIVE_VACE = "give Wan 2.1's VACE module in the size of its model (1.3B or 14B)"
+GIVE_VACE = "give Wan 2.1's VACE module in the size of its model (1.3B or 14B)" + see("Models are not found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..errors import BadInput, first_line, printable
+from ..errors import BadInput, first_line, printable, see
 
 FIRST = ("demo", "generate", "report", "plan", "inspect", "doctor")
 HELPERS = {"again", "options", "shared"}
@@ -139,7 +139,7 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
             raise
         what = first_line(error) if str(error) else "of the host"
         code = OUT_OF_MEMORY
-        message = f"out of memory ({what}); choose a smaller size or free some memory"
+        message = f"out of memory ({what}); choose a smaller size or free some memory" + see("Out of memory")
     print(f"sdvg: {message}", file=sys.stderr)
     return code
 

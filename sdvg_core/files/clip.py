@@ -20,7 +20,7 @@ from av.filter import Graph
 from av.stream import Disposition
 from PIL import Image, ImageOps
 
-from ..errors import BadInput
+from ..errors import BadInput, see
 from .pictures import check_picture_size
 from .small_files import check_regular
 
@@ -146,7 +146,7 @@ def check_colours(stream: Any, name: str) -> None:
     if codec.colorspace not in MATRICES:
         kind = f"colour matrix {codec.colorspace}"
     if kind:
-        raise BadInput(f"{name} is in {kind}, which is not read; convert it to BT.709")
+        raise BadInput(f"{name} is in {kind}, which is not read; convert it to BT.709" + see("Colours are wrong"))
 
 
 def _black_and_white(frame: Any) -> tuple[int, int]:

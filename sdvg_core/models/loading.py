@@ -26,7 +26,7 @@ from ..devices.execution import AUTO, Execution, compiler_of
 from ..engine.memo import Identities
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
-from ..errors import BadInput
+from ..errors import BadInput, see
 from ..memory.choose import Plan, plan
 from ..memory.request import PUBLISHED_BASE, PlanRequest
 from ..memory.sizes import GB
@@ -182,7 +182,8 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
         size = [f"--size {layout.would_fit[0]}x{layout.would_fit[1]}"] if layout.would_fit else []
         offers = [*savings(request, layout.usable), *size][:2]
         cure = " or ".join(offers or ["--vram all"])
-        raise BadInput(f"{device} has {gigabytes(layout.missing)} less memory than the video needs; try {cure}")
+        fault = f"{device} has {gigabytes(layout.missing)} less memory than the video needs"
+        raise BadInput(f"{fault}; try {cure}" + see("Out of memory"))
     return layout
 
 

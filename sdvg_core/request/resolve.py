@@ -17,7 +17,7 @@ from ..engine.protocols import Engine
 from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run
 from ..engine.types import Condition
-from ..errors import BadInput, count
+from ..errors import BadInput, count, see
 from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
 from ..files.sound import CODECS, Sound
@@ -264,7 +264,8 @@ def _check_controlled(headers: Headers, *, choice: bool) -> None:
     for role, model in headers.models.items():
         if not model.control_blocks:
             way = f"leave all blocks to {ALONE[role]}" if choice else "leave the control out"
-            raise BadInput(f"the {role} has no control module; load one for it, or {way}")
+            cure = f"load one for it, or {way}" + see("Models are not found")
+            raise BadInput(f"the {role} has no control module; {cure}")
 
 
 def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tuple[Sound | None, list[str]]:

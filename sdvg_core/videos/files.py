@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models, misplaced
-from ..errors import BadInput, MissingModel
+from ..errors import BadInput, MissingModel, see
 from ..pocket import POCKET
 from ..pocket.trained_set import trained_set
 from ..request.request import VideoRequest
@@ -74,7 +74,8 @@ def naming_source(models: Path) -> Iterator[None]:
 
 def _get(fault: str, known: KnownFile, models: Path, way_out: str = "") -> str:
     get = misplaced(models, known) or f"get {known.names[0]} from {known.source}"
-    return f"{fault}, but none was given or found in {show_folder(models)}; {get}{way_out}, or try --models pocket"
+    cure = f"{get}{way_out}, or try --models pocket" + see("Models are not found")
+    return f"{fault}, but none was given or found in {show_folder(models)}; {cure}"
 
 
 def show_folder(folder: Path) -> str:

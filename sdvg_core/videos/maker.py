@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from ..devices.workers import Stop, spread
 from ..engine.plan import ModelSet
-from ..errors import BadInput
+from ..errors import BadInput, see
 from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
 from ..memory.choose import Plan
 from ..models.headers import Headers, check_models
@@ -214,7 +214,8 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
         try:
             return maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)
         except (torch.OutOfMemoryError, MemoryError) as error:
-            raise BadInput(f"out of memory ({str(error)[:80]}); choose a smaller size") from None
+            fault = f"out of memory ({str(error)[:80]})"
+            raise BadInput(f"{fault}; choose a smaller size" + see("Out of memory")) from None
 
     return make
 

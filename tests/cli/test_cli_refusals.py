@@ -168,7 +168,9 @@ def test_every_command_refuses_such_a_path(capsys, arguments):
 )
 def test_what_the_system_refuses_is_a_refused(capsys, monkeypatch, error, said, code):
     monkeypatch.setattr(doctor, "run", Mock(side_effect=error))
-    assert said in refused(capsys, ["doctor"], code)
+    line = refused(capsys, ["doctor"], code)
+    assert said in line
+    assert line.endswith(" (troubleshooting: Out of memory)") is (said == "out of memory")
 
 
 def test_any_other_mistake_of_ours_keeps_its_trace(monkeypatch):

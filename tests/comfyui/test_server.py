@@ -168,7 +168,8 @@ REFUSED_BY_US = [
     (
         {"router__margin": 0.2},
         "this node has no input margin; remove it, or update SDVG, "
-        f"which is {__version__}, if the workflow is from a newer version",
+        f"which is {__version__}, if the workflow is from a newer version "
+        "(troubleshooting: A node is missing or red after an update)",
     ),
     ({"router__policy__margin": 0.2}, "this node has no input policy.margin; "),
     ({"router__policy": "best"}, "there is no policy 'best'; choose "),

@@ -154,7 +154,7 @@ def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path)
             picture = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 90, np.uint8), format="rgb24")
             for packet in (*stream.encode(picture.reformat(format=kind)), *stream.encode()):
                 file.mux(packet)
-    refused = r"^the video is in HDR \(PQ\), which is not read; convert it to BT\.709$"
+    refused = r"^the video is in HDR \(PQ\), which is not read; convert it to BT\.709 \(troubleshooting: "
     for use in ("extend", "first frame"):
         with pytest.raises(BadInput, match=refused):
             StartNode.execute(use_as={"use_as": use}, video=InputImpl.VideoFromFile(str(tmp_path / "hdr.mkv")))
@@ -174,7 +174,7 @@ class HdrFrames(InputImpl.VideoFromComponents):
 def test_frames_in_hdr_are_refused(use: str) -> None:
     pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
     video = HdrFrames(Types.VideoComponents(images=pictures, frame_rate=Fraction(16)))
-    with pytest.raises(BadInput, match=r"^the video is in HDR PQ, which is not read; convert it to sRGB$"):
+    with pytest.raises(BadInput, match=r"^the video is in HDR PQ, which is not read; convert it to sRGB \(trouble"):
         StartNode.execute(use_as={"use_as": use}, video=video)
 
 

@@ -145,7 +145,8 @@ def test_colours_that_are_not_read_are_refused_in_a_sentence(settings, says, tmp
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
         with pytest.raises(BadInput) as refused:
             read(path)
-        assert str(refused.value) == f"hdr.mkv is in {says}, which is not read; convert it to BT.709"
+        fault = f"hdr.mkv is in {says}, which is not read"
+        assert str(refused.value) == f"{fault}; convert it to BT.709 (troubleshooting: Colours are wrong)"
 
 
 @pytest.mark.parametrize(

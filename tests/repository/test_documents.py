@@ -1,5 +1,6 @@
 """Commands in documents are taken as written, what documents name exists, and their tables are the code's."""
 
+import ast
 import re
 import runpy
 import shlex
@@ -226,6 +227,28 @@ def test_the_tree_of_files_is_what_doctor_asks_for():
     sizes = {known.names[0]: (known.folder, known.gigabytes) for known in KNOWN_FILES}
     sizes["ImageReward.pt"] = ("image_reward", 1.8)  # 1.79 to one place
     assert listed == sizes
+
+
+# --- docs/troubleshooting.md
+
+
+def named_headings() -> dict[str, str]:
+    """Return the headings that refusals name with `see`, each with a file that does."""
+    calls = {}
+    for path in (*(ROOT / "sdvg_core").rglob("*.py"), *(ROOT / "nodes").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "see":
+                calls[ast.literal_eval(node.args[0])] = path.name
+    return calls
+
+
+def test_the_headings_that_refusals_name_are_on_the_page():
+    """Catches: a heading that was renamed on the page alone, and a refusal that people meet often without it."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    named = named_headings()
+    assert set(named) <= set(re.findall(r"^## (.*)$", page, re.MULTILINE))
+    often = {"Out of memory", "Models are not found", "A node is missing or red after an update"}
+    assert set(named) == often | {"A lock or a film is gone", "Colours are wrong"}
 
 
 # --- docs/models.md

@@ -65,6 +65,7 @@ def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, ca
     line = refused(capsys, arguments)
     assert says in line
     assert "; get " in line
+    assert line.endswith(" (troubleshooting: Models are not found)")
     assert (", choose " in line) is ("the policy" in says)
     assert (" out of them, or try" in line) is ("directions" in says)
     assert not (tmp_path / "out").exists()
