@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageChops, ImageStat
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from release import archive  # noqa: E402 - a script, not a package
+from release import archive, covers  # noqa: E402 - scripts, not a package
 
 RELEASE = ROOT / "release"
 LOCKED = RELEASE / "locked-linux-x86_64-py311.txt"
@@ -123,3 +124,15 @@ def test_the_locked_versions_are_those_of_the_constraints():
 def test_no_file_of_the_release_names_where_packages_came_from():
     for path in (*PAIRS, *PAIRS.values()):
         assert "://" not in path.read_text(encoding="utf-8")
+
+
+def test_every_template_has_a_cover_that_can_be_drawn_again(tmp_path, monkeypatch):
+    """Catches: a new template without one. Those that need no model are drawn here."""
+    assert {f"sdvg_{name}" for name in covers.COVERS} == {path.stem for path in (ROOT / "workflows").glob("*.json")}
+    monkeypatch.setattr(covers, "Streamer", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["covers", str(tmp_path), "12_depth_to_video", "16_finish_a_clip"])
+    covers.main()
+    for file in tmp_path.glob("*.jpg"):
+        with Image.open(file) as drawn, Image.open(ROOT / "workflows" / file.name) as shipped:
+            apart = ImageStat.Stat(ImageChops.difference(drawn, shipped)).mean
+        assert max(apart) < 1, "in levels of 255; another libjpeg rounds otherwise"
