@@ -1,7 +1,7 @@
 // Shared by our extensions: elements, the page's language, finding nodes, and a node's output from its newest run.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { fromElsewhere, fromHere } from "./tabs.js";
+import { fromElsewhere } from "./tabs.js";
 
 export const PREFIX = "SDVG"; // of our nodes' types
 export const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
@@ -103,57 +103,27 @@ const shows = new Map(); // type of node -> the function that shows its output
 
 /**
  * Call `show(node, output, run)` whenever a node of this type has output: after a run, from the cache, and when its workflow
- * or the page is opened again. `run` has the node's `id` in it and the `prompt`; it is undefined if ComfyUI kept the output.
+ * is opened again. `run` has the node's `id` in it and the `prompt`; it is undefined if ComfyUI kept the output.
  */
 export function onOutput(type, show) {
   shows.set(type, show);
 }
 
-const delivered = new WeakSet(); // nodes that show their output
-
 function deliver(node, output, run) {
-  const show = output && shows.get(node?.comfyClass);
-  if (!show) return;
-  delivered.add(node);
-  show(node, output, run);
+  if (output) shows.get(node?.comfyClass)?.(node, output, run);
 }
 
-/** Which prompt Pocket Models shows in place of the one typed, where ComfyUI shows what a node says during a run. */
+const lines = new Map(); // node's id -> which prompt Pocket Models shows in place of the one typed
+
+/** Show it where ComfyUI shows what a node says during a run. */
+function sayLines() {
+  for (const [nodeId, text] of lines) api.dispatchCustomEvent("progress_text", { nodeId, text });
+}
+
 onOutput("SDVGPocketModels", ({ id }, { sdvg_shown: told }, run) => {
-  if (told) api.dispatchCustomEvent("progress_text", { nodeId: String(run?.id ?? id), text: told[0] });
+  if (told) lines.set(String(run?.id ?? id), told[0]);
+  sayLines();
 });
-
-function settings(prompt) {
-  return JSON.stringify(Object.entries(prompt).map(([id, { class_type, inputs }]) => [id, class_type, inputs]));
-}
-
-let past; // the runs that the server remembered when the page was opened
-
-/** A run that was sent NaN or Infinity stays in ComfyUI's history as Python writes it, which is no JSON. */
-async function readHistory() {
-  const answer = await api.fetchApi("/history?max_items=16");
-  const text = (await answer.text()).replace(/("(?:[^"\\]|\\.)*")|-?(?:NaN|Infinity)/g, (_, string) => string ?? "null");
-  return JSON.parse(text);
-}
-
-/** Show again what our nodes output in the newest of those runs of the open workflow, as it is now. */
-async function recall() {
-  const workflow = rootGraph()?.id;
-  if (workflow === NAMELESS) return;
-  past ??= readHistory().catch((error) => {
-    past = undefined; // the next time it is asked again
-    throw error;
-  });
-  const [history, { output: now }] = await Promise.all([past, app.graphToPrompt()]);
-  const isOurs = ([id, { prompt }]) =>
-    prompt?.[3]?.extra_pnginfo?.workflow?.id === workflow && (fromHere(id) || settings(prompt[2]) === settings(now));
-  const entries = Object.entries(history).filter(isOurs);
-  const [prompt_id, { outputs }] = entries.at(-1) ?? ["", { outputs: {} }];
-  if (workflow !== rootGraph()?.id) return; // another one was opened in the meantime
-  for (const [node, output] of Object.entries(outputs)) {
-    if (shows.has(nodeOf(node)?.comfyClass) && !delivered.has(nodeOf(node))) api.dispatchCustomEvent("executed", { node, display_node: node, output, prompt_id });
-  }
-}
 
 app.registerExtension({
   name: "sdvg.outputs",
@@ -163,13 +133,10 @@ app.registerExtension({
       const id = detail.display_node ?? detail.node;
       deliver(nodeOf(id), detail.output, { id, prompt: detail.prompt_id });
     });
+    api.addEventListener("execution_start", () => lines.clear());
+    api.addEventListener("execution_success", () => setTimeout(sayLines)); // newer pages take the line away as a run ends
   },
   onNodeOutputsUpdated(outputs) {
     for (const [id, output] of Object.entries(outputs)) deliver(nodeOf(id), output);
-  },
-  afterConfigureGraph() {
-    // Nodes are made anew with every step undone, and a page that opens may make them twice.
-    if (![...allNodes()].some((node) => shows.has(node.comfyClass) && !delivered.has(node))) return;
-    recall().catch((error) => console.warn("SDVG: the server's history cannot be read", error));
   },
 });

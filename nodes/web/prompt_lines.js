@@ -35,19 +35,3 @@ export function parts(text) {
 export function lineOf({ from, head, lines }) {
   return `${from}${head}: ${lines.join("\n").trimEnd()}`.trimEnd();
 }
-
-/** The prompt that the line of a block has; empty if there is none. */
-export function promptFrom(text, number) {
-  return parts(text).slice(1).find(({ from }) => from === number)?.lines.join("\n").trim() ?? "";
-}
-
-/** The text with another prompt from a block on; an empty prompt takes the line away, but not what else it says. */
-export function withPromptFrom(text, number, prompt) {
-  const [own, ...others] = parts(text);
-  const old = others.find(({ from }) => from === number);
-  const rest = others.filter((part) => part !== old);
-  const head = old?.head ?? "";
-  if (prompt.trim() || head) rest.push({ from: number, head, lines: [prompt.trim()] });
-  rest.sort((a, b) => a.from - b.from);
-  return [own.lines.join("\n").trimEnd(), ...rest.map(lineOf)].join("\n");
-}

@@ -11,6 +11,7 @@ import { words } from "./strip_words.js";
 import { claim, fromElsewhere, fromHere } from "./tabs.js";
 
 const SAMPLER = "SDVGSpeculativeSampler";
+const SCROLLERS = ".sdvg-squares, .sdvg-side, textarea"; // up and down
 const MOST_TAKES = 32;
 const PLAY = "sdvg.strip.play";
 const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
@@ -243,16 +244,21 @@ function addStrip(node) {
   // Not in the panel of parameters beside the canvas.
   const options = { hideInPanel: true, getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
   addElement(node, "route", "sdvg_route", strip.view.element, options);
+  strip.view.element.addEventListener("pointerenter", mark, true);
   strip.view.element.addEventListener("wheel", zoom, { passive: false });
   strips.set(node, strip);
   strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
   after(node, "onRemoved", () => leave(strip));
 }
 
+/** Mark what the wheel scrolls as the mouse comes to it, so that scrolling reads no layout. */
+function mark({ target }) {
+  if (target.matches(SCROLLERS)) target.classList.toggle("scrolls", target.scrollHeight > target.clientHeight + 1);
+}
+
 /** The wheel over the strip zooms as it does beside it, unless it scrolls something there. Nodes 2.0 sees to that itself. */
 function zoom(event) {
-  const scrolls = (one) => one && one !== event.currentTarget && (one.scrollHeight > one.clientHeight + 1 || scrolls(one.parentElement));
-  if (scrolls(event.target) || event.currentTarget.closest("[data-node-id]")) return;
+  if (event.target.closest(".scrolls") || event.currentTarget.closest("[data-node-id]")) return;
   event.preventDefault();
   app.canvas.processMouseWheel?.(event);
 }

@@ -103,6 +103,20 @@ export function addShot(board, i) {
   return withShots(board, (shots) => shots.splice(i + 1, 0, shot));
 }
 
+/** Have a shot begin at a block, as the lines count; it goes on with the one before until it has a prompt of its own. */
+export function splitShot(board, from) {
+  const i = shotAt(board, from);
+  const { marks, ...shot } = board.shots[i];
+  const at = from - startsOf(board.shots)[i];
+  const rest = { cut: false, strength: "", prompt: spoken(board.shots)[i].prompt, marks: marks.slice(at) };
+  return at ? withShots(board, (shots) => shots.splice(i, 1, { ...shot, marks: marks.slice(0, at) }, rest)) : board;
+}
+
+/** The shot that a block is in, as the lines count. */
+export function shotAt({ shots }, block) {
+  return startsOf(shots).findLastIndex((from) => from <= block);
+}
+
 /** Have a shot stand in another place. Its blocks keep their makers and takes; noise belongs to the place. */
 export function moveShot(board, i, to) {
   return withShots({ ...board, shots: spoken(board.shots) }, (shots) => shots.splice(to, 0, ...shots.splice(i, 1)));

@@ -4,9 +4,8 @@ import { after, isWired, locale, promptNode, rootGraph, setWidget, setWidgets } 
 import { RATE, ROUTER, fateOf, fitDirections, fitTakes, framesOf, letterOf, lengthIn, takeOf, takesOf, withLetter, withTake } from "./blocks.js";
 import { nextRun } from "./runs.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
-import { askText, openLarge, openSheet } from "./strip_dialog.js";
+import { openLarge, openSheet } from "./strip_dialog.js";
 import { openMenu } from "./strip_menu.js";
-import { promptFrom, withPromptFrom } from "./prompt_lines.js";
 import { writeBoard } from "./shots.js";
 import { Board } from "./strip_board.js";
 import { Comparison } from "./strip_compare.js";
@@ -234,7 +233,7 @@ export class Strip {
     this.player.beside = [];
     if (!this.wanted) return;
     const [title, cells] = this.sheet();
-    this.player.beside = cells.flatMap(({ events }) => events.filter((event) => event?.sprite));
+    this.player.beside = cells.map(({ event }) => event).filter((event) => event?.sprite);
     this.view.sheet.show(title, cells);
   }
 
@@ -246,7 +245,7 @@ export class Strip {
     for (let take = upTo - 2; take <= upTo; take += 1) if (take > 1 && !known.has(take) && this.making) known.set(take, undefined);
     const cell = ([key, event]) => {
       const label = [words().take(key), fate(event) ?? words().making, ...(Number.isFinite(event?.score) ? [event.score.toFixed(2)] : [])].join(" · ");
-      return { key, events: [event], labels: [label], chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
+      return { key, event, label, chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
     };
     return [words().takesOf(number), [...known].sort(([a], [b]) => a - b).map(cell)];
   }
@@ -445,7 +444,7 @@ export class Strip {
     setWidget(this.node, widget, value);
   }
 
-  // --- a prompt from a block on
+  // --- the text of the prompt
 
   /** The node and the widget with the text of the prompt; undefined if the text comes from elsewhere. */
   promptSource() {
@@ -453,16 +452,6 @@ export class Strip {
     const name = TEXT_OF[node?.comfyClass];
     const widget = node?.widgets?.find((one) => one.name === name);
     return widget && !isWired(node, name) ? { node, widget } : undefined;
-  }
-
-  /** Ask for the prompt from a block on, and write it as a line of the text. Lines count the blocks of a continued clip too. */
-  async askPrompt(number) {
-    const { node, widget } = this.promptSource();
-    const block = number + (this.log?.info.before ?? 0);
-    const text = String(widget.value);
-    const told = await askText(words().promptFrom(number), words().promptHint(block), promptFrom(text, block));
-    if (told !== null) setWidget(node, widget, withPromptFrom(text, block, told));
-    this.view.square(number)?.focus({ preventScroll: true });
   }
 
   direct(number, letter) {
@@ -523,7 +512,8 @@ export class Strip {
     };
     const choice = (key, text) => ({ key, text, checked: letter === key, act: said(() => this.direct(number, key)) });
     const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];
-    if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
+    const begin = this.board.beginning(number);
+    if (begin) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.openShots(true) && begin() });
     const takes = [{ key: "n", text: words().another(take + 1), act: said(() => this.retake(number, take + 1)) }];
     if (event && !this.log.going) takes.push({ key: "c", text: words().compare, act: () => this.makeTakes(number) });
     if (take > 1) takes.push({ text: words().first, act: () => this.retake(number, 1) });

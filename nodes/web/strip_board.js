@@ -1,7 +1,7 @@
 // The shots of the video as cards below the film: first picture, prompt, length, and what can be done with each.
 import { RATE, framesOf } from "./blocks.js";
 import { make } from "./common.js";
-import { addShot, allowed, changed, cutShot, lengthenShot, moveShot, readBoard, removeShot, retakeShot, sayShot, startsOf } from "./shots.js";
+import { addShot, allowed, changed, cutShot, lengthenShot, moveShot, readBoard, removeShot, retakeShot, sayShot, shotAt, splitShot, startsOf } from "./shots.js";
 import { openMenu } from "./strip_menu.js";
 import { bitmapOf, fetchSprite } from "./strip_player.js";
 import { words } from "./strip_words.js";
@@ -179,10 +179,19 @@ export class Board {
     this.element.scrollLeft = element.offsetLeft - this.element.offsetLeft - 8;
   }
 
+  /** Have a shot begin at a block of the run, and its prompt written; null if it must not be. */
+  beginning(number) {
+    const block = number + this.before;
+    const board = number > 1 && this.board && this.allow(splitShot(this.board, block));
+    return board ? () => this.edit(board, shotAt(board, block), "textarea") : null;
+  }
+
   say(i) {
+    if (!this.cards[i]) return; // it went with its text
     const { area, shown } = this.cards[i];
     if (area.value.trim() !== shown) this.acts.write(sayShot(this.board, i, area.value));
     if (this.cards[i]) this.cards[i].area.value = this.board.shots[i].prompt; // as it is written
+    else this.cards.at(-1)?.area.focus({ preventScroll: true });
   }
 
   lengthen(i) {

@@ -1,4 +1,4 @@
-// What a strip shows over the page: its film or its sheet, enlarged, and a question.
+// What a strip shows over the page: its film or its sheet, enlarged.
 import { make } from "./common.js";
 import { words } from "./strip_words.js";
 
@@ -83,23 +83,4 @@ export function openSheet(sheet) {
     sheet.querySelector('[aria-checked="true"]')?.focus({ preventScroll: true });
   });
   focused?.focus();
-}
-
-/** Ask for a text; resolves to null if it is left with Escape. Enter takes it, with Shift it begins a line. */
-export function askText(title, hint, value) {
-  const dialog = make("dialog", "sdvg-large sdvg-ask");
-  const area = make("textarea", "", "", { rows: 3, "aria-label": title });
-  area.value = value;
-  const take = make("button", "sdvg-button", words().accept, { type: "button" });
-  dialog.append(make("p", "", title), area, make("p", "", hint), take);
-  take.addEventListener("click", () => dialog.close("taken"));
-  area.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    dialog.close("taken");
-  });
-  return new Promise((resolve) => {
-    open(dialog, title, () => resolve(dialog.returnValue === "taken" ? area.value : null));
-    area.focus();
-  });
 }

@@ -1,4 +1,4 @@
-// A contact sheet: the takes of one block side by side, made only up to it, or two runs, one above the other.
+// A contact sheet: the takes of one block side by side, made only up to it.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { make } from "./common.js";
@@ -69,12 +69,9 @@ export class Sheet {
     if (on) document.addEventListener("keydown", onEscape, { signal, capture: true });
   }
 
-  /**
-   * Show cells `{ key, events, labels, chosen, act }`; each shows its events one above the other with their labels, and not
-   * what is still made.
-   */
+  /** Show cells `{ key, event, label, chosen, act }`; one without an event is still made. */
   show(title, cells) {
-    const drawn = JSON.stringify([title, ...cells.map(({ key, labels, events }) => [key, labels, events.map((one) => one?.run)])]);
+    const drawn = JSON.stringify([title, ...cells.map(({ key, label, event }) => [key, label, event?.run])]);
     if (drawn === this.drawn) { // the same cells, so that a double click finds what a click found
       for (const { key, chosen } of cells) this.element.querySelector(`[data-take="${key}"]`).setAttribute("aria-checked", String(chosen));
       return;
@@ -91,26 +88,22 @@ export class Sheet {
     if (focused) this.element.querySelector(`[data-take="${focused}"]`)?.focus({ preventScroll: true });
   }
 
-  cell({ key, events, labels, chosen, act }) {
-    const label = labels.join(" · ");
+  cell({ key, event, label, chosen, act }) {
     const attributes = { type: "button", role: "radio", "data-take": key, "aria-checked": chosen, "aria-label": label, title: label };
     const cell = make("button", "sdvg-take", "", attributes);
-    const canvases = labels.map((text) => {
-      const canvas = cell.appendChild(make("canvas", "blank"));
-      cell.append(make("span", "", text));
-      return canvas;
-    });
-    const shown = events.map((event, row) => [event, canvases[row]]).filter(([event]) => event?.sprite);
-    const paint = (share) => shown.filter(([event]) => bitmapOf(event)).forEach(([event, canvas]) =>
-      this.acts.paint(canvas, event, Math.max(0, Math.min(event.sprite.frames - 1, Math.floor(share * event.sprite.frames)))));
-    for (const [event] of shown) fetchSprite(event, () => paint(0.5), new AbortController().signal);
-    cell.disabled = !events.at(-1);
+    const canvas = cell.appendChild(make("canvas", "blank"));
+    cell.append(make("span", "", label));
+    cell.disabled = !event;
+    cell.addEventListener("click", act);
+    if (!event?.sprite) return cell;
+    const { frames } = event.sprite;
+    const paint = (share) => bitmapOf(event) && this.acts.paint(canvas, event, Math.max(0, Math.min(frames - 1, Math.floor(share * frames))));
+    fetchSprite(event, () => paint(0.5), new AbortController().signal);
     cell.addEventListener("pointermove", ({ clientX }) => {
       const { left, width } = cell.getBoundingClientRect();
       paint((clientX - left) / width);
     });
     cell.addEventListener("pointerleave", () => paint(0.5));
-    cell.addEventListener("click", act);
     return cell;
   }
 

@@ -1,6 +1,8 @@
 // How the strip looks. Sides and heights are in pixels of the canvas, before it is zoomed.
 export const HEIGHT = { playing: 300, still: 124, shots: 152, tau: 50 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
 
+export const SIDE = { least: 34, most: 60, many: 26 }; // of a square with a picture
+
 export const STYLE = `
 .sdvg-route { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 6px;
   --base: ${HEIGHT.still - 20}px; --board: 0px; --gate: 0px; height: calc(var(--base) + var(--board) + var(--gate));
@@ -14,7 +16,7 @@ export const STYLE = `
   overflow: hidden auto; list-style: none; scrollbar-width: thin; }
 .playing .sdvg-squares { --side: var(--thumb, 52px); --high: 46px; max-height: 127px; }
 .sdvg-squares.many { --side: 13px; --high: 13px; gap: 2px; max-height: 49px; }
-.playing .sdvg-squares.many { --side: 26px; --high: 20px; max-height: 113px; }
+.playing .sdvg-squares.many { --side: ${SIDE.many}px; --high: 20px; max-height: 113px; }
 .sdvg-squares li { display: flex; flex: none; flex-direction: column; }
 .playing .sdvg-squares:not(.many) li::after { content: attr(data-from); width: var(--side); font-size: 10px; line-height: 12px; text-align: center;
   white-space: nowrap; }
@@ -116,9 +118,6 @@ export const STYLE = `
 .sdvg-films.two canvas { width: min(45vw, 80vh * var(--aspect, 1.7)); }
 .sdvg-films canvas.blank { visibility: hidden; }
 .sdvg-large-row { display: flex; gap: 8px; align-items: center; margin-top: 8px; font-variant-numeric: tabular-nums; }
-.sdvg-ask textarea { box-sizing: border-box; width: min(80vw, 420px); margin-top: 8px; padding: 6px; border: 1px solid var(--border-color, #4e4e4e);
-  border-radius: 4px; background: var(--comfy-input-bg, #222); color: inherit; font: inherit; }
-.sdvg-ask .sdvg-button { margin-top: 10px; }
 .sdvg-large p { margin: 8px 0 0; font-variant-numeric: tabular-nums; }
 .sdvg-side { display: flex; flex: 1; flex-direction: column; gap: 4px; min-width: 0; overflow: hidden auto; scrollbar-width: thin; }
 .sdvg-legend { display: flex; flex: none; flex-wrap: wrap; gap: 1px 10px; }

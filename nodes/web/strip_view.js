@@ -2,6 +2,7 @@
 import { FATES, ROUTER, fateOf } from "./blocks.js";
 import { locale, make } from "./common.js";
 import { Sheet } from "./strip_sheet.js";
+import { SIDE } from "./strip_style.js";
 import { words } from "./strip_words.js";
 
 const MANY = 28; // more squares than this are drawn small, without numbers
@@ -53,8 +54,7 @@ export class StripView {
     });
     on("keydown", (number, event) => this.onKey(number, event));
     on("pointermove", (number, event) => {
-      const { left, width } = this.square(number).getBoundingClientRect();
-      this.acts.look(number, (event.clientX - left) / width);
+      this.acts.look(number, (event.offsetX + 1) / (this.count > MANY ? SIDE.many : this.thumbSide));
     });
     this.squares.addEventListener("pointerleave", () => this.acts.look(null));
     on("focusin", (number) => this.acts.choose(number));
@@ -116,7 +116,8 @@ export class StripView {
   shape(aspect) {
     this.element.style.setProperty("--aspect", aspect);
     this.sheet.element.style.setProperty("--aspect", aspect); // in a dialog too
-    this.element.style.setProperty("--thumb", `${Math.round(Math.max(34, Math.min(31 * aspect, 60)))}px`);
+    this.thumbSide = Math.round(Math.max(SIDE.least, Math.min(31 * aspect, SIDE.most)));
+    this.element.style.setProperty("--thumb", `${this.thumbSide}px`);
   }
 
   /** How the film stands: the block that is shown, and seconds. */

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from browser import browse as run_page
 from running_server import Server
-from server_prompts import pocket
 
 HERE = Path(__file__).resolve().parent
 NODES = (
@@ -49,17 +48,13 @@ def browse(server: Server, folder: Path, program: str, **options: Any) -> dict[s
 
 
 def page_of(program: str, *, seed: int) -> Any:
-    """A fixture: what a program saw in one of the two renderers, with seeds of its own: none re-uses another's run.
-
-    The server's history holds a NaN, which is no JSON.
-    """
+    """A fixture: what a program saw in one renderer, with a seed of its own, so none re-uses another's run."""
 
     @pytest.fixture(scope="module", params=["canvas", pytest.param("nodes 2.0", marks=pytest.mark.exhaustive)])
     def page(
         request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
     ) -> dict[str, Any]:
         vue = request.param == "nodes 2.0"
-        assert server.run(pocket(router__policy__tau=float("nan"))).message("execution_error")
         return browse(server, tmp_path_factory.mktemp("page"), program, vue=vue, seed=seed + 20 * vue)
 
     return page

@@ -78,7 +78,7 @@ class Film:
         """Make one edit, and return it as the page makes it."""
         i = self.draw.randrange(len(self.shots))
         shot = self.shots[i]
-        kind = self.draw.choice(["say", "cut", "length", "take", "add", "move", "remove"])
+        kind = self.draw.choice(["say", "cut", "length", "take", "add", "move", "remove", "split"])
         if kind == "say":
             prompt = self.draw.choice([*PROMPTS, ""])
             if not prompt and not i:
@@ -105,6 +105,14 @@ class Film:
             prompt = next((one[2] for one in reversed(self.shots[: i + 1]) if one[2]), "")
             self.shots.insert(i + 1, [False, "", prompt, 3 * [(".", 1)]])
             return ["addShot", i]
+        if kind == "split":
+            at = self.draw.randrange(len(shot[3]))
+            block = sum(len(one[3]) for one in self.shots[:i]) + at
+            if at:
+                prompt = next((one[2] for one in reversed(self.shots[: i + 1]) if one[2]), "")
+                self.shots.insert(i + 1, [False, "", prompt, shot[3][at:]])
+                shot[3] = shot[3][:at]
+            return ["splitShot", block + 1]
         if kind == "remove" and len(self.shots) > 1:
             self.speak()
             del self.shots[i]
@@ -211,6 +219,8 @@ AGAIN = [
     ("js.sayShot(board, 3, '')", 7, 4),  # it goes on with the prompt before it
     ("js.addShot(board, 4)", 11, 3),
     ("js.cutShot(board, 3, false)", 11, 0),
+    ("js.splitShot(board, 8)", 11, 0),  # until it has a prompt of its own
+    ("js.sayShot(js.splitShot(board, 8), 4, 'a pond')", 8, 3),
 ]
 
 
@@ -244,4 +254,7 @@ def test_a_line_typed_on_a_card_begins_no_shot(modules: Path) -> None:
 def test_a_line_with_a_cut_and_a_strength_is_read_as_the_server_reads_it(modules: Path) -> None:
     text = "a sea\n5 cut strength 0.6: fog"
     assert read_prompt(text).cuts == (4,)
-    assert call(modules, "(text) => js.promptFrom(text, 5)", [text]) == ["fog"]
+    source = "(text) => js.readBoard({ text, blocks: 5, directions: '', takes: '' }).shots[1]"
+    mark = {"letter": ".", "take": 1}
+    expected = {"cut": True, "strength": " strength 0.6", "prompt": "fog", "marks": [mark]}
+    assert call(modules, source, [text]) == [expected]

@@ -128,11 +128,22 @@ def test_everything_on_the_strip_has_a_name_for_a_screen_reader(page: dict[str, 
 
 
 def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each(page: dict[str, Any]) -> None:
-    """In ten seconds no timer, drawn frame or request; four elements a block."""
+    """In ten seconds no timer, drawn frame or request, of the page either; four elements a block."""
     counts = page["counts"]
     assert (counts["idle"], counts["requests"]) == (0, [])
     assert counts["many"] - counts["few"] == 4 * (100 - 9)
     assert counts["many"] < 600
+
+
+def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page: dict[str, Any]) -> None:
+    """The layout is read as the mouse comes to a part. Catches: a part measured at every turn of the wheel."""
+    counts = page["counts"]
+    (top, scale), (scrolled, still), (_, zoomed) = counts["states"]
+    assert (top, still) == (0, scale)
+    assert scrolled > 0
+    assert zoomed < scale
+    assert counts["reads"][0] == 0
+    assert counts["reads"][1] > 0, "a part was measured as the mouse came to it, and that is counted"
 
 
 def test_nothing_went_wrong_meanwhile(page: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def test_keys_do_all_that_the_mouse_does(page: dict[str, Any]) -> None:
     assert keys["written"]["said"] == "Block 9 of 9 · you chose: large model · take 2"
     assert keys["prompt"]["asked"]["focus"] == "TEXTAREA"
     assert keys["prompt"]["text"].split("\n")[1:] == ["4: a small red ring rests on grass"]
-    assert keys["prompt"]["focus"] == "4"
+    assert keys["prompt"]["focus"] == "TEXTAREA", "of the card of the shot that begins there"
     assert "\n" not in keys["prompt"]["cleared"]
     assert keys["cleared"]["directions"] == ""
     assert (keys["chosen"]["directions"], keys["chosen"]["focus"]) == ("..d......", "3")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from comfy_page import HERE
 from sdvg_pack.sdvg_core.engine.plan import check_directions, read_takes
-from sdvg_pack.sdvg_core.text.prompts import read_prompt
 from strip_modules import NEXT, call, run_node, write_modules
 
 pytestmark = pytest.mark.comfyui
@@ -222,30 +221,6 @@ def test_a_take_is_written_beside_the_others(modules: Path) -> None:
     assert told == [written for *_, written in TAKES]
     for written, shown in zip(told, call(modules, "(text) => [...js.takesOf(text)]", told), strict=True):
         assert {number - 1: take for number, take in shown} == read_takes(written, 6)
-
-
-SEA = "a calm sea,\ngulls above it"
-# A prompt, the block, what is written there, the prompt afterwards, and what the block's line then says.
-LINES = [
-    (SEA, 5, "a storm", f"{SEA}\n5: a storm", "a storm"),
-    (f"{SEA}\n5: a storm", 3, "fog", f"{SEA}\n3: fog\n5: a storm", "fog"),
-    (f"{SEA}\n5: a storm\nand rain\n9: night", 5, "sun", f"{SEA}\n5: sun\n9: night", "sun"),
-    (f"{SEA}\n5: a storm", 5, "", SEA, ""),
-    (f"{SEA}\n7 strength 0.6: a lake", 7, "a pond", f"{SEA}\n7 strength 0.6: a pond", "a pond"),
-    (f"{SEA}\n16:9, at 10:30", 4, "fog", f"{SEA}\n16:9, at 10:30\n4: fog", "fog"),
-]
-
-
-def test_a_prompt_from_a_block_on_is_written_as_the_server_reads_it(modules: Path) -> None:
-    """And nothing else of the text changes."""
-    source = """([text, number, prompt]) => {
-      const written = js.withPromptFrom(text, number, prompt);
-      return [written, js.promptFrom(written, number)];
-    }"""
-    told = call(modules, source, LINES)
-    assert told == [[written, said] for *_, written, said in LINES]
-    for (written, said), (_, number, *_) in zip(told, LINES, strict=True):
-        assert dict(read_prompt(written).entries).get(number - 1, "") == said
 
 
 PAGE = (HERE / "browser" / "player.js").read_text(encoding="utf-8")

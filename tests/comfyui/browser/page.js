@@ -49,7 +49,33 @@ async function watch(context, page, seen, options) {
   });
   await listen(await context.newCDPSession(page), seen);
   await page.addInitScript(repeat);
+  await page.addInitScript(countOurs);
   await page.addInitScript(stand);
+}
+
+/** Count how often our own scripts ask for a drawn frame or set a timer, and each turn of an interval that they set once. */
+function countOurs() {
+  window.turnsOfOurs = 0;
+  const isOurs = () => /extensions\/sdvg\//.test(new Error().stack);
+  for (const name of ["requestAnimationFrame", "setTimeout", "setInterval"]) {
+    const known = window[name];
+    window[name] = function (act, ...given) {
+      const ours = isOurs();
+      window.turnsOfOurs += ours;
+      const turn = (...news) => {
+        window.turnsOfOurs += 1;
+        return act(...news);
+      };
+      return known.call(window, ours && name === "setInterval" ? turn : act, ...given);
+    };
+  }
+}
+
+/** What our scripts ask for in some idle milliseconds, by that count. */
+async function turnsWhile(page, ms) {
+  const before = await page.evaluate(() => window.turnsOfOurs);
+  await page.waitForTimeout(ms);
+  return (await page.evaluate(() => window.turnsOfOurs)) - before;
 }
 
 /** Have what ComfyUI animates and lets fade be there at once: without a GPU each drawn frame costs the processor. */
@@ -203,4 +229,4 @@ function drop({ name, text }) {
   for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
 }
 
-module.exports = { drop, DRAFT, build, main, quiet, reload, run };
+module.exports = { drop, DRAFT, build, main, quiet, reload, run, turnsWhile };

@@ -1,7 +1,7 @@
 // The shots of a video as cards: every edit by mouse or keyboard, what it writes, undoing it, and the text changed elsewhere.
 //
 //     NODE_PATH=folder/with/playwright-core node shots.js OPTIONS        (see page.js)
-const { build, main, quiet, run } = require("./page.js");
+const { build, main, quiet, run, turnsWhile } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const TEXT = "a big yellow ball runs right and down from the middle over night\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
@@ -61,36 +61,55 @@ function nameAll() {
   return [...every].map((one) => [one.className || one.tagName, Boolean(one.ariaLabel || one.getAttribute("aria-label") || one.textContent || one.ariaHidden)]);
 }
 
-/** What our scripts ask for in ten idle seconds, and the elements of the strip with 9 and with 100 blocks. */
+/**
+ * What our scripts ask for in ten idle seconds; the elements of the strip with 9 and with 100 blocks; what is read of the layout while
+ * its squares scroll, and that this count sees a reading.
+ */
 async function count(page) {
   await page.waitForFunction(() => document.querySelector(".sdvg-play").dataset.playing === "false");
   await quiet(page);
   const requests = [];
   const hear = (request) => requests.push(request.url());
   page.on("request", hear);
-  const idle = await page.evaluate(turnsOfOurs, 10000);
+  const idle = await turnsWhile(page, 10000);
   page.off("request", hear);
   const few = await page.evaluate(() => document.querySelectorAll(".sdvg-route *").length);
   await write(page, TEXT, 100);
   await quiet(page, 500);
   const many = await page.evaluate(() => document.querySelectorAll(".sdvg-route *").length);
-  return { idle, requests: requests.filter((url) => url.includes("sdvg")), few, many };
+  const scrolled = () => page.evaluate(() => [document.querySelector(".sdvg-squares").scrollTop, window.app.canvas.ds.scale]);
+  await page.locator('.sdvg-squares [data-number="30"]').hover();
+  await page.evaluate(watchLayout);
+  const states = [await scrolled()];
+  for (let i = 0; i < 3; i += 1) {
+    await page.mouse.wheel(0, 20);
+    await quiet(page);
+  }
+  const reads = [await page.evaluate(() => window.layoutReads)];
+  states.push(await scrolled());
+  await page.locator(".sdvg-side").hover();
+  reads.push(await page.evaluate(() => window.layoutReads));
+  await page.mouse.wheel(0, 20);
+  await quiet(page);
+  states.push(await scrolled());
+  return { idle, requests, few, many, states, reads };
 }
 
-/** How often our own scripts ask for a drawn frame or set a timer. */
-async function turnsOfOurs(ms) {
-  let asked = 0;
-  const known = {};
-  for (const name of ["requestAnimationFrame", "setTimeout", "setInterval"]) {
-    known[name] = window[name];
-    window[name] = function (...given) {
-      asked += /extensions\/sdvg\//.test(new Error().stack);
-      return known[name].apply(window, given);
-    };
-  }
-  await new Promise((resolve) => known.setTimeout.call(window, resolve, ms));
-  Object.assign(window, known);
-  return asked;
+/** Count from now on how often our own scripts read of the layout, or of any script that they call. */
+function watchLayout() {
+  window.layoutReads = 0;
+  const heed = (of, name, key) => {
+    const known = Object.getOwnPropertyDescriptor(of, name);
+    const read = known[key];
+    Object.defineProperty(of, name, { ...known, [key](...given) {
+      window.layoutReads += /extensions\/sdvg\//.test(new Error().stack);
+      return read.apply(this, given);
+    } });
+  };
+  for (const name of ["getBoundingClientRect", "getClientRects", "checkVisibility"]) heed(Element.prototype, name, "value");
+  for (const name of ["clientHeight", "clientWidth", "scrollHeight", "scrollWidth", "scrollTop", "scrollLeft"]) heed(Element.prototype, name, "get");
+  for (const name of ["offsetTop", "offsetLeft", "offsetHeight", "offsetWidth", "innerText"]) heed(HTMLElement.prototype, name, "get");
+  for (const name of ["getComputedStyle"]) heed(window, name, "value");
 }
 
 function card(page, number) {

@@ -1,7 +1,7 @@
 // The strip as a control: directions and takes, what is made again, the film, stopping, and coming back in mid-run.
 //
 //     NODE_PATH=folder/with/playwright-core node strip.js OPTIONS        (see page.js)
-const { DRAFT, build, main, quiet, reload, run } = require("./page.js");
+const { DRAFT, build, main, quiet, reload, run, turnsWhile } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const LONG = 200; // blocks of the run that is left and stopped: it goes on meanwhile, however busy the machine is
@@ -108,7 +108,7 @@ async function useKeys(page) {
   const asked = await press("w");
   await page.keyboard.type("a small red ring rests on grass");
   const prompt = { asked, ...(await press("Enter")), text: await pocketPrompt(page) };
-  await press("w", "Control+a", "Delete", "Enter");
+  await press("Control+a", "Delete", "Enter");
   prompt.cleared = await pocketPrompt(page);
   await square(page, 9).focus();
   const cleared = await press(".", "Home", "ArrowRight", "ArrowRight", ".");
@@ -195,10 +195,10 @@ async function watchFilm(page) {
   const over = () => page.waitForFunction(() => document.querySelector(".sdvg-play").dataset.playing === "false");
   await over(); // it stops by itself
   await quiet(page);
-  const idle = await page.evaluate(countTurns);
+  const idle = await turnsWhile(page, 1000);
   await page.locator(".sdvg-play").click();
   const all = await frames(page, 40, 4);
-  const busy = await page.evaluate(countTurns);
+  const busy = await turnsWhile(page, 1000);
   await page.locator(".sdvg-play").click();
   const paused = await frames(page, 4);
   const named = (await look(page)).button;
@@ -244,22 +244,6 @@ function film(page) {
   return page.evaluate(() => document.querySelector(".sdvg-film").dataset.shown);
 }
 
-/** How often our own scripts ask for a drawn frame or set a timer, during a second. */
-async function countTurns() {
-  let count = 0;
-  const kept = {};
-  for (const name of ["requestAnimationFrame", "setTimeout", "setInterval"]) {
-    kept[name] = window[name];
-    window[name] = function (...given) {
-      count += /extensions\/sdvg\//.test(new Error().stack);
-      return kept[name].apply(window, given);
-    };
-  }
-  await new Promise((resolve) => kept.setTimeout.call(window, resolve, 1000));
-  Object.assign(window, kept);
-  return count;
-}
-
 /** Three more takes of block 8 side by side; one is chosen and made; back to the first; then blocks 1 to 7 are kept. */
 async function compareTakes(page) {
   const cells = () => page.evaluate(() => [...document.querySelectorAll(".sdvg-take")].map((cell) => [
@@ -268,7 +252,7 @@ async function compareTakes(page) {
   const all = () => page.waitForFunction(() => document.querySelectorAll(".sdvg-take:not(:disabled) canvas:not(.blank)").length === 4);
   const idle = () => page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
   // The prompts of other tests may hold NaN, which is no JSON.
-  const videos = () => page.evaluate(async () => JSON.parse((await (await fetch("/api/history")).text()).replaceAll("NaN", "null")));
+  const videos = () => page.evaluate(async () => (await fetch("/api/history")).json());
   const kinds = async () => Object.values(await videos()).filter(({ outputs }) => JSON.stringify(outputs).includes(".mp4")).length;
   const before = await kinds();
   await square(page, 8).focus();
@@ -375,7 +359,8 @@ async function compareRuns(page) {
   states.next = await seen();
   await page.locator("dialog.sdvg-large button").last().click();
   states.back = await seen();
-  await page.locator(".sdvg-compare select").selectOption({ index: 1 });
+  await page.locator(".sdvg-compare select").focus();
+  await page.keyboard.press("ArrowDown");
   await quiet(page);
   states.older = await seen();
   await page.evaluate(() => document.activeElement.blur());

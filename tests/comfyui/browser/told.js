@@ -55,11 +55,6 @@ async function chooseExample(page) {
   }, POCKET);
 }
 
-/** Whether Pocket Models has its text, which the page asks the server for once it is loaded. */
-function isToldAgain(type) {
-  return window.app.graph.nodes.find((node) => node.type === type)?.widgets.some((widget) => widget.type === "progressText");
-}
-
 function set(page, type, name, value) {
   return page.evaluate(([of, widget, news]) => {
     window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === widget).value = news;
@@ -70,9 +65,8 @@ function error(page) {
   return page.evaluate(() => document.querySelector(".sdvg-error").textContent);
 }
 
-/** Which prompt Pocket Models says that it shows; `wait`: a page that was loaded anew asks the server first. */
-async function shownPrompt(page, wait = false) {
-  if (wait) await page.waitForFunction(isToldAgain, POCKET, { timeout: 60000 }).catch(() => {}); // then it is not there
+/** Which prompt Pocket Models says that it shows. */
+function shownPrompt(page) {
   return page.evaluate((type) => {
     const { widgets } = window.app.graph.nodes.find((node) => node.type === type);
     return widgets.filter((widget) => widget.type === "progressText").map((widget) => String(widget.value));
