@@ -1,4 +1,4 @@
-"""SDVG Video Sampler: the node that makes the video."""
+"""SDVG Speculative AR Sampler: the node that makes the video."""
 
 from __future__ import annotations
 
