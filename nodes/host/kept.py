@@ -90,7 +90,9 @@ def write_kept(kept: KeptBlocks) -> int:
     except OSError as error:
         with suppress(OSError):
             unfinished.unlink()
-        raise BadInput(f"output/{FOLDER} cannot be written ({error.strerror}); make room there") from None
+        raise BadInput(
+            f"output/{FOLDER} cannot be written ({error.strerror}); free some space, or let ComfyUI write there"
+        ) from None
 
 
 def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: int | None) -> None:
@@ -110,7 +112,7 @@ def with_kept(job: Job, text: str) -> Job:
     request = job.request
     check_kept(kept, request.blocks, request.width, request.height)
     if job.start is not None and job.start.strength:
-        raise BadInput("no blocks of a restyled clip can be kept; make them again, or remove SDVG Start")
+        raise BadInput("blocks of a restyled clip cannot be kept; empty kept_blocks, or remove SDVG Start")
     write_kept(kept)
     takes = read_takes(request.takes, request.blocks).items()
     request = replace(

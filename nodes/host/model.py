@@ -73,10 +73,10 @@ class ComfyOps(TorchOps):
 
 
 def settle_attention(device: torch.device) -> None:
-    """Attend to one token, so that a run's bits do not depend on whether it is the first of its process.
+    """Attend to one token, so that the first run of a process gives the same bits as later ones.
 
-    torch sets its own order of attention kernels in a process's first attention on a GPU, over the order that ComfyUI
-    asks for around that call. Without this, that call of the first run is rounded otherwise than in later runs.
+    In a process's first attention on a GPU, torch sets its own order of kernels, over the one that ComfyUI asks for.
+    Without this, the first run would meet that order in its first call, and round it differently.
     """
     token = torch.zeros(1, 1, 1, 64, dtype=torch.float16, device=device)
     torch.nn.functional.scaled_dot_product_attention(token, token, token)

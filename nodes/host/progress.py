@@ -97,7 +97,7 @@ class NodeProgress:
         self._add(event)
 
     def kept_block(self, frames: Tensor) -> None:
-        """Show a block that is kept from an earlier run: its square, and its pixels."""
+        """Show a block that is kept from an earlier run: its square and its pixels."""
         self._done += 1
         self.kept_left -= 1
         sprite = self.live.add_sprite(self._done, frames)

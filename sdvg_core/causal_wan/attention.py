@@ -51,7 +51,7 @@ class TorchOps:
     def rope(self, tree: Any, first: int, grid: Grid, device: torch.device) -> Any:
         """Return the rotary table of `grid` = (t, h, w) tokens whose first latent frame is at position `first`.
 
-        Here cosines and sines, each `l 1 (d/2)` float32.
+        As cosines and sines, each `l 1 (d/2)` float32.
         """
         angles = rope_angles(tree.dim // tree.num_heads, first, grid, float64_device(device))[:, None]
         return angles.cos().float().to(device), angles.sin().float().to(device)

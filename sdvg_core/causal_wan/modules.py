@@ -108,7 +108,7 @@ class WanHead(nn.Module):
 
 
 class WanTree(nn.Module):
-    """All modules of one transformer, without a forward pass."""
+    """The modules of one transformer, without a forward pass."""
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()

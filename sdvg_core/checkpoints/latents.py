@@ -103,6 +103,6 @@ def read_metadata(file: WeightFile) -> Mapping[str, Any]:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        fault = f"the metadata {METADATA} of {file.path.name} is no JSON object"
-        raise BadInput(f"{fault}; use the file as it was written")
+        fault = f"{file.path.name} has damaged metadata ({METADATA} is not a JSON object)"
+        raise BadInput(f"{fault}; make the latents again")
     return values

@@ -31,9 +31,8 @@ MOST_FILES = 20_000
 class ModelFiles:
     """Where the models of a run are.
 
-    `drafter`, `target`, `reward`: None for a run that never asks for it. `controls`: control modules, each
-    for the models of its width; none for a run without a control. `tokenizer` and `vocabulary` are looked for next
-    to their models if not given.
+    `drafter`, `target`, `reward`: None for a run that does not need it. `controls`: control modules, each for the
+    models of its width. `tokenizer` and `vocabulary` are looked for next to their models if not given.
     """
 
     drafter: Path | None = setting(None, part="drafter")
@@ -51,9 +50,9 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A part of the real pair: its usual names (the first is the one to get), folder, source and size in GB.
+    """A file of the published models: its usual names (the first is the one to get), folder, source and size in GB.
 
-    `other_folders`: where it may lie too. `licence`: of a model, as its card states it. `smaller`: the name, size
+    `other_folders`: where else it may be. `licence`: of a model, as its card states it. `smaller`: the name, size
     in GB and source of a version for smaller cards.
     """
 

@@ -156,7 +156,7 @@ def gate_prompt_again(report: RunReport) -> str | None:
 
 
 def latents_in(folder: Path) -> Tensor | None:
-    """Return the latents of a video; None if it has none any more."""
+    """Return the latents of a video, or None if their file is gone."""
     return load_latents(folder / LATENTS).latents if os.path.lexists(folder / LATENTS) else None
 
 

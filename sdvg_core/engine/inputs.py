@@ -106,7 +106,7 @@ def read_strength(text: str) -> Strength:
         share = 0.0
     if not LEAST_SHARE <= share <= 1:
         raise BadInput(
-            f"{text!r:.40} is no strength; give {', '.join(STRENGTHS)} or a number from {LEAST_SHARE} to 1"
+            f"{text!r:.40} is not a strength; give {', '.join(STRENGTHS)} or a number from {LEAST_SHARE} to 1"
         )
     return Strength(share=share)
 

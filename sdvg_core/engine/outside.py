@@ -96,8 +96,8 @@ class OutsidePart:
         try:
             described = json.loads(json.dumps(dict(described)))
         except (TypeError, ValueError):
-            what = f"the {self.name} {_name(self.inner)} describes itself by what is no JSON"
-            raise BadInput(f"{what}; return texts and numbers by their names") from None
+            fault = f"describe() of the {self.name} {_name(self.inner)} returns what JSON cannot hold"
+            raise BadInput(f"{fault}; return a dict of texts and numbers") from None
         return {**described, "notes": (*described.get("notes", ()), note_on(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:

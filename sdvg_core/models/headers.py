@@ -71,7 +71,7 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
     device = check_device(options.device)
     if options.target.draft_steps is not None:
-        raise BadInput("draft_steps is a setting of the drafter; leave it out of the target's")
+        raise BadInput("draft_steps is for the drafter; leave it out of the target's settings")
     check_compile(options.execution.compile, device)
     options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
     models = {

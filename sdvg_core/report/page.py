@@ -83,12 +83,12 @@ def _find_videos(folder: Path) -> list[Path]:
     try:
         inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     except OSError as error:
-        raise BadInput(f"the folder {folder} cannot be listed ({why(error)}); name another one") from error
+        raise BadInput(f"the folder {folder} cannot be read ({why(error)}); name another folder") from error
     videos = [path for path in inner if path.name.isdecimal() or os.path.lexists(path / REPORT)]
     videos.sort(key=lambda path: (0, int(path.name), path.name) if path.name.isdecimal() else (1, 0, path.name))
     videos = [folder, *videos] if os.path.lexists(folder / REPORT) else videos
     if not videos:
-        raise BadInput(f"there is no video in {folder}, no {REPORT} and no numbered folder; name another one")
+        raise BadInput(f"{folder} has no video: no {REPORT}, no numbered folder; name another folder")
     return videos
 
 

@@ -94,6 +94,7 @@ def padding_note(frames: int, wanted: int, block: int, what: str) -> str:
     """
     missing = wanted - frames
     if missing > block:
-        raise BadInput(f"the {what} is {count(missing, 'frame')} too short for the blocks; ask for fewer")
+        fault = f"the {what} has {count(frames, 'frame')}, and the video needs {wanted}"
+        raise BadInput(f"{fault}; lower the number of blocks, or use a longer one")
     edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
     return f" Without its last {count(-missing, 'frame')}." if missing < 0 else edge

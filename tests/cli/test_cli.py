@@ -164,7 +164,7 @@ def test_hybrid_keeps_as_many_steps_as_the_schedules_and_the_drafts_allow_at_any
 def test_where_drafts_stop_is_a_setting_of_the_drafter_alone(base, tmp_path, capsys):
     words = ["--prompt", "a red ball", "--blocks", "2", "--target-settings", "draft-steps=1"]
     assert generate(base, tmp_path / "out", *words) == 2
-    assert "draft_steps is a setting of the drafter; leave it out of the target's" in capsys.readouterr().err
+    assert "draft_steps is for the drafter; leave it out of the target's settings" in capsys.readouterr().err
 
 
 def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):

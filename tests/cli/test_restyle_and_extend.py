@@ -167,8 +167,8 @@ def test_what_fills_no_block_is_held_or_left_out_and_told(asked, tmp_path, capsy
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--strength", "weak"], "is no strength; give strong, medium, light or a number"),
-        (["--blocks", "9"], "too short for the blocks; ask for fewer"),
+        (["--strength", "weak"], "is not a strength; give strong, medium, light or a number"),
+        (["--blocks", "9"], "frames, and the video needs 105; lower the number of blocks, or use a longer one"),
         (["--schedule", "1000,625", "--strength", "light"], "give strong or a number"),
     ],
 )

@@ -276,7 +276,7 @@ def test_a_strength_is_a_word_or_a_number():
 
 @pytest.mark.parametrize("text", ["", "weak", "0", "-1", "1.1", "nan", "inf", "0.6.1"])
 def test_anything_else_is_refused(text):
-    with pytest.raises(BadInput, match="is no strength; give strong, medium, light or a number"):
+    with pytest.raises(BadInput, match="is not a strength; give strong, medium, light or a number"):
         read_strength(text)
 
 

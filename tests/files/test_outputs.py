@@ -480,5 +480,5 @@ def test_a_file_that_holds_no_latents_is_refused(tmp_path, name, tensor, sentenc
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000], ids=["cut", "list", "deep"])
 def test_broken_metadata_is_refused(tmp_path, text):
     save_file({"latents": torch.zeros(1, 16, 3, 2, 2)}, tmp_path / LATENTS, {"sdvg": text})
-    with pytest.raises(BadInput, match=r"metadata sdvg of latents\.safetensors is no JSON object"):
+    with pytest.raises(BadInput, match=r"latents\.safetensors has damaged metadata \(sdvg is not a JSON object\)"):
         load_latents(tmp_path / LATENTS)

@@ -233,8 +233,8 @@ def test_a_page_of_somebody_else_is_left_alone(tmp_path, capsys):
 
 
 def test_a_folder_without_videos_is_refused_in_a_sentence(tmp_path, capsys):
-    assert "there is no video in" in refused(capsys, ["report", str(tmp_path)])
-    assert "cannot be listed" in refused(capsys, ["report", str(tmp_path / "nowhere")])
+    assert " has no video: no report.json, no numbered folder" in refused(capsys, ["report", str(tmp_path)])
+    assert "cannot be read (" in refused(capsys, ["report", str(tmp_path / "nowhere")])
     assert names(tmp_path) == []
 
 

@@ -50,8 +50,8 @@ def test_a_strength_needs_no_prompt_and_may_have_one() -> None:
         ("a sea\n1: a storm", "start at blocks 1, 1"),
         ("5: a storm", "the first block has no prompt; write one before that of block 5"),
         ("a sea\n5:", "block 5 says nothing"),
-        ("a sea\n5 strength much: a storm", "'much' is no strength"),
-        ("a sea\n5 strength 7: a storm", "'7' is no strength"),
+        ("a sea\n5 strength much: a storm", "'much' is not a strength"),
+        ("a sea\n5 strength 7: a storm", "'7' is not a strength"),
         ("3 strength light:", "describe what the video should show"),
     ],
 )

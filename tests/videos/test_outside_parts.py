@@ -95,7 +95,7 @@ def describe(wrong: Any) -> Any:
             "the scorer Part returned no tensor but a list; return 9",
         ),
         *(
-            (partial(describe, wrong), "the scorer Part describes itself by what is no JSON; return texts and")
+            (partial(describe, wrong), "describe() of the scorer Part returns what JSON cannot hold; return a dict")
             for wrong in ([1], None, {"name": object()}, {(1, 2): 3})
         ),
         (
