@@ -36,8 +36,8 @@ class Busy(RuntimeError):
     """The models are making another video."""
 
 
-class _EndOfStream(Exception):
-    """Ends the current block, because its stream was closed."""
+class _EndOfStream(BaseException):
+    """Ends the current block, because its stream was closed; no fault of the part that is at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
