@@ -111,7 +111,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(
     *_, live = run_job(make_job(parts))
     assert live.done
     with pytest.raises(
-        BadInput, match=r"output/sdvg/kept cannot be written \(No space left on device\); make room"
+        BadInput, match=r"output/sdvg/kept cannot be written \(No space left on device\); free some space"
     ):
         run_job(make_job(parts), f"{KEEP}:{live.done['digests'][KEEP - 1]}")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
