@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ from ..sockets import PromptEntry
 
 WIRE = "wire CLIP Text Encode (Wan) straight to this input"
 
+VACE_KEYS = ("vace_frames", "vace_mask", "vace_strength")
 VACE_NODE = "make them with WanVaceToVideo"
 ZERO = 1e-4
 
@@ -74,7 +75,15 @@ def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) 
 
 def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
     """Return the strengths that lines of the prompts state, by block."""
-    return tuple(pair for entry in prompts for pair in _extra(entry.conditioning, STRENGTHS_KEY))
+    return tuple(pair for entry in prompts for pair in _carried(entry.conditioning, STRENGTHS_KEY, tuple))
+
+
+def _carried(conditioning: Sequence[Any], key: str, kind: type) -> tuple[Any, ...]:
+    """Return what SDVG Prompt put into a CONDITIONING. Raises `BadInput` for anything else there."""
+    values = _extra(conditioning, key)
+    if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+        raise BadInput(f"the conditioning's {key} is not SDVG Prompt's; {TEXT_NODE}")
+    return values
 
 
 def _extra(conditioning: Sequence[Any], key: str, default: Any = ()) -> Any:
@@ -87,7 +96,9 @@ def resolve_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ..
     A text that the conditioning carries comes before a typed one: it is what the video shows, unless another node
     changed the conditioning since. A conditioning may carry later prompts. Raises `BadInput` if two begin at one block.
     """
-    entries = [inner for entry in prompts for inner in (entry, *_extra(entry.conditioning, LATER_KEY))]
+    entries = [
+        inner for entry in prompts for inner in (entry, *_carried(entry.conditioning, LATER_KEY, PromptEntry))
+    ]
     entries.sort(key=lambda entry: entry.index)
     for entry, following in pairwise(entries):
         if entry.index == following.index:
@@ -137,7 +148,18 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
 
 def has_control(conditioning: Sequence[Any]) -> bool:
     """True if a CONDITIONING has a control by WanVaceToVideo."""
-    return any(bool(extras.get("vace_frames")) for _, extras in conditioning)
+    return any(_controls(extras) for _, extras in conditioning)
+
+
+def _controls(extras: Mapping[str, Any]) -> list[tuple[Tensor, Tensor, float]]:
+    """Return frames, mask and strength of each control in a CONDITIONING. Raises `BadInput` for anything else there."""
+    parts = [() if extras.get(key) is None else extras[key] for key in VACE_KEYS]
+    sound = all(isinstance(part, list | tuple) for part in parts) and len({*map(len, parts)}) == 1
+    controls = list(zip(*parts, strict=True)) if sound else []
+    kinds = (Tensor, Tensor, int | float)
+    if not sound or not all(all(map(isinstance, control, kinds)) for control in controls):
+        raise BadInput(f"the conditioning's {', '.join(VACE_KEYS)} do not fit together; {VACE_NODE}")
+    return controls
 
 
 def read_controls(
@@ -147,12 +169,8 @@ def read_controls(
 
     Raises `BadInput` for another size than `rows` x `columns` of latents, and for a reference image.
     """
-    extras = conditioning[0][1]
     clips = []
-    carried = (extras.get("vace_frames"), extras.get("vace_mask"), extras.get("vace_strength"))
-    if len({len(part or ()) for part in carried}) > 1:
-        raise BadInput(f"the conditioning has unequal numbers of VACE frames, masks and strengths; {VACE_NODE}")
-    for frames, mask, strength in zip(*carried, strict=True):
+    for frames, mask, strength in _controls(conditioning[0][1]):
         if frames.ndim != 5 or (*frames.shape[:2], *mask.shape[:2]) != (1, 32, 1, 64):
             raise BadInput(f"the VACE frames are {_shape(frames)} with a mask of {_shape(mask)}; {VACE_NODE}")
         if tuple(frames.shape[3:]) != (rows, columns) or mask.shape[2:] != frames.shape[2:]:
@@ -195,13 +213,15 @@ def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:
     for name, what in UNUSABLE.items():
         if extras.get(name) is not None:
             raise BadInput(f"the conditioning carries {what}; {WIRE}")
-    if extras.get("start_percent", 0.0) > 0.0 or extras.get("end_percent", 1.0) < 1.0:
+    if extras.get("start_percent") not in (None, 0) or extras.get("end_percent") not in (None, 1):
         raise BadInput(f"the conditioning is for only some denoising steps; {WIRE}")
     if embedding.ndim != 3 or embedding.shape[0] != 1:
         raise BadInput(f"the embedding is {_shape(embedding)}, not 1 x tokens x channels; {WIRE}")
     if embedding.shape[2] != text_channels:
         width = f"{embedding.shape[2]} channels, not {text_channels}"
         raise BadInput(f"another text encoder's embeddings have {width}; load umt5-xxl with type wan in Load CLIP")
+    if not embedding.isfinite().all():
+        raise BadInput(f"the embedding holds NaN or infinity; {WIRE}")
     return embedding.to("cpu", torch.float32)
 
 

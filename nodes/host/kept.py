@@ -20,6 +20,7 @@ from ...sdvg_core.errors import BadInput, see
 from .job import Job, KeptBlocks
 from .live import RUNS
 
+UNREAD = "The start that is wired is not read: the kept blocks are the beginning."
 GONE = "the kept blocks are no longer there"
 NOT_KEPT = f"{GONE}; make them again on the strip, then keep them" + see("A lock or a film is gone")
 FOLDER = "sdvg/kept"
@@ -63,7 +64,10 @@ def find_kept(text: str) -> KeptBlocks | None:
     path = _path(name)
     if kept is None and path.is_file():
         saved = load_latents(path)
-        blocks, width, height = (int(saved.metadata.get(key, 0)) for key in ("blocks", "width", "height"))
+        blocks, width, height = (saved.metadata.get(key) for key in ("blocks", "width", "height"))
+        whole = all(isinstance(value, int) for value in (blocks, width, height))
+        if not whole or saved.metadata.get("digest") != name:
+            raise BadInput(f"output/{FOLDER}/{path.name} is not the lock that it is named after; lock again")
         lead = read_lead(saved.metadata, saved.latents)
         kept = KeptBlocks(blocks, name, saved.latents, width, height, lead)
     if kept is None or kept.blocks != int(match[1]):
@@ -78,7 +82,7 @@ def write_kept(kept: KeptBlocks) -> int:
     """
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
-    values = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
+    values = {"digest": kept.digest, "blocks": kept.blocks, "width": kept.width, "height": kept.height}
     values |= lead_metadata(kept.lead, kept.latents)
     try:
         with _writing:
@@ -121,7 +125,9 @@ def with_kept(job: Job, text: str) -> Job:
         directions=request.directions[kept.blocks :],
         takes=", ".join(f"{at + 1 - kept.blocks}:{take}" for at, take in takes if at >= kept.blocks),
     )
-    return replace(job, kept=kept, continue_from=None, start_image=None, start=None, request=request)
+    wired = any(start is not None for start in (job.start, job.start_image, job.continue_from))
+    notes = (*job.notes, UNREAD) if wired else job.notes
+    return replace(job, kept=kept, continue_from=None, start_image=None, start=None, request=request, notes=notes)
 
 
 def _path(digest: str) -> Path:

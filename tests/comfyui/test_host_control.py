@@ -16,7 +16,7 @@ from host_clip import NOISE, SCHEDULE, SPANS, onto_device, text, with_lora
 from host_run import Parts, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import CONFIG, SIZE, STATED, generator_of, load_model, random_weights
 from safetensors.torch import save_file
-from sdvg_pack.nodes.host.conditioning import read_controls
+from sdvg_pack.nodes.host.conditioning import VACE_KEYS, VACE_NODE, read_controls
 from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import memory_of
@@ -237,6 +237,49 @@ def test_what_cannot_be_obeyed_is_refused_before_a_model_is_loaded(parts: Parts,
     assert "has no VACE blocks" in refused(job_of(bare, controlled))
     bare.target.set_attachments(CONTROL, load_vace(tmp_path, 3, replace(CONFIG, dim=128), 1))
     assert "control is for a width of 128, and the target has 64" in refused(job_of(bare, controlled))
+
+
+FRAME, MASK = torch.rand(1, 32, 18, 4, 4), torch.rand(1, 64, 18, 4, 4)
+JUNK = {
+    "text": ("x", [MASK], [1.0]),
+    "a number": (3, [MASK], [1.0]),
+    "a tensor": (FRAME, MASK, torch.ones(1)),
+    "frames alone": ([FRAME], None, None),
+    "masks alone": (None, [MASK], [1.0]),
+    "two for one": ([FRAME, FRAME], [MASK], [1.0]),
+    "text for a mask": ([FRAME], ["x"], [1.0]),
+    "text for a strength": ([FRAME], [MASK], ["x"]),
+}
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_keys_of_a_control_that_are_none_are_refused(parts: Parts, junk: str) -> None:
+    """The kind: what another pack puts under a key that we read. Catches: a trace, or a control without effect."""
+    carried = dict(zip(VACE_KEYS, JUNK[junk], strict=True))
+    conditioning = [[torch.randn(1, 512, 32), carried]]
+    said = refused(job_of(parts, conditioning))
+    assert said == f"the conditioning's vace_frames, vace_mask, vace_strength do not fit together; {VACE_NODE}"
+
+
+@pytest.mark.parametrize(
+    ("embedding", "carried", "says"),
+    [
+        (1.0, {"sdvg_later": "x"}, "the conditioning's sdvg_later is not SDVG Prompt's; encode"),
+        (1.0, {"sdvg_later": ("x",)}, "the conditioning's sdvg_later is not SDVG Prompt's; encode"),
+        (1.0, {"sdvg_strengths": (3,)}, "the conditioning's sdvg_strengths is not SDVG Prompt's; encode"),
+        (1.0, {"start_percent": "x"}, "for only some denoising steps"),
+        (1.0, {"end_percent": None, "start_percent": 0}, ""),
+        (float("nan"), {}, "the embedding holds NaN or infinity"),
+    ],
+)
+def test_other_keys_and_numbers_of_a_conditioning_are_checked(
+    parts: Parts, embedding: float, carried: dict[str, Any], says: str
+) -> None:
+    job = job_of(parts, [[torch.full((1, 512, 32), embedding), carried]])
+    if says:
+        assert says in refused(job)
+    else:
+        assert video_of(job)
 
 
 def test_a_kept_first_frame_is_no_reference_image(parts: Parts) -> None:

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import folder_paths
 import pytest
@@ -18,6 +19,9 @@ from sdvg_pack.nodes.host.kept import find_kept
 from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
+from sdvg_pack.nodes.sockets import StartValue
+from sdvg_pack.nodes.start import EXTEND
+from sdvg_pack.sdvg_core.checkpoints.latents import load_latents, save_latents
 from sdvg_pack.sdvg_core.engine.memo import Store
 from sdvg_pack.sdvg_core.errors import BadInput
 from server_prompts import SAMPLER, pocket
@@ -97,6 +101,41 @@ def test_kept_blocks_are_there_after_the_server_was_started_again(tmp_path: Path
         other = server.latents(server.make(pocket(blocks=3, sampler__seed=8, sampler__kept_blocks=text)))
         assert torch.equal(other[:, :, :6], before[:, :, :6])
         assert not torch.equal(other[:, :, 6:], before[:, :, 6:])
+
+
+@pytest.mark.parametrize("change", [{"digest": "0123456789abcdef"}, {"digest": None}, {"blocks": "4"}], ids=str)
+def test_a_lock_that_is_not_what_its_name_says_is_refused(
+    parts: Parts, kept: Kept, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    """The kind: a file that is taken by its name. Catches: the lock of another video, renamed to this one's."""
+    text, *_ = kept
+    digest = text.split(":")[1]
+    run_job(make_job(parts), text)
+    path = Path(folder_paths.get_output_directory()) / store.FOLDER / f"{digest}.safetensors"
+    saved = load_latents(path)
+    monkeypatch.setattr(store.RUNS, "now", list)
+    assert torch.equal(find_kept(text).latents, saved.latents)
+    try:
+        save_latents(path, saved.latents, {**saved.metadata, **change})
+        with pytest.raises(BadInput, match=f"kept/{digest}.safetensors is not the lock that it is named after"):
+            find_kept(text)
+    finally:
+        save_latents(path, saved.latents, saved.metadata)
+
+
+@pytest.mark.parametrize("start", ["start_image", "start", "continue_from", ""])
+def test_a_start_that_the_kept_blocks_replace_is_told(parts: Parts, kept: Kept, start: str) -> None:
+    """The kind: an input that another one makes moot. Catches: a picture that is wired, changed, and not read."""
+    text, frames, latents = kept
+    wired = {
+        "start_image": torch.rand(1, 32, 32, 3),
+        "start": StartValue(torch.rand(9, 32, 32, 3), EXTEND, "", "IMAGE"),
+        "continue_from": {"samples": latents[:, :, :3]},
+    }
+    job = replace(make_job(parts), **({start: wired[start]} if start else {}))
+    again = run_job(job, text)
+    assert torch.equal(again[0], frames)
+    assert (store.UNREAD in again[2].notes) == bool(start)
 
 
 def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(
