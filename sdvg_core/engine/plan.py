@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import BadInput, MissingModel
+from ..errors import BadInput, MissingModel, count
 from .framewise import check_sub_blocks
 from .inputs import Strength, check_strengths
 from .protocols import Engine, ModelShape, steps_made
@@ -245,7 +245,7 @@ def check_compatible(
     check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
     handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
     if handed_over and router.handover > (most := steps_made(drafter)):
-        problem = f"handover is {router.handover}, but drafts stop after {most} steps"
+        problem = f"handover is {router.handover}, but drafts stop after {count(most, 'step')}"
         raise BadInput(f"{problem}; hand over {most} at most, or give the drafter more draft_steps")
     if handed_over:
         _check_handover(drafter.timesteps, target.timesteps, router.handover)

@@ -27,7 +27,7 @@ from sdvg_core.request.resolve import resolve_files
 
 BLOCKS, FRAMES = 9, 12
 OF_ROUTER = {
-    "--preset": ("fast", "careful"),
+    "--preset": ("fast", "careful", "hybrid"),
     "--gate": ("-0.7", "0.2"),
     "--handover": ("1", "2"),
     "--budget": ("0.3", "0.9"),
@@ -102,6 +102,8 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
     if {one, two} == {"--aggregation", "--cascade"} or one.split()[0] == two.split()[0]:
         return
     values = {**OF_ROUTER, "--directions": DIRECTIONS}
+    if "--policy first" in (one, two):  # which reads nothing of the hybrid, as of the paper's gate
+        values["--preset"] = ("fast", "careful")
     for ours, theirs in ((one, two), (two, one)):
         others = values[ours][1:]
         for kept in values[theirs]:
@@ -122,6 +124,7 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
         ("--gate 0.2", "--preset paper --gate 0.2"),
         ("--preset careful --stride 3", "--policy stride --stride 3 --forced-blocks 4 --handover 2"),
         ("--preset hybrid --gate -1", "--gate -1 --cascade 0.2 --handover 3"),
+        ("--preset hybrid --cascade 0.5 --handover 1", "--gate -0.7 --cascade 0.5 --handover 1"),
         ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
     ],
 )
@@ -133,6 +136,7 @@ def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
     """Whose length is unknown. Catches: a handover refused because the run has fewer blocks than the stride."""
     router = router_of("--stride 6 --handover 2 --blocks 2 --continue-from latents.safetensors")
     assert router == RouterConfig(policy="stride", stride=6, handover=2)
+    assert router_of("--preset hybrid --stride 3") == replace(router_preset("hybrid"), policy="stride", stride=3)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +178,17 @@ OF_VIDEO = [
     ("--drafter-settings window=9 sink=3 window=6", "window is given twice, with other values; leave one out"),
     ("--drafter-settings window=9 --drafter-settings window=6", "window is given twice, with other values; leave"),
     ("--seeds 1 2 --seed=3", "--seed is given twice, with other values; leave one of them out"),
+    (
+        "--stride 2 --blocks 3 --handover 2 --drafter-settings draft-steps=1",
+        "handover is 2, but drafts stop after 1 step; hand over 1 at most",
+    ),
+    ("--drafter-settings draft-steps=9", "drafts cannot stop after 9 of 4 steps; give 1 to 4"),
+    ("--stride 1.5 --blocks 2 --handover 2", "no block is handed over, so --handover has no effect"),
+    ("--preset hybrid --directions dd --blocks 2", "--directions decides every block, so --preset has no effect"),
+    (
+        "--cascade 0.1 --bail-out 1 --blocks 2",
+        "no block comes after so many rejections, so --bail-out has no effect",
+    ),
     ("--drafter-settings window=9", "cache=recompute reads no window; leave it out, or choose cache=incremental"),
     (
         "--target-settings cache=incremental context-frames=6",
@@ -264,6 +279,27 @@ def test_the_gate_of_prompts_that_state_their_first_blocks_is_told(tmp_path, cap
     more = ["--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "2", "--gate", "1", "--gate-prompt", "x"]
     assert main(["generate", "--models", "pocket", *more, "--output", str(tmp_path / "out")]) == 0
     assert "Without effect, as no block asks for it: --gate, --gate-prompt.\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--policy always-target --drafter-settings draft-steps=3",
+            "Without effect, as no block asks for it",
+        ),
+        (
+            "--preset fast --drafter-settings draft-steps=2 --blocks 1",
+            "Without effect, as no block asks for it",
+        ),
+        ("--preset hybrid --aggregation mean", "Where the worst frame alone does not decide (a mean"),
+    ],
+)
+def test_of_two_options_that_are_taken_the_one_without_effect_is_told(tmp_path, capsys, words, said):
+    """Of a preset, whose cascade nobody asked for by itself, too."""
+    base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--blocks", "2", "--size", "16x16"]
+    assert main(override(base, *words.split(), "--output", str(tmp_path / "out"))) == 0
+    assert f"sdvg: {said}" in capsys.readouterr().err
 
 
 def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):

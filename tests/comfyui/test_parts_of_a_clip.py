@@ -66,7 +66,7 @@ def in_api_form(workflow: dict[str, Any]) -> dict[str, Any]:
     return prompt
 
 
-@pytest.mark.parametrize("blocks", [2, 4])
+@pytest.mark.parametrize("blocks", [2, 4, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (7, 9))])
 def test_the_template_saves_every_frame_of_parts_of_any_length(blocks: int, server: Server) -> None:
     """As it is saved, but for models, size and length. Catches a cut of 81 frames, whatever was handed over."""
     prompt = in_api_form(TEMPLATE)

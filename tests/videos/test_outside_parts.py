@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from sdvg_core import BadInput, RouterConfig, Streamer, VideoRequest, make, pocket_options, trained_set
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.outside import cache_key, check_part, checked_parts, note_on
 from sdvg_core.engine.router import decide, decide_early
 from sdvg_core.engine.types import Generated, Span
+from sdvg_core.models import loading
+from sdvg_core.videos import stream
 
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = {
@@ -313,6 +316,23 @@ def drawn_scorer(random: Random) -> Any:
     )
 
 
+def drawn_codec(random: Random) -> Any:
+    """Return a codec that shows latents as squares of colour, with a state of any kind and frames of any dtype."""
+    dtype = random.choice((torch.float32, torch.float32, torch.float64, torch.bfloat16))
+    after = random.choice((0, False, (), "state", torch.zeros(1)))
+
+    def decode(latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        squares = latents[:, :3].sigmoid().repeat_interleave(8, 3).repeat_interleave(8, 4)
+        frames = squares.movedim(2, 1).repeat_interleave(4, 1).to(dtype)
+        return (frames[:, 3:] if state is None else frames), after
+
+    def encode(frames: Tensor) -> Tensor:
+        squares = frames[:, ::4, :1, ::8, ::8].movedim(1, 2).float()
+        return squares.expand(-1, 16, -1, -1, -1)
+
+    return Part(**vars(VAE), decode=decode, encode=encode)
+
+
 def drawn_router(random: Random) -> Any:
     """Return a router of one's own, with or without a hash, or the settings of ours."""
     scored = random.random() < 0.5
@@ -335,17 +355,24 @@ def drawn_router(random: Random) -> Any:
     ],
     ids=["some", "2,000"],
 )
-def test_legal_parts_make_a_video_or_are_refused_in_a_sentence(seeds):
+def test_legal_parts_make_a_video_or_are_refused_in_a_sentence(seeds, monkeypatch):
     """The kind: an answer that a protocol allows and no code expects. Catches: anything raised but `BadInput`."""
+    # Three quarters of a case were the decoder and the text encoder, read from their files again.
+    files, options = trained_set(), pocket_options()
+    decoder = loading.load_decoder(files.vae, options)
+    embedding = loading.load_encoder(files, options)(SAID)
+    monkeypatch.setattr(loading, "load_decoder", lambda *_: decoder)
+    monkeypatch.setattr(stream, "load_encoder", lambda *_: lambda text: embedding)
     made = 0
     for seed in seeds:
         random = Random(seed)
         roles = random.choice((("target",), ("drafter",), ("drafter", "target")))
         parts = {role: drawn_model(random, role) for role in roles}
-        request = VideoRequest(blocks=3, width=32, height=32, router=drawn_router(random), seed=seed)
+        parts |= {"codec": drawn_codec(random)} if random.random() < 0.75 else {}
+        request = VideoRequest(blocks=3, width=16, height=16, router=drawn_router(random), seed=seed)
         refusal = ""
         try:
-            streamer = Streamer(trained_set(), pocket_options(), scorer=drawn_scorer(random), **parts)
+            streamer = Streamer(files, options, scorer=drawn_scorer(random), **parts)
             blocks = list(streamer.stream(request, SAID))
         except BadInput as error:
             refusal = str(error)
