@@ -111,10 +111,12 @@ def check_fields(settings: Any) -> None:
     """Raise `BadInput` for a field that is not as it is declared; text becomes a path, and a list a tuple."""
     config = settings.__class__
     known = settings_of(config)
-    values = {name: declared.fitted(getattr(settings, name)) for name, declared in known.items()}
-    for name, value in values.items():
-        object.__setattr__(settings, name, value)
-    check_needs(config, values, [name for name, value in values.items() if value != known[name].default])
+    values = {name: getattr(settings, name) for name in known}
+    changed = [name for name, value in values.items() if value is not known[name].default]
+    for name in changed:
+        values[name] = known[name].fitted(values[name])
+        object.__setattr__(settings, name, values[name])
+    check_needs(config, values, [name for name in changed if values[name] != known[name].default])
 
 
 def check_needs(config: type, values: Mapping[str, Any], names: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ from .config import HEAD_DIM, PUBLISHED, WanConfig, wan_shapes
 from .generator import Wan
 from .modules import WanTree
 from .names import KeyStyle, flat_name, is_rotary, key_styles
-from .presets import PRESETS, Preset
+from .presets import Preset, get_preset
 
 WHAT = "Wan 2.1 transformer"
 GIVE_PUBLISHED = "use the file as its authors published it"
@@ -68,7 +68,7 @@ class WanCheckpoint(Checkpoint):
 def load_wan(
     source: str | Path | WanCheckpoint,
     *,
-    preset: Preset = PRESETS["custom"],
+    preset: Preset | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     loras: Sequence[Lora] = (),
@@ -77,7 +77,8 @@ def load_wan(
 ) -> Wan:
     """Load a checkpoint, opened or not, onto a device, with LoRAs merged; fp8 weights are cast to the dtype on use.
 
-    `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
+    `preset`: None for `custom`. `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or
+    bfloat16 if that is fp8.
     `fp8`: whether to round linear layers' weights to fp8; those in fp8 stay so. `streamed`: the numbers of layers
     that stay in main memory, and are copied over in every pass. Raises `BadInput` if the file cannot be used.
     """
@@ -89,7 +90,13 @@ def load_wan(
     names = wan_shapes(checkpoint.config)
     tree = fill(tree, checkpoint, names, device, dtype, loras, fp8=fp8, streamed=streamed)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
-    return Wan(tree=tree, ops=TorchOps(dtype), preset=preset, device=device, copied=stream.bytes if stream else 0)
+    return Wan(
+        tree=tree,
+        ops=TorchOps(dtype),
+        preset=preset or get_preset("custom"),
+        device=device,
+        copied=stream.bytes if stream else 0,
+    )
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -145,7 +146,7 @@ CONTEXT_FIELDS: Mapping[ContextPolicy, tuple[str, ...]] = {
     "incremental": ("window", "sink", "relative", "recache", "flush", "context_memory"),
 }
 """The fields that each policy reads."""
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
+PRESETS: Mapping[str, Mapping[str, Any]] = {
     "self-forcing-1.3b": {"weights": "ema"},
     "krea-14b": {"window": 6},
     "causal-forcing": {"policy": "incremental", "relative": True, "weights": "raw"},
@@ -163,14 +164,14 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "custom": {"relative": True},
 }
 """Preset -> what it has other than `Preset`; checkpoints/known_models.py has the published files it is for."""
-PRESETS: Mapping[str, Preset] = {name: Preset(name=name, **settings) for name, settings in SETTINGS.items()}
 
 
+@cache
 def get_preset(name: str) -> Preset:
     """Return a preset by name. Raises `BadInput` with the list of names."""
     if not isinstance(name, str) or name not in PRESETS:
         raise BadInput(f"there is no preset {name!r:.60}; choose among {', '.join(PRESETS)}")
-    return PRESETS[name]
+    return Preset(name=name, **PRESETS[name])
 
 
 def size_preset(config: WanConfig) -> str | None:
@@ -187,7 +188,7 @@ def guess_preset(config: WanConfig) -> Preset:
     if name is None:
         size = f"{config.size} ({config.num_layers} blocks of width {config.dim})"
         raise BadInput(f"no preset is known for a model of {size}; name one, such as custom")
-    return PRESETS[name]
+    return get_preset(name)
 
 
 def preset_by_name(file: Path) -> Preset | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -29,7 +29,8 @@ class VaeHeader:
     """The header of an autoencoder's file.
 
     `decoder_base`: the width that the Wan VAE's decoder is a multiple of, None for a TAEHV. `encodes`: whether it
-    has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE. `file`: None in a host.
+    has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE. `file`: None in a host. `sizes`: of
+    a Wan VAE, whose tensors `file` has under diffusers' names.
     """
 
     latent_channels: int
@@ -39,6 +40,7 @@ class VaeHeader:
     encodes: bool
     tae_kind: TaeKind | None = None
     file: WeightFile | None = None
+    sizes: dict[str, Any] | None = None
 
     @property
     def planned_as(self) -> Literal["wan", "lightvae", "tae"]:
@@ -63,7 +65,7 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     if not is_taehv(file):
         if tae_kind != AUTO:
             raise BadInput(f"{file.path.name} is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out")
-        _, sizes = open_wan_vae(file)
+        file, sizes = open_wan_vae(file)
         return VaeHeader(
             latent_channels=sizes["z_dim"],
             temporal_stride=sizes["scale_factor_temporal"],
@@ -71,6 +73,7 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
             decoder_base=sizes["decoder_base_dim"],
             encodes=True,
             file=file,
+            sizes=sizes,
         )
     _, net, kind = open_taehv(file, tae_kind)
     return VaeHeader(
@@ -97,12 +100,13 @@ def load_vae(
 
     `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; `planes` means
     channels last for a TAEHV. `compiler`: see `WanCodec` and `TaehvCodec`.
-    Raises `BadInput` if the file cannot be read, is another model, is incomplete, or a TAEHV of unknown kind.
+    Raises `BadInput` as `open_vae` does.
     """
-    file = source.file if isinstance(source, VaeHeader) else open_vae_file(source)
-    assert file is not None, "a host loads by itself"
-    if not is_taehv(file):
-        return load_wan_vae(file, device=device, dtype=dtype, layers=layers, compiler=compiler)
+    header = source if isinstance(source, VaeHeader) else open_vae(source, tae_kind=tae_kind)
+    assert header.file is not None, "a host loads by itself"
+    if header.sizes is not None:
+        opened = header.file, header.sizes
+        return load_wan_vae(opened, device=device, dtype=dtype, layers=layers, compiler=compiler)
     return load_taehv(
-        file, kind=tae_kind, device=device, dtype=dtype, channels_last=layers == "planes", compiler=compiler
+        header.file, kind=tae_kind, device=device, dtype=dtype, channels_last=layers == "planes", compiler=compiler
     )

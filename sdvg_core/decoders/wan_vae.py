@@ -151,7 +151,7 @@ def _empty_cache(half: nn.Module) -> list[Any]:
 
 
 def load_wan_vae(
-    source: str | Path | WeightFile,
+    source: str | Path | tuple[WeightFile, dict[str, Any]],
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -160,10 +160,11 @@ def load_wan_vae(
 ) -> WanCodec:
     """Load the Wan 2.1 VAE from a file or a diffusers folder, with the original release's names or diffusers'.
 
-    `layers`, `compiler`: see `WanCodec`. Layers other than diffusers' own add in another order.
+    `source`: its path, or what `open_wan_vae` returned. `layers`, `compiler`: see `WanCodec`. Layers other than
+    diffusers' own add in another order.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
-    file, sizes = open_wan_vae(source)
+    file, sizes = source if isinstance(source, tuple) else open_wan_vae(source)
     vae = empty_wan_vae(**sizes)
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)

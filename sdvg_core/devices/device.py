@@ -51,6 +51,7 @@ def pick_device(name: str, *, embedded: bool = False) -> str:
     return "cuda" if torch.cuda.is_available() and not embedded else "cpu"
 
 
+@cache
 def check_device(name: str) -> torch.device:
     """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if it does not exist here."""
     check_device_name(name)

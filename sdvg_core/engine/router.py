@@ -158,7 +158,7 @@ class RouterConfig:
         part="scorer",
     )
     stride: float = setting(
-        4,
+        4.0,
         least=1,
         most=4096,
         help="the target makes blocks 1, 1 + N, 1 + 2N and so on of the route, rounded: for k of B blocks, B / k",

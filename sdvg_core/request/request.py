@@ -150,6 +150,8 @@ def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: b
 
 def with_strengths(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
     """Return the request with the strengths that the lines of its prompt state."""
+    if not prompt.strengths:
+        return request
     strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
     return replace(request, strength=strength)
 

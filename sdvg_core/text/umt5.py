@@ -144,7 +144,7 @@ def load_umt5(
     device; without enough for all layers, these stay in main memory and are copied over one by one.
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
-    stored, model = open_umt5(path)
+    stored, file, model = open_umt5(path)
     pieces = _tokenizer_of(stored, tokenizer, Path(path))
     rows = model.get_input_embeddings().num_embeddings
     if not rows - SPARE_ROWS <= pieces.size <= rows:
@@ -153,14 +153,14 @@ def load_umt5(
     device = torch.device(device)
     needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in _wanted(model).values())
     streamed = room is not None and needed > room
-    _read_weights(model, with_hf_names(stored), device, dtype, in_memory=LAYERS if streamed else ())
+    _read_weights(model, file, device, dtype, in_memory=LAYERS if streamed else ())
     if streamed:
         LayerStream([*model.get_submodule(LAYERS[0][:-1]).children()], device)
     return TextEncoder(model, pieces)
 
 
-def open_umt5(path: str | Path) -> tuple[WeightFile, Any]:
-    """Return the file, and the still empty `UMT5EncoderModel` for its tensors.
+def open_umt5(path: str | Path) -> tuple[WeightFile, WeightFile, Any]:
+    """Return the file, its tensors under Hugging Face's names, and the still empty `UMT5EncoderModel` for them.
 
     Raises `BadInput` if the encoder could not be loaded; does not check whether there is a tokenizer.
     """
@@ -174,7 +174,7 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Any]:
     wanted = _wanted(model)
     side = find_quantisation(file, wanted).side
     check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
-    return stored, model.train(False).requires_grad_(False)
+    return stored, file, model.train(False).requires_grad_(False)
 
 
 def _tokenizer_of(stored: WeightFile, given: str | Path | None, path: Path) -> Tokenizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 from ..checkpoints.lora import split_strength
@@ -35,9 +35,10 @@ def request_fingerprint(
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     clips = {name: getattr(request, name) for name in CLIPS}
     part = request.router.part
-    settings = asdict(replace(request, router=replace(request.router, part=None)))
-    settings["router"]["part"] = None if part is None else cache_key(part)
-    del settings["router"]["route_start"]  # follows from the clip
+    router = {field.name: getattr(request.router, field.name) for field in fields(request.router)}
+    router["part"] = None if part is None else cache_key(part)
+    del router["route_start"]  # follows from the clip
+    settings = {field.name: getattr(request, field.name) for field in fields(request)} | {"router": router}
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
