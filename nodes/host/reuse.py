@@ -133,7 +133,7 @@ OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
 
 
 def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
-    """Return the signature of a sampler in an API prompt; None without such a node or a prompt.
+    """Return the signature of a sampler in an API prompt; None if the prompt has no such sampler.
 
     `all`: of everything; `router`: of the router without its `tau`, which is None if it is not known; `prompts`: from which block on, and of what; `wired`: of those of
     `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.

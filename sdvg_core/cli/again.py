@@ -43,7 +43,7 @@ def embedded_again(report: RunReport) -> dict[str, Path]:
 
 
 def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a report's request, but for its router. `stated`: those that the user gives anew.
+    """Return the fields of a report's request, but for its router. `stated`: those that the user gives again.
 
     Raises `BadInput` for a clip or a picture that is not among them: the report has only its name.
     """
@@ -106,7 +106,7 @@ def files_again(
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Return the files of a report that are in a folder of models, by role, and its LoRAs with their strengths.
 
-    `stated`: the roles whose files the user gives anew. Raises `BadInput` for another one that is not there.
+    `stated`: the roles whose files the user gives again. Raises `BadInput` for another one that is not there.
     """
     paths = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
     parts = {part: _settings(report, part) for part in FILES if report.settings.get(part)}

@@ -21,7 +21,7 @@ YES_NO = {"yes": True, "no": False}
 
 
 def file_path(text: str) -> Path:
-    """Return a path. Argparse prints the error if no system has such a file."""
+    """Return a path. Argparse prints the error if no system can have that file."""
     longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")

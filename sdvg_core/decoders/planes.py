@@ -61,7 +61,7 @@ class PlanarConv(nn.Conv3d):
         return as_frames(planes.flatten(4).movedim(-1, 1))
 
     def convolve(self, planes: Tensor, batch: int) -> Tensor:
-        """Convolve such planes into `b c t h w`."""
+        """Convolve planes into `b c t h w`."""
         weight = self.weight.transpose(1, 2).flatten(1, 2)
         return as_clip(F.conv2d(planes, weight, self.bias, padding=self._sides), batch)
 

@@ -173,7 +173,7 @@ def device_line(device: str, dtype: str | None, threads: int | None = None) -> s
     """Describe the device of a run in a line: `device: cuda:0 (NVIDIA H100), bfloat16`.
 
     `dtype`: of the transformers, None for the files' own. `threads`: of a CPU, None for torch's.
-    Raises `BadInput` if there is no such device.
+    Raises `BadInput` if this machine lacks it.
     """
     checked = check_device(device)
     stored = dtype or "dtype as stored"

@@ -146,7 +146,7 @@ def x264_options() -> dict[str, str]:
 
 
 def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None:
-    """Write a whole video: frames `f c h w` or `1 f c h w` in [0, 1], or several such parts in order."""
+    """Write a whole video: frames `f c h w` or `1 f c h w` in [0, 1], whole or in parts in order."""
     with Mp4Writer(path, fps) as video:
         for part in [frames] if isinstance(frames, Tensor) else frames:
             video.add(part)

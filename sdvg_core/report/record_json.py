@@ -1,4 +1,4 @@
-"""Dataclasses from JSON values, and a block's record as such values.
+"""Dataclasses from JSON values, and a block's record to JSON values.
 
 JSON has no NaN or infinity, so numbers that are not finite are written as null; the record's reason says which they
 were.

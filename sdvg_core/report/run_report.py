@@ -167,7 +167,7 @@ class RunReport:
 
     @property
     def worst_block(self) -> BlockRecord | None:
-        """The block with the lowest finite frame score; None if there is no such score."""
+        """The block with the lowest finite frame score; None if no score is finite."""
         return min((b for b in self.blocks if math.isfinite(worst_score(b))), key=worst_score, default=None)
 
     def number_of(self, record: BlockRecord) -> int:

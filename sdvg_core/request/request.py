@@ -85,7 +85,7 @@ class VideoRequest:
     )
     start_image: Path | None = setting(None, help="the video's first frame", metavar="PICTURE")
     restyle: Path | None = setting(
-        None, help="make a video or a folder of pictures anew, by the prompt, with its blocks", metavar="CLIP"
+        None, help="remake a video or a folder of pictures by the prompt, with its blocks", metavar="CLIP"
     )
     strength: str = setting(
         USUAL_STRENGTH, help=f"of --restyle: {', '.join(STRENGTHS)}, or a number up to 1", needs="restyle"
