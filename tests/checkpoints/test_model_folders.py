@@ -38,7 +38,10 @@ def lay(folder: Path, layout: str, role_folder: str, name: str) -> Path:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_every_model_is_found_wherever_comfyui_lists_it(layout, tmp_path):
-    """All names of all roles. Catches: 28.6 GB asked for again, because they lie in a subfolder or in `unet`."""
+    """The kind: a place where people have their models.
+
+    All names of all roles. Catches: 28.6 GB asked for again, because they lie in a subfolder or in `unet`.
+    """
     for known in EVERY:
         # At the top, a name's own folder is not looked for in other letters.
         for name in known.names if layout != "{NAME}" else [name for name in known.names if "/" not in name]:
@@ -48,7 +51,10 @@ def test_every_model_is_found_wherever_comfyui_lists_it(layout, tmp_path):
 
 
 def test_a_model_is_known_whatever_the_case_of_its_name():
-    """By its preset. Catches: a model that is found, and run in another way."""
+    """The kind: a name that is the same to its owner.
+
+    By its preset. Catches: a model that is found, and run in another way.
+    """
     assert known_model(Path("x/SELF_FORCING_SID.PT")) == known_model(Path("self_forcing_sid.pt"))
     assert known_model(Path("ChunkWise/Causal_Forcing.pt")).preset == "causal-forcing"
 

@@ -135,6 +135,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
 
 
 def test_inspect_takes_names_in_capitals_and_refuses_what_holds_no_weights(files, tmp_path, capsys):
+    """The kind: what one command takes and another refuses."""
     shutil.copy(files.target, tmp_path / "T.SAFETENSORS")
     assert main(["inspect", str(tmp_path / "T.SAFETENSORS")]) == 0
     assert "kind         causal Wan 2.1 transformer" in capsys.readouterr().out

@@ -30,7 +30,7 @@ def seeds(folder: Path) -> dict[str, int]:
 
 
 def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, monkeypatch, capsys):
-    """The same request again makes nothing, and says how it would."""
+    """The kind: work that is done again unasked. The same request again makes nothing, and says how it would."""
     out = tmp_path / "out"
     assert generate(base, out, *BALL) == 0
     before = contents(out)

@@ -45,7 +45,7 @@ def test_a_terminal_that_is_closed_or_full_costs_no_video(tmp_path, streams, cod
 
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.heavy)])
 def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(tmp_path, name):
-    """As a shell expects: 128 and the signal's number."""
+    """The kind: an end from outside. As a shell expects: 128 and the signal's number."""
     out, number = tmp_path / "out", getattr(signal, name)
     command = [*COMMAND, "--blocks", "400", "--output", str(out)]
     with subprocess.Popen(
@@ -71,7 +71,7 @@ def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(
 
 @pytest.mark.parametrize("words", [["doctor"], ["--help"]])
 def test_without_docstrings_and_asserts_every_command_says_the_same(words):
-    """`python -OO` drops both."""
+    """The kind: how Python itself was started. `python -OO` drops both."""
     said = []
     for level in ([], ["-OO"]):
         command = [sys.executable, *level, "-m", "sdvg_core", *words]
@@ -83,7 +83,10 @@ def test_without_docstrings_and_asserts_every_command_says_the_same(words):
 
 @pytest.mark.heavy
 def test_workers_leave_nothing_behind_in_the_system(tmp_path):
-    """Catches `leaked semaphore objects` at the end of a list, one for every worker."""
+    """The kind: what outlives a process.
+
+    Catches `leaked semaphore objects` at the end of a list, one for every worker.
+    """
     (tmp_path / "prompts.txt").write_text(f"{DEFAULT_PROMPT}\n{DEFAULT_PROMPT}\n", encoding="utf-8")
     at = COMMAND.index("--prompt")
     listed = [*COMMAND[:at], "--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "1", "--workers", "2"]

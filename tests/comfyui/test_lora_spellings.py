@@ -270,7 +270,10 @@ def patched(folder: Path, tensors: Tensors, weights: dict[str, Tensor] | None = 
 
 @pytest.mark.parametrize("spelling", TABLE)
 def test_a_lora_changes_the_weights_that_it_changes_in_comfyui(tmp_path: Path, spelling: str) -> None:
-    """To rounding, or it is refused. Catches: a spelling that is not read, another scale, a part left out."""
+    """The kind: a spelling of the same names.
+
+    To rounding, or it is refused. Catches: a spelling that is not read, another scale, a part left out.
+    """
     row = TABLE[spelling]
     save_file(dict(row.tensors), tmp_path / "lora.safetensors")
     text = f"{tmp_path / 'lora.safetensors'}:{STRENGTH}"

@@ -196,7 +196,10 @@ def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page: dict[str, A
 
 
 def test_two_runs_play_side_by_side_on_one_time_line(page: dict[str, Any]) -> None:
-    """Catches: frames of another run or place, pictures of two sizes, a button over one, a run not to be chosen."""
+    """The kind: two runs that the page takes for one.
+
+    Catches: frames of another run or place, pictures of two sizes, a button over one, a run not to be chosen.
+    """
     pair = page["sheet"]["pair"]
     *_, older, before, now = pair["made"]
     assert pair["moved"]["films"] == [[before, "2:1"], [now, "2:1"]]

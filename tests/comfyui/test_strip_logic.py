@@ -227,7 +227,10 @@ PAGE = (HERE / "browser" / "player.js").read_text(encoding="utf-8")
 
 
 def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_again(modules: Path) -> None:
-    """Of a film, and of a sheet beside it. Kind: a store with a limit never drops what a page shows."""
+    """The kind: several answers in one, of which the last is true.
+
+    Of a film, and of a sheet beside it. Kind: a store with a limit never drops what a page shows.
+    """
     program = """
     const [film, sheet] = [run("a", 9), run("b", 9)];
     see(true);

@@ -163,7 +163,10 @@ def test_what_is_not_honoured_is_said(settings, says, tmp_path):
 
 
 def test_pixels_that_are_not_square_are_made_square(tmp_path):
-    """A disc drawn in the pixels of wide PAL, 64 columns for 36 rows of 4:3 height. Catches: an oval."""
+    """The kind: what a container says of its frames.
+
+    A disc drawn in the pixels of wide PAL, 64 columns for 36 rows of 4:3 height. Catches: an oval.
+    """
     rows, columns = np.mgrid[:144, :180]
     aspect = 64 / 45
     disc = ((rows - 71.5) ** 2 + ((columns - 89.5) * aspect) ** 2 < 50**2).astype(np.uint8)[..., None] * 255
@@ -177,7 +180,10 @@ def test_pixels_that_are_not_square_are_made_square(tmp_path):
 
 
 def test_interlaced_frames_are_deinterlaced_and_said(tmp_path):
-    """An edge that moves a pixel a field: rows of one frame agree. Catches: combs, and frames lost on the way."""
+    """The kind: two moments in one frame.
+
+    An edge that moves a pixel a field: rows of one frame agree. Catches: combs, and frames lost on the way.
+    """
     frames = []
     for number in range(12):
         picture = np.zeros((64, 64, 3), np.uint8)
@@ -198,6 +204,7 @@ def test_interlaced_frames_are_deinterlaced_and_said(tmp_path):
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("container", ["mp4", "mkv"])
 def test_a_cover_is_not_taken_for_the_video(container, marked, tmp_path):
+    """The kind: several streams, of which one is meant."""
     path = tmp_path / f"covered.{container}"
     with av.open(str(path), "w") as file:
         cover: Any = file.add_stream("mjpeg", rate=1)
@@ -220,7 +227,10 @@ def test_a_cover_is_not_taken_for_the_video(container, marked, tmp_path):
 
 @pytest.mark.parametrize("container", ["avi", "mkv", "mp4"])
 def test_frames_keep_their_order_where_time_stamps_go_backwards(container, tmp_path):
-    """AVI has no room for the time of B-frames. Catches: frames repeated and left out."""
+    """The kind: times that cannot be believed.
+
+    AVI has no room for the time of B-frames. Catches: frames repeated and left out.
+    """
     options = {"crf": "1", "bf": "3", "b_strategy": "0"}
     path = film(tmp_path / f"b.{container}", greys(20, 64), codec="libx264", options=options)
     assert numbers(path) == list(range(20))

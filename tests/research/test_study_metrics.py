@@ -58,7 +58,7 @@ def test_an_external_command_gets_video_and_prompt_whole_and_its_last_line_count
     ],
 )
 def test_an_external_command_without_a_number_is_refused(code, message):
-    """However long the path of this Python is. Catches a reason that is cut off behind the command."""
+    """The kind: a message that a long path cuts. Catches a reason that is cut off behind the command."""
     with pytest.raises(BadInput, match=message):
         external(f"{code}  # {'long ' * 100}", 0.5 if "sleep" in code else 60.0).measure(FRAMES, "a ball", [])
 

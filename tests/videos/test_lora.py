@@ -186,7 +186,10 @@ def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, 
 
 
 def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_path):
-    """LongLive's layout, with a critic's LoRA and the step. Catches: the critic's taken, the step as a LoRA."""
+    """The kind: a published file with more in it than weights.
+
+    LongLive's layout, with a critic's LoRA and the step. Catches: the critic's taken, the step as a LoRA.
+    """
     tensors = spelled(checkpoint, "PEFT")
     critic = {name: torch.full_like(tensor, 9) for name, tensor in tensors.items()}
     for content in (
