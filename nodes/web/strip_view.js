@@ -18,7 +18,7 @@ export class StripView {
   constructor(acts) {
     this.acts = acts;
     this.element = make("div", "sdvg-route");
-    this.squares = this.element.appendChild(make("ol", "sdvg-squares"));
+    this.squares = this.element.appendChild(make("ol", "sdvg-squares", "", { "data-capture-wheel": true })); // in Nodes 2.0, once one has the focus
     const below = this.element.appendChild(make("div", "sdvg-below"));
     this.film = below.appendChild(make("canvas", "sdvg-film", "", { role: "img" }));
     this.side = below.appendChild(make("div", "sdvg-side"));

@@ -78,6 +78,7 @@ async function count(page) {
   await quiet(page, 500);
   const many = await page.evaluate(() => document.querySelectorAll(".sdvg-route *").length);
   const scrolled = () => page.evaluate(() => [document.querySelector(".sdvg-squares").scrollTop, window.app.canvas.ds.scale]);
+  await page.locator('.sdvg-squares [data-number="1"]').focus(); // in Nodes 2.0 the wheel scrolls what has the focus
   await page.locator('.sdvg-squares [data-number="30"]').hover();
   await page.evaluate(watchLayout);
   const states = [await scrolled()];

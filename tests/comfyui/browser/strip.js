@@ -204,7 +204,7 @@ async function watchFilm(page) {
   const named = (await look(page)).button;
   const scrubbed = [];
   const box = await square(page, 2).boundingBox();
-  for (const share of [0.04, 0.5, 0.96]) {
+  for (const share of [0.04, 0.54, 0.96]) { // none at the border of two frames
     await page.mouse.move(box.x + share * box.width, box.y + 8);
     scrubbed.push(await film(page));
   }
