@@ -68,15 +68,8 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
     """Return all steps, the most telling first. `gb`: of the card, 0 without one."""
     fp8 = ["--fp8"] if ROUNDED <= gb < WHOLE else []
     small = "" if dry or gb >= ROUNDED else f"needs a card of {ROUNDED} GB; this one has {gb:.0f}"
-    bench = [
-        "-m",
-        "benchmarks",
-        "--json",
-        "--repeats",
-        "1",
-        *fp8,
-        *(["--scale", "tiny", "--blocks", "3"] if dry else []),
-    ]
+    bench = ["-m", "benchmarks", "--json", "--repeats", "1", *fp8, *(["--scale", "tiny"] if dry else [])]
+    few = ["--blocks", "3"] if dry else []
     compiled = ["diffusers"] if dry else ["compiled", "compiled+tae"]
     short = ["diffusers+drafts3"] if dry else ["compiled+tae+drafts3", "compiled+drafts3"]
     quiet = ["-q", "-rA", "--tb=short", "--show-capture=no", "-W", "default"]
@@ -94,13 +87,13 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
         Step(
             name="routes",
             seconds=300,
-            words=[*bench, "--routes", *ROUTES[: 2 if dry else None], "--executions", *compiled],
+            words=[*bench, *few, "--routes", *ROUTES[: 2 if dry else None], "--executions", *compiled],
             why_not=small,
         ),
         Step(
             name="short-drafts",
             seconds=70,
-            words=[*bench, "--routes", *SHORT_ROUTES[: 1 if dry else None], "--executions", *short],
+            words=[*bench, *few, "--routes", *SHORT_ROUTES[: 1 if dry else None], "--executions", *short],
             why_not=small,
         ),
         Step(

@@ -2,6 +2,7 @@
 
 import pytest
 from bench_parts import NINE, SHORT
+from cli_runs import override
 
 from benchmarks.__main__ import main
 from benchmarks.variants import OURS, parse_route, parse_variant
@@ -56,7 +57,7 @@ def test_a_route_that_is_none_is_refused_with_those_there_are(name):
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
-    assert main([*SHORT, *more]) == 2
+    assert main(override(SHORT, *more)) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert part in lines[0]
