@@ -18,7 +18,7 @@ export const STYLE = `
 .sdvg-squares.many { --side: 13px; --high: 13px; gap: 2px; max-height: 49px; }
 .playing .sdvg-squares.many { --side: ${SIDE.many}px; --high: 20px; max-height: 113px; }
 .sdvg-squares li { display: flex; flex: none; flex-direction: column; }
-.playing .sdvg-squares:not(.many) li::after { content: attr(data-from); width: var(--side); font-size: 10px; line-height: 12px; text-align: center;
+.playing .sdvg-squares:not(.many) li::after { content: attr(data-from); width: var(--side); font-size: 9px; line-height: 12px; text-align: center;
   white-space: nowrap; }
 .sdvg-squares button { position: relative; box-sizing: border-box; display: flex; flex-direction: column; justify-content: flex-end;
   width: var(--side); height: var(--high); padding: 0; overflow: hidden;
