@@ -37,7 +37,7 @@ def test_every_edit_of_the_text_shows_in_the_cards(page: dict[str, Any]) -> None
     three = page["three"]
     assert of_cards(three, "prompt") == [BALL, RING, SAND]
     assert of_cards(three, "blocks") == [3, 3, 3]
-    assert of_cards(three, "title") == ["Shot 1 · at 0.0 s", "Shot 2 · at 2.1 s", "Shot 3 · at 4.3 s"]
+    assert of_cards(three, "title") == ["Shot 1 · from 0.0 s", "Shot 2 · from 2.1 s", "Shot 3 · from 4.3 s"]
     assert of_cards(three, "seconds") == ["blocks, 2.1 s", "blocks, 2.3 s", "blocks, 2.3 s"]
     assert all(of_cards(three, "named")), "everything has a name for a screen reader"
 
@@ -48,7 +48,7 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page: dict[str, 
     assert held(edits["left"]) == held(edits["said"])
     assert of_cards(edits["left"], "prompt")[1] == GREEN
     assert edits["cut"]["text"] == f"{BALL}\n4 cut: {GREEN}\n7: {SAND}"
-    assert [button[0] for button in edits["cut"]["cards"][1]["buttons"]] == ["retake (2)", "keep", "hard cut"]
+    assert [button[0] for button in edits["cut"]["cards"][1]["buttons"]] == ["new take 2", "keep", "hard cut"]
     assert edits["take"]["takes"] == "4:2"
     assert held(edits["shorter"]) == (f"{BALL}\n4 cut: {GREEN}\n6: {SAND}", 8, "", "4:2")
     assert held(edits["moved"]) == (f"{BALL}\n4: {SAND}\n7 cut: {GREEN}", 8, "", "7:2")
