@@ -37,7 +37,7 @@ def test_every_edit_of_the_text_shows_in_the_cards(page: dict[str, Any]) -> None
     three = page["three"]
     assert of_cards(three, "prompt") == [BALL, RING, SAND]
     assert of_cards(three, "blocks") == [3, 3, 3]
-    assert of_cards(three, "title") == ["Shot 1 · from 0.0 s", "Shot 2 · from 2.1 s", "Shot 3 · from 4.3 s"]
+    assert of_cards(three, "title") == ["Shot 1 · at 0.0 s", "Shot 2 · at 2.1 s", "Shot 3 · at 4.3 s"]
     assert of_cards(three, "seconds") == ["blocks, 2.1 s", "blocks, 2.3 s", "blocks, 2.3 s"]
     assert all(of_cards(three, "named")), "everything has a name for a screen reader"
 
