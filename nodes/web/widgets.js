@@ -131,9 +131,11 @@ function follow(node) {
       tend(node, kept);
     });
   }
-  after(node, "onConfigure", () => {
+  after(node, "onConfigure", ({ size }) => {
     last = policy();
     tend(node, kept);
+    // As the list gets its value, ComfyUI sets the height that its canvas would need; an undo would then be two steps.
+    if (window.LiteGraph.vueNodesMode && size) node.setSize([...size]);
   });
   tend(node, kept);
 }
