@@ -152,7 +152,7 @@ def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offere
 REFUSALS = {
     "--control-strength -1": "control_strength is -1.0; give 0 to 10",
     "--control-edge 300": "control edge has no effect without control mask; add it, or leave",
-    "--blocks 4": "24 frames too short",
+    "--blocks 4": "the control has 21 frames, and the video needs 45",
 }
 
 

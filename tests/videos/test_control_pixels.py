@@ -117,5 +117,5 @@ def test_what_was_lost_of_the_mask_is_told_too():
 
 
 def test_a_control_that_lacks_more_than_a_block_is_refused():
-    with pytest.raises(BadInput, match="13 frames too short"):
+    with pytest.raises(BadInput, match="has 20 frames, and the video needs 33"):
         ControlFootage(footage=footage(20)).fitted(33, 12, lead=0, new=0)
