@@ -204,7 +204,7 @@ def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:
         ({SECOND: {"start_image": [SAMPLER, 0]}}, "the video has two starts; give "),
         (
             {SECOND: {"blocks": 5}, "start": {"use_as": "restyle", "use_as.strength": "light"}},
-            "ask for fewer",
+            "lower the number of blocks",
         ),
         ({"start": {"use_as": "restyle", "use_as.strength": "by number"}}, "give use_as.amount, such as 0.6"),
         ({"start": {"use_as": "melt"}}, "there is no use_as 'melt'; choose first frame, extend, restyle"),
