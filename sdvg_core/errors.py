@@ -1,6 +1,6 @@
 """Our one exception, and its sentence for a damaged file."""
 
-LONGEST = 450
+LONGEST = 390
 """Characters of a message; the command line puts its name before it."""
 
 

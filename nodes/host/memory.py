@@ -15,7 +15,7 @@ import torch
 from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.devices.device import dtype_name
-from ...sdvg_core.errors import BadInput, see
+from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.request import IN_COMFYUI, PlanRequest
 from ...sdvg_core.memory.sizes import FRAGMENTS, GB, Sizes, owner, phase_parts, workers
 from ...sdvg_core.memory.text import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
@@ -230,7 +230,6 @@ def _refusal(memory: Memory, device: torch.device, fault: str) -> BadInput:
         f"{fault}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
         f"weights, and {gigabytes(usable)} of {gigabytes(total)} can be used ({_parts(needs)}); "
         + " or ".join((*savings(memory.request, usable), "lower width and height"))
-        + see("Out of memory")
     )
 
 
