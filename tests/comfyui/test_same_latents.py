@@ -83,7 +83,8 @@ HOSTS_OWN = {"vae", "text_encoder", "attention", "quantisation", "bytes"}
 def words_of(files: ModelFiles, options: list[str]) -> list[str]:
     roles = {"drafter": files.drafter, "target": files.target, "vae": files.vae, "reward": files.reward}
     named = [word for role, path in roles.items() for word in (f"--{role}", str(path))]
-    presets = ["--drafter-settings", f"preset={DRAFTER}", "--target-settings", f"preset={TARGET}"]
+    presets = ["--target-settings", f"preset={TARGET}"]
+    presets += [] if "--drafter-settings" in options else ["--drafter-settings", f"preset={DRAFTER}"]
     text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
     size = ["--size", "64x64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
     size += [] if {"--preset", "--budget"} & set(options) else ["--tau", str(TAU)]
