@@ -55,7 +55,7 @@ def note_on(role: str, part: Any) -> str:
 
 @contextmanager
 def faults_of(role: str, part: Any) -> Iterator[None]:
-    """Raise `BadInput`, which names the part, from an exception of its own; memory that lacks is not its fault."""
+    """Raise `BadInput` with the part's name for an exception that it raises. Running out of memory passes on."""
     try:
         yield
     except Exception as error:
