@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...sdvg_core.checkpoints.latents import lead_metadata, load_latents, read_lead, save_latents
 from ...sdvg_core.engine.plan import Lead, read_takes
-from ...sdvg_core.engine.types import Span
+from ...sdvg_core.engine.types import Span, plan_spans
 from ...sdvg_core.errors import BadInput, see
 from .job import Job, KeptBlocks
 from .live import RUNS
@@ -24,6 +24,8 @@ UNREAD = "The start that is wired is not read: the kept blocks are the beginning
 GONE = "the kept blocks are no longer there"
 NOT_KEPT = f"{GONE}; make them again on the strip, then keep them" + see("A lock or a film is gone")
 FOLDER = "sdvg/kept"
+LONGEST_BLOCK = 21
+"""Latent frames: a whole clip of the length that Wan is trained on."""
 
 _writing = threading.Lock()  # the page's request is answered in another thread
 
@@ -56,23 +58,37 @@ def find_kept(text: str) -> KeptBlocks | None:
     """
     if not text.strip():
         return None
-    match = re.fullmatch(r"([0-9]{1,6}):([0-9a-f]{16})", text.strip())
+    match = re.fullmatch(r"([1-9][0-9]{0,5}):([0-9a-f]{16})", text.strip())
     if match is None:
         raise BadInput(f"the kept blocks are {text!r:.60}; choose 'keep blocks' on the strip, or empty the field")
     name = match[2]
     kept = next((run.beginnings[name] for run in RUNS.now() if name in run.beginnings), None)
-    path = _path(name)
-    if kept is None and path.is_file():
-        saved = load_latents(path)
-        blocks, width, height = (saved.metadata.get(key) for key in ("blocks", "width", "height"))
-        whole = all(isinstance(value, int) for value in (blocks, width, height))
-        if not whole or saved.metadata.get("digest") != name:
-            raise BadInput(f"output/{FOLDER}/{path.name} is not the lock that it is named after; lock again")
-        lead = read_lead(saved.metadata, saved.latents)
-        kept = KeptBlocks(blocks, name, saved.latents, width, height, lead)
+    kept = kept or _read_lock(name, int(match[1]))
     if kept is None or kept.blocks != int(match[1]):
         raise BadInput(NOT_KEPT)
     return kept
+
+
+def _read_lock(name: str, blocks: int) -> KeptBlocks | None:
+    """Return a lock of so many blocks from the disk; None if it has no file.
+
+    A file is not trusted: its digest is computed again. Only the length of its blocks is not known, so lengths are
+    tried. Raises `BadInput` if its latents or their size are not those that it is named after.
+    """
+    path = _path(name)
+    if not path.is_file():
+        return None
+    saved = load_latents(path)
+    size = (saved.metadata.get("width"), saved.metadata.get("height"))
+    lead = read_lead(saved.metadata, saved.latents)
+    frames = saved.latents.shape[2]
+    for block_frames in range(1, min(frames // blocks, LONGEST_BLOCK) + 1):
+        spans = plan_spans(blocks, block_frames, frames - blocks * block_frames)
+        kept = beginnings_of(saved.latents, spans, size, lead).get(name)
+        if kept is not None:
+            return kept
+    message = f"output/{FOLDER}/{path.name} is not the lock of {blocks} blocks that it is named after"
+    raise BadInput(f"{message}; lock again, or put back the file as it was")
 
 
 def write_kept(kept: KeptBlocks) -> int:
@@ -82,12 +98,12 @@ def write_kept(kept: KeptBlocks) -> int:
     """
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
-    values = {"digest": kept.digest, "blocks": kept.blocks, "width": kept.width, "height": kept.height}
+    values = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
     values |= lead_metadata(kept.lead, kept.latents)
     try:
         with _writing:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.is_file():
+            if not _on_disk(kept):
                 save_latents(unfinished, kept.latents.clone(), values)
                 unfinished.replace(path)
             return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))
@@ -128,6 +144,12 @@ def with_kept(job: Job, text: str) -> Job:
     wired = any(start is not None for start in (job.start, job.start_image, job.continue_from))
     notes = (*job.notes, UNREAD) if wired else job.notes
     return replace(job, kept=kept, continue_from=None, start_image=None, start=None, request=request, notes=notes)
+
+
+def _on_disk(kept: KeptBlocks) -> bool:
+    with suppress(BadInput):
+        return _read_lock(kept.digest, kept.blocks) is not None
+    return False
 
 
 def _path(digest: str) -> Path:

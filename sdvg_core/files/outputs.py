@@ -48,6 +48,14 @@ FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
 
 
+class UnwritableFolder(BadInput):
+    """Nothing can be written into a folder."""
+
+    def __init__(self, folder: Path, reason: str, way_out: str = "name another folder") -> None:
+        """`reason`: as the system gives it."""
+        super().__init__(f"cannot write into the folder {folder} ({reason}); {way_out}")
+
+
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Within the `with` block, keep every other call out of `folder`, which need not exist.
@@ -87,7 +95,7 @@ def _lock(hidden: Path, folder: Path) -> FileLock:
         except OSError as error:
             # Another run may have made or removed the folder just now; what is in the way is there again.
             if not (attempts and isinstance(error, FileNotFoundError | FileExistsError)):
-                raise _unusable(folder, why(error)) from error
+                raise UnwritableFolder(folder, why(error)) from error
         lock.release()
 
 
@@ -194,16 +202,22 @@ def remove_video(folder: Path) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield where to write a file that replaces `path` once it is whole; its folder is made if need be.
 
-    If an exception leaves the `with` block, `path` is as it was. Raises `BadInput` if the disk is full.
+    If an exception leaves the `with` block, `path` is as it was. Raises `BadInput` if the disk is full, or if the
+    folder cannot be written into.
     """
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with _disk_of(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
             yield part
             part.replace(path)
+    except OSError as error:
+        if error.filename not in map(str, (part, path.parent)):
+            raise
+        raise UnwritableFolder(path.parent, why(error), "allow it, or copy the folder elsewhere") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def check_output(folder: Path, *, renamed: bool) -> None:
@@ -213,11 +227,11 @@ def check_output(folder: Path, *, renamed: bool) -> None:
     """
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
-            raise _unusable(folder, f"{path} is a link to nowhere")
+            raise UnwritableFolder(folder, f"{path} is a link to nowhere")
         if path != folder and path.is_file():
-            raise _unusable(folder, f"{path} is a file")
+            raise UnwritableFolder(folder, f"{path} is a file")
         if path.name == ".." and not path.exists():
-            raise _unusable(folder, f"there is no {path.parent}")
+            raise UnwritableFolder(folder, f"there is no {path.parent}")
     where = Path.cwd()
     real = _real(folder)
     if (length := len(os.fsencode(real.name))) > LONGEST_NAME:
@@ -276,7 +290,7 @@ def _real(folder: Path) -> Path:
     try:
         return Path(os.path.realpath(folder))
     except ValueError as error:
-        raise _unusable(folder, why(error)) from error
+        raise UnwritableFolder(folder, why(error)) from error
 
 
 def hidden_folder(folder: Path) -> Path:
@@ -323,10 +337,6 @@ def _disk_of(folder: Path) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise BadInput(f"the disk of {folder} is full; free some space") from error
-
-
-def _unusable(folder: Path, reason: str) -> BadInput:
-    return BadInput(f"cannot write into the folder {folder} ({reason}); name another folder")
 
 
 def _size(count: int) -> str:

@@ -20,6 +20,7 @@ from ..files.outputs import (
     REPORT,
     TABLE,
     VIDEO,
+    UnwritableFolder,
     check_disk_space,
     check_output,
     check_unfinished,
@@ -232,8 +233,7 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
     for begun, folder in [*((True, folder) for folder in existing), *((False, folder) for folder in folders)]:
         with ExitStack() as lock:
             try:
-                lock.enter_context(lock_folder(folder))
-                placed = _look_for(batch, videos, folder)
+                placed = _look_for(batch, videos, folder, lock)
             except BadInput as error:
                 refused.append(error)
                 continue
@@ -255,8 +255,23 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
     raise refused[0]
 
 
-def _look_for(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Video, ...]:
-    """Find what exists of videos in `folder`. Raises `BadInput` if something else is in their place."""
+def _look_for(batch: Batch, videos: Sequence[Video], folder: Path, lock: ExitStack) -> tuple[Video, ...]:
+    """Lock `folder` and find what exists of videos in it. Raises `BadInput` if something else is in their place.
+
+    A folder that cannot be written into needs no lock if all of them are there.
+    """
+    try:
+        lock.enter_context(lock_folder(folder))
+    except UnwritableFolder:
+        with suppress(BadInput):
+            looked_up = _look_into(batch, videos, folder)
+            if all(video.exists for video in looked_up):
+                return looked_up
+        raise
+    return _look_into(batch, videos, folder)
+
+
+def _look_into(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Video, ...]:
     placed = [replace(v, folder=folder / f"{v.number:04d}" if batch.numbered else folder) for v in videos]
     looked_up = tuple(look_up(video, batch) for video in placed)
     if batch.numbered and not (batch.overwrite or any(video.begun for video in looked_up)):

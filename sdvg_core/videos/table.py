@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -96,8 +97,12 @@ class VideoTable:
         writer = csv.DictWriter(text, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+        content = text.getvalue().encode()
+        with suppress(OSError):
+            if (self._folder / TABLE).read_bytes() == content:
+                return  # so a finished call needs no folder that can be written into
         with whole_file(self._folder / TABLE) as path:
-            path.write_text(text.getvalue(), encoding="utf-8")
+            path.write_bytes(content)
 
 
 def _count_rows(table: Path) -> int:

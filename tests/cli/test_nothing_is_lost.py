@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 from cli_runs import OUTPUTS, SMALL, generate, names, options, report
+from read_only import make_read_only
 from reuse_folders import contents, stopped
 
 from sdvg_core.cli import main
@@ -50,6 +51,27 @@ def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, m
     assert generate(base, tmp_path / "other", *BALL) == 0
     assert seeds(tmp_path) == {"out": 42, "out-2": 7, "other": 42}
     assert contents(tmp_path / "other")["latents.safetensors"] == before["latents.safetensors"]
+
+
+@pytest.mark.parametrize("more", [[], ["--seeds", "1", "2"]], ids=["one", "numbered"])
+def test_a_finished_command_says_so_in_a_folder_that_is_read_only(base, tmp_path, monkeypatch, capsys, more):
+    """The kind: a refusal for want of what is not needed. Another seed is refused: it has to write."""
+    out = tmp_path / "out"
+    assert generate(base, out, *BALL, *more) == 0
+    before = contents(tmp_path)
+    capsys.readouterr()
+    make_read_only(tmp_path, monkeypatch)
+    for flags in ([], ["--resume"]):
+        assert generate(base, out, *BALL, *more, *flags) == 0
+        said = capsys.readouterr()
+        these = "these very videos" if more else "this very video"
+        assert f"sdvg: {out} has {these}; add --overwrite" in said.err
+        assert str(out) in said.out
+    for flags in (["--overwrite"], ["--size", "16x16"]):
+        assert generate(base, out, *BALL, *more, *flags) == 2
+        fault = f"sdvg: cannot write into the folder {out} (Read-only file system); name another folder\n"
+        assert capsys.readouterr().err == fault
+    assert contents(tmp_path) == before
 
 
 def test_a_finished_video_without_its_mp4_is_not_said_to_be_there(base, tmp_path, capsys):

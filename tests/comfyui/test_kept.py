@@ -103,24 +103,104 @@ def test_kept_blocks_are_there_after_the_server_was_started_again(tmp_path: Path
         assert not torch.equal(other[:, :, 6:], before[:, :, 6:])
 
 
-@pytest.mark.parametrize("change", [{"digest": "0123456789abcdef"}, {"digest": None}, {"blocks": "4"}], ids=str)
-def test_a_lock_that_is_not_what_its_name_says_is_refused(
-    parts: Parts, kept: Kept, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
-) -> None:
-    """The kind: a file that is taken by its name. Catches: the lock of another video, renamed to this one's."""
+@pytest.fixture
+def lock(parts: Parts, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file of `kept`, whose run no page shows any more; whole again afterwards."""
     text, *_ = kept
-    digest = text.split(":")[1]
     run_job(make_job(parts), text)
-    path = Path(folder_paths.get_output_directory()) / store.FOLDER / f"{digest}.safetensors"
-    saved = load_latents(path)
+    path = Path(folder_paths.get_output_directory()) / store.FOLDER / f"{text.split(':')[1]}.safetensors"
     monkeypatch.setattr(store.RUNS, "now", list)
-    assert torch.equal(find_kept(text).latents, saved.latents)
+    whole = path.read_bytes()
+    yield path
+    path.write_bytes(whole)
+
+
+def altered(latents: Tensor, at: int) -> Tensor:
+    """Return the latents with the last bit of one number changed, in latent frame `at`."""
+    bits = latents.clone().view(torch.int32)
+    bits[0, 0, at, 0, 0] ^= 1
+    return bits.view(torch.float32)
+
+
+@pytest.mark.parametrize("frame", [0, 5, 3 * KEEP - 1])
+def test_a_lock_whose_latents_were_altered_is_refused(kept: Kept, lock: Path, frame: int) -> None:
+    """The kind: a file that is taken by its name. Catches: other latents under a lock's name, by one bit."""
+    saved = load_latents(lock)
+    save_latents(lock, altered(saved.latents, frame), saved.metadata)
+    with pytest.raises(
+        BadInput, match=f"kept/{lock.name} is not the lock of 4 blocks that it is named after; lock"
+    ):
+        find_kept(kept[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"width": 64}, {"width": None}, {"height": [32]}, {"from_pixels": 3}, {"start_image_frames": 1}],
+    ids=str,
+)
+def test_a_lock_of_another_size_or_start_is_refused(kept: Kept, lock: Path, change: dict[str, Any]) -> None:
+    saved = load_latents(lock)
+    save_latents(lock, saved.latents, {**saved.metadata, **change})
+    with pytest.raises(BadInput, match="is not the lock of 4 blocks that it is named after"):
+        find_kept(kept[0])
+
+
+def test_a_lock_that_was_renamed_or_is_named_for_other_blocks_is_refused(kept: Kept, lock: Path) -> None:
+    """Catches: the lock of another video, renamed to this one's; one of four blocks taken for one of two."""
+    other = store._path("0123456789abcdef")
+    other.write_bytes(lock.read_bytes())
     try:
-        save_latents(path, saved.latents, {**saved.metadata, **change})
-        with pytest.raises(BadInput, match=f"kept/{digest}.safetensors is not the lock that it is named after"):
-            find_kept(text)
+        for text in ("4:0123456789abcdef", f"2:{lock.stem}", f"999999:{lock.stem}"):
+            with pytest.raises(BadInput, match=f"is not the lock of {text.split(':')[0]} blocks"):
+                find_kept(text)
     finally:
-        save_latents(path, saved.latents, saved.metadata)
+        other.unlink()
+
+
+@pytest.mark.parametrize("blocks", [4, 5, None])
+def test_a_lock_without_words_on_its_blocks_is_still_the_lock(kept: Kept, lock: Path, blocks: int | None) -> None:
+    """What the digest proves is asked of no metadata; older locks also carry it there."""
+    latents = load_latents(lock).latents.clone()
+    save_latents(lock, latents, {"width": 32, "height": 32, "blocks": blocks, "digest": "older"})
+    again = find_kept(kept[0])
+    assert again
+    assert (again.blocks, again.width, again.height) == (4, 32, 32)
+    assert torch.equal(again.latents, latents)
+
+
+@pytest.mark.parametrize("start", ["start_image", "start", "continue_from"])
+def test_a_lock_after_a_start_is_found_by_what_its_file_holds(
+    parts: Parts, kept: Kept, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """With the frames before its first block. The kind: all that a digest is made of comes back from the disk."""
+    wired = {
+        "start_image": torch.rand(1, 32, 32, 3),
+        "start": StartValue(torch.rand(9, 32, 32, 3), EXTEND, "", "IMAGE"),
+        "continue_from": {"samples": kept[2][:, :, :4]},
+    }
+    job = replace(with_inputs(make_job(parts), blocks=6), **{start: wired[start]})
+    _, whole, _, live = run_job(job)
+    assert live.done
+    text = f"2:{live.done['digests'][1]}"
+    run_job(job, text)
+    monkeypatch.setattr(store.RUNS, "now", list)
+    assert torch.equal(run_job(job, text)[1]["samples"], whole["samples"])
+
+
+def test_locking_again_mends_a_file_that_was_altered(
+    parts: Parts, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: blocks that the page shows, locked, and gone after a restart because a wrong file was there."""
+    whole = lock.read_bytes()
+    monkeypatch.undo()
+    *_, live = run_job(make_job(parts))
+    lock = store._path(live.done["digests"][KEEP - 1])
+    saved = load_latents(lock)
+    save_latents(lock, altered(saved.latents, 7), saved.metadata)
+    kept = find_kept(f"{KEEP}:{lock.stem}")
+    assert kept
+    store.write_kept(kept)
+    assert lock.read_bytes() == whole
 
 
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from", ""])
@@ -165,6 +245,7 @@ REFUSED = [
     ({"blocks": KEEP}, None, f"all {KEEP} blocks are kept, so there is nothing to make"),
     ({}, "4:0123456789abcdef", "the kept blocks are no longer there"),
     ({}, "four", "the kept blocks are 'four'"),
+    ({}, "0:0123456789abcdef", "the kept blocks are '0:0123456789abcdef'"),
 ]
 
 

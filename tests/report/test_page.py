@@ -16,10 +16,12 @@ import pytest
 import torch
 from browser import browse
 from cli_runs import names, refused
+from read_only import make_read_only
 from sample_reports import record, report, route
 
 from sdvg_core.cli import main
 from sdvg_core.engine.router import RouterConfig
+from sdvg_core.errors import BadInput
 from sdvg_core.files.video import write_mp4
 from sdvg_core.report.page import make_page, write_page
 from sdvg_core.report.run_report import RunReport
@@ -162,6 +164,15 @@ def test_a_report_that_cannot_be_read_is_listed_with_its_reason(tmp_path, change
     html = path.read_text(encoding="utf-8")
     assert str(tmp_path) not in html, "a page that is passed on tells no folders of this machine"
     assert Seen(html).texts["h2"] == ["0002", "0001"]
+
+
+def test_a_folder_that_is_read_only_is_named_and_not_a_hidden_file(tmp_path, monkeypatch):
+    """The kind: a refusal that names what the user never saw. Catches `the system refused .index.html.1a2b3c4d`."""
+    write_video(tmp_path)
+    make_read_only(tmp_path, monkeypatch)
+    fault = rf"cannot write into the folder {tmp_path} \(Read-only file system\); allow it, or copy"
+    with pytest.raises(BadInput, match=fault):
+        write_page(tmp_path)
 
 
 def odd_settings(text: str) -> str:
