@@ -101,7 +101,7 @@ def random_models(request: PlanRequest, device: torch.device, *, fp8: bool = Fal
         target=target,
         vae=vae,
         scorer=scorer,
-        condition=Condition(embedding, PROMPT, PROMPT),
+        condition=Condition(embedding, PROMPT),
         device=device,
     )
 

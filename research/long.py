@@ -126,7 +126,7 @@ def _video(
     engine: Engine, router: RouterConfig, embedding: torch.Tensor, text: str, blocks: int, hold: float
 ) -> Iterable[tuple[float | None, ...]]:
     """Make a video, and return what NUMBERS names of each block."""
-    condition = Condition(embedding, text, text)
+    condition = Condition(embedding, text)
     options: dict[str, Any] = {"width": SIZE, "height": SIZE, "colour_hold": hold}
     run = plan_run(engine, router, lambda _: condition, blocks=blocks, seed=42, **options)
     emitted = list(run.blocks())

@@ -139,7 +139,7 @@ def pack(embedding: Tensor) -> bytes:
 def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[Record]:
     """Yield the rows as they are made."""
     sharing = SharedEngine(models.engine, models.memo_bytes)
-    condition = Condition(load(job.embedding)["embedding"], job.prompt, job.prompt)
+    condition = Condition(load(job.embedding)["embedding"], job.prompt)
     run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
     for configuration in job.configurations:
         calls: Counter[str] = Counter()

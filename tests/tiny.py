@@ -215,7 +215,7 @@ def make_framewise(policy: str = "recompute", *, own_frames: int = 1, **options:
 
 def condition(seed: int = 5, text: str = "a red ball") -> Condition:
     embedding = torch.randn(1, CONFIG.text_len, CONFIG.text_dim, generator=generator_of(seed))
-    return Condition(embedding, text, text)
+    return Condition(embedding, text)
 
 
 def make_noise(seed: int = 42) -> KeyedNoise:

@@ -56,7 +56,7 @@ def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
     found = []
     for prompt in prompts:
         scene = parse(prompt)
-        run = models.run(Condition(embeddings[prompt], prompt, prompt), 0)
+        run = models.run(Condition(embeddings[prompt], prompt), 0)
         rows = []
         for way in WAYS:
             emitted = list(configured(run, way, models.engine).blocks())

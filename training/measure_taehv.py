@@ -54,7 +54,7 @@ def measured(prompts: int) -> dict[str, dict[str, str]]:
     size = {"width": SIZE, "height": SIZE}
     rows = defaultdict(list)
     for text in texts:
-        scene, condition = parse(text), Condition(embeddings[text], text, text)
+        scene, condition = parse(text), Condition(embeddings[text], text)
         clips = {"the world": full.encode(render(scene, torch.arange(FRAMES))[None])}
         for name, router in ROUTES.items():
             run = plan_run(engine, router, lambda _, of=condition: of, blocks=BLOCKS, seed=0, **size)

@@ -142,7 +142,7 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
             raise BadInput(f"the scorer has no prompt text from block {entry.index + 1} on; {TEXT_NODE}")
         if entry.text.strip():
             check_prompt(entry.text)
-        entries.append((entry.index, Condition(embedding, entry.text, entry.text, entry.cut)))
+        entries.append((entry.index, Condition(embedding, entry.text, entry.cut)))
     return Conditions(tuple(entries))
 
 

@@ -153,8 +153,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     late_prompts = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
-    gate_texts = [condition.gate_text for _, condition in conditions.entries]
-    part_notes = notes_on(job.execution, job.router.scorer, gate_texts)
+    texts = [condition.text for _, condition in conditions.entries]
+    part_notes = notes_on(job.execution, job.router.scorer, texts)
     notes = (
         *model_notes,
         *text_notes,

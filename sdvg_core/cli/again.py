@@ -21,7 +21,7 @@ from ..files.outputs import LATENTS
 from ..models.loading import ROUNDED
 from ..models.options import LoadOptions, ModelOptions
 from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
-from ..report.run_report import GATE_PROMPT, RunReport, hide_prompt, is_hidden
+from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..request.request import VideoRequest
 from ..settings import settings_of
 from ..text.prompts import PromptSchedule
@@ -147,14 +147,6 @@ def prompts_again(report: RunReport) -> PromptSchedule:
     return PromptSchedule(((0, text), *later), cuts=tuple(block - 1 for block in cuts))
 
 
-def gate_prompt_again(report: RunReport) -> str | None:
-    """Return what the scorer of a report read in place of the prompt. Raises `BadInput` if that is hidden."""
-    text = report.settings.get(GATE_PROMPT)
-    if isinstance(text, str) and is_hidden(text):
-        raise BadInput("the report has a hash in place of its gate prompt; add it with --gate-prompt")
-    return text if isinstance(text, str) else None
-
-
 def latents_in(folder: Path) -> Tensor | None:
     """Return the latents of a video, or None if their file is gone."""
     return load_latents(folder / LATENTS).latents if os.path.lexists(folder / LATENTS) else None
@@ -188,13 +180,10 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
     read = {"policy", "handover", "directions", *POLICIES.get(policy, router)}
     texts = [(number, block.prompt) for number, block in enumerate(report.blocks, 1)]
     texts = [next(blocks) for _, blocks in groupby(texts, key=lambda pair: pair[1])]
-    gate_prompt = settings.pop(GATE_PROMPT, "")
     if hidden:
         texts = [(number, text if is_hidden(text) else hide_prompt(text)) for number, text in texts]
-        gate_prompt = hide_prompt(gate_prompt) if gate_prompt and not is_hidden(gate_prompt) else gate_prompt
     parts = {
         "prompt": "; ".join(f"{number}: {text}" if number > 1 else text for number, text in texts),
-        "gate prompt": gate_prompt or "the prompt",
         "frames per second": f"{report.fps:g}",
         "seed": settings.pop("seed", None),
         "router": {name: value for name, value in router.items() if name in read},

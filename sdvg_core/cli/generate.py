@@ -165,7 +165,6 @@ def _batch(
         FILES,
         embedded_again,
         files_again,
-        gate_prompt_again,
         load_again,
         request_again,
         router_again,
@@ -187,9 +186,6 @@ def _batch(
             named, loras = files_again(again, options.models, given)
             load = replace(load, loras=loras)
     request = video_request(options, base, router_again(again) if again else None)
-    gate_prompt = options.gate_prompt
-    if again and gate_prompt is None and request.router.needs_scorer:
-        gate_prompt = gate_prompt_again(again)
     same = ("output", "resume", "overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
@@ -197,7 +193,6 @@ def _batch(
         request=with_strengths(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
-        gate_prompt=gate_prompt,
         numbered=bool(options.prompt_file) and not prompts[0].changes,
         stated=_stated_flags(options),
         **{name: getattr(options, name) for name in same},

@@ -28,7 +28,6 @@ READ_AS = {
     "policy": ("policy", "forced_blocks"),
     "preset": ("policy", "forced_blocks", "handover"),
     "budget": ("policy", "forced_blocks"),
-    "gate_prompt": ("aggregation",),
 }
 """Options that choose several fields of the router, or none; the fields that are read where they have an effect."""
 SPENT = ("preset", "policy", "forced_blocks", "handover")

@@ -146,9 +146,6 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     if demo:
         return
     add_settings(group, VideoRequest, only=("budget",))
-    group.add_argument(
-        "--gate-prompt", help="text the scorer reads instead of the prompt; it sees only the first 35 tokens"
-    )
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

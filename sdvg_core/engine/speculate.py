@@ -100,7 +100,7 @@ def speculate(
         if draft and stop is None:
             shown = session.decoder.pixels(history, Block(span, draft.latents, call.condition))
             if decision is None:
-                score = partial(session.score, shown, call.condition.gate_text)
+                score = partial(session.score, shown, call.condition.text)
                 decision = score_and_decide(router, span.index, shown.count, score)
                 if decision.reason is Reason.NOT_FINITE:
                     session.checks.read()  # perhaps the draft's own fault: then no target pass is wasted on it

@@ -45,14 +45,12 @@ class Condition:
     """What a block should show. Two conditions are the same only if they are the same object.
 
     `embedding`: `(1, text_tokens, text_channels)`, zero after the prompt's end; all tokens are attended.
-    `text`: the prompt as the user wrote it.
-    `gate_text`: the prompt the scorer reads; ImageReward sees only its first 35 tokens.
+    `text`: the prompt as the user wrote it, which the scorer reads.
     `cut`: whether its first block begins a new scene, unless that is the clip's first.
     """
 
     embedding: Tensor
     text: str
-    gate_text: str
     cut: bool = False
 
     @cached_property

@@ -11,7 +11,7 @@ from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
 from ..errors import count
-from .run_report import GATE_PROMPT, RunReport
+from .run_report import RunReport
 
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
@@ -42,7 +42,6 @@ def assemble_report(
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
     numbers = range(max(run.plan.spans[0].index, 1), run.plan.spans[-1].index + 2)
-    gate_prompts = _gate_prompts(run)
     conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
     cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
     return RunReport(
@@ -57,7 +56,6 @@ def assemble_report(
             "height": run.inputs.noise.height * run.engine.codec.spatial_stride,
             "takes": {str(place + 1): span.take for place, span in enumerate(run.plan.spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
-            **({GATE_PROMPT: gate_prompts[0]} if len(gate_prompts) == 1 else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.plan.spans[0].start,
             **({"kept": dict(kept)} if kept else {}),
@@ -67,12 +65,6 @@ def assemble_report(
         fps=fps,
         notes=(*_route_notes(run, records, kept), *notes),
     )
-
-
-def _gate_prompts(run: Run) -> list[str]:
-    """Return what the scorer reads in place of the prompts."""
-    conditions = [run.inputs.condition_of(span.index) for span in run.plan.spans] if run.engine.scorer else []
-    return list(dict.fromkeys(c.gate_text for c in conditions if c.gate_text != c.text))
 
 
 def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
@@ -106,10 +98,10 @@ def _were(numbers: Sequence[int]) -> str:
 def notes_on(
     execution: Execution,
     scorer: ReportedScorer | None,
-    gate_texts: Iterable[str],
+    texts: Iterable[str],
     kernel_notes: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return the report's notes on the scores, and on what is not exact."""
+    """Return the report's notes on the scores, and on what is not exact. `texts`: the prompts."""
     of_scorer = scorer.describe()["notes"] if scorer else ()
-    of_prompts = [scorer.prompt_notes(text) for text in dict.fromkeys(gate_texts)] if scorer else []
+    of_prompts = [scorer.prompt_notes(text) for text in dict.fromkeys(texts)] if scorer else []
     return (*of_scorer, *kernel_notes, *((FP8_NOTE,) if execution.kv_fp8 else ()), *chain.from_iterable(of_prompts))

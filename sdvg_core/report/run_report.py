@@ -33,7 +33,6 @@ from .record_json import (
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
-GATE_PROMPT = "gate_prompt"
 """The setting that says what the scorer read in place of the prompt."""
 HASH = "sha256:"
 DIGITS = 16
@@ -180,11 +179,7 @@ class RunReport:
 
     def without_prompts(self) -> RunReport:
         """Return the report in a form to pass on: with a hash in place of every prompt."""
-        settings = dict(self.settings)
-        if GATE_PROMPT in settings:
-            settings[GATE_PROMPT] = hide_prompt(str(settings[GATE_PROMPT]))
-        blocks = tuple(replace(b, prompt=hide_prompt(b.prompt)) for b in self.blocks)
-        return replace(self, settings=settings, blocks=blocks)
+        return replace(self, blocks=tuple(replace(b, prompt=hide_prompt(b.prompt)) for b in self.blocks))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON values, with rates. Raises `TypeError` if a setting is not a JSON value."""

@@ -69,13 +69,10 @@ class PromptSchedule:
         """The prompts in order."""
         return tuple(text for _, text in self.entries)
 
-    def conditions(self, embeddings: Mapping[str, Tensor], gate_text: str | None = None) -> Conditions:
+    def conditions(self, embeddings: Mapping[str, Tensor]) -> Conditions:
         """Return the conditions of the blocks, given the embedding of every text; blocks share them."""
         return Conditions(
-            tuple(
-                (start, Condition(embeddings[text], text, gate_text or text, start in self.cuts))
-                for start, text in self.entries
-            )
+            tuple((start, Condition(embeddings[text], text, start in self.cuts)) for start, text in self.entries)
         )
 
 

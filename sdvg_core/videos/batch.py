@@ -38,7 +38,7 @@ from ..report.run_report import read_report
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, predict_bytes, resolve_files
 from ..settings import settings_of
-from ..text.prompts import PromptSchedule, check_prompt, unshown
+from ..text.prompts import PromptSchedule, unshown
 from .blocks import check_reusable
 from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
@@ -47,7 +47,7 @@ OF_PARTS = {
     for config in (VideoRequest, RouterConfig, LoadOptions, ModelFiles)
     for known in settings_of(config).values()
     if known.part
-} | {"--gate-prompt": "scorer"}
+}
 """The options that have no effect in a video that does not ask for a part, and the part."""
 HANDOVER = settings_of(RouterConfig)["handover"].flags[0]
 MOST_FOLDERS = 999
@@ -103,7 +103,6 @@ class Batch:
     resume: bool = False
     overwrite: bool = False
     last: str | None = None
-    gate_prompt: str | None = None
     reuse: Path | None = None
     private: bool = False
     seeds: tuple[int, ...] = ()
@@ -152,8 +151,6 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     """
     request = batch.request
     prompts = batch.prompts
-    if batch.gate_prompt is not None:
-        check_prompt(batch.gate_prompt)
     numbered = batch.numbered or len(prompts) * max(len(batch.seeds), 1) > 1
     check_output(batch.output, renamed=not numbered)
     headers = check_models(batch.files, batch.load)
@@ -176,7 +173,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         notes += late_prompts
         for seed in batch.seeds or (request.seed,):
             wanted = replace(route, seed=seed)
-            fingerprint = request_fingerprint(files, batch.load, wanted, prompt, batch.gate_prompt)
+            fingerprint = request_fingerprint(files, batch.load, wanted, prompt)
             number = len(videos) + 1
             videos.append(Video(number, wanted, batch.output, prompt, fingerprint, (note, *late_prompts)))
     batch = replace(batch, files=needed_files(batch.files, needed), numbered=numbered)

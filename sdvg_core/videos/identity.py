@@ -29,7 +29,6 @@ def request_fingerprint(
     load: LoadOptions,
     request: VideoRequest,
     prompt: PromptSchedule,
-    gate_prompt: str | None = None,
 ) -> Fingerprint:
     """Return everything that determines a video's bits, by name. Equal ones make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
@@ -44,14 +43,12 @@ def request_fingerprint(
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(load.side) if load.side != device else {}
-    gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
     loading = asdict(load) | {"reward_dtype": load.scorer_dtype}
     del loading["vram"]  # changes no bit
     execution = loading.pop("execution")
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in loading.pop("loras")}
     return {
         **texts,
-        **gate,
         **_flat({**settings, **{name: named(path) for name, path in clips.items()}}),
         **{role: named(path) for role, path in models.items()},
         **_flat(loading | execution),

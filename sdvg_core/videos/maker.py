@@ -184,7 +184,7 @@ class VideoMaker:
             report = render(
                 self._loaded,
                 self._resolve(video),
-                video.prompt.conditions(embeddings, batch.gate_prompt),
+                video.prompt.conditions(embeddings),
                 work,
                 digest_of(video.fingerprint),
                 bar,

@@ -102,7 +102,7 @@ def _report(
 ) -> RunReport:
     """Return the report of a run. `more`: notes on what was used again."""
     request = resolved.request
-    texts = [condition.gate_text for _, condition in conditions.entries]
+    texts = [condition.text for _, condition in conditions.entries]
     return assemble_report(
         run,
         records,

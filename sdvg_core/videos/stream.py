@@ -29,7 +29,7 @@ from ..report.assemble import notes_on
 from ..report.summary import block_line
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
-from ..text.prompts import PromptSchedule, check_prompt, one_prompt, unshown
+from ..text.prompts import PromptSchedule, one_prompt, unshown
 
 
 class Busy(RuntimeError):
@@ -153,28 +153,24 @@ class Streamer:
         of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
         return (*dict.fromkeys(of_files), *self._loaded.notes, *self._outside_notes)
 
-    def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
+    def stream(self, request: VideoRequest, prompt: str | PromptSchedule) -> Stream:
         """Return the stream of a video's blocks; none is made yet.
 
-        `gate_prompt`: what the scorer reads instead of the prompt.
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
         """
         schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
-        if gate_prompt is not None:
-            check_prompt(gate_prompt)
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
         resolved = resolve_files(request, self._headers)
         loaded = self._loaded
         scorer = self._scorer if resolved.plan.models_needed.scorer else None
-        texts = [gate_prompt] if gate_prompt else schedule.texts
-        of_parts = (*notes_on(loaded.execution, scorer, texts, loaded.notes), *self._outside_notes)
+        of_parts = (*notes_on(loaded.execution, scorer, schedule.texts, loaded.notes), *self._outside_notes)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:
                 raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
             asked_to_end = threading.Event()
-            blocks = self._blocks(resolved, schedule, gate_prompt, asked_to_end)
+            blocks = self._blocks(resolved, schedule, asked_to_end)
             of_prompt = unshown(schedule.starts, resolved.plan.spans[-1].index)
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
             # A weak reference, so that no caller waits for a stream that was dropped.
@@ -182,17 +178,13 @@ class Streamer:
         return stream
 
     def _blocks(
-        self,
-        resolved: ResolvedRequest,
-        schedule: PromptSchedule,
-        gate_prompt: str | None,
-        asked_to_end: threading.Event,
+        self, resolved: ResolvedRequest, schedule: PromptSchedule, asked_to_end: threading.Event
     ) -> Generator[StreamBlock]:
         def before_pass(kind: str) -> None:
             if asked_to_end.is_set():
                 raise _EndOfStream
 
-        conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
+        conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts})
         # Built for every video and freed with it, because it holds the keys and values.
         engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
         clock = device_clock(self._loaded.device, self._loaded.side)

@@ -109,7 +109,6 @@ COMMANDS = {
     "prompt-schedule": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2",
     "prompt-schedule, sliding": f"{ANY} --prompt-file {{made}}/schedule.txt --tau -2.2 {SLIDING}",
     "prompt-file": f"{ANY} --prompt-file {{made}}/prompts.txt --blocks 3",
-    "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
     "fp8": directed(FP8),
     "fp8, sliding": directed(f"{FP8} {SLIDING}", SEVEN),
     "tiles, reward in float16": f"{TINY} --size 64x32 --crop tiles --reward-dtype float16",

@@ -36,7 +36,6 @@ OF_ROUTER = {
     "--bail-out": ("1", "3"),
     "--cascade": ("0", "inf"),
     "--stride": ("2", "3"),
-    "--gate-prompt": ("a ball", "a cube"),
     **{f"--policy {name}": ("",) for name in POLICIES},
 }
 """Every option that says who makes a block, with two values; of the policies, one after the other."""
@@ -77,10 +76,8 @@ def effect(text: str) -> Any:
     directions = getattr(options, "directions", "")
     router = replace(router_of(text), directions=directions)
     routes = [route(router, seed) for seed in range(8)]
-    scored = any(decision.scored for made in routes for decision in made)
     handed = [[0 if d.accepted else router.handover_at(i) for i, d in enumerate(made)] for made in routes]
-    read = options.gate_prompt if scored else None
-    return routes, handed, read, getattr(options, "budget", None)
+    return routes, handed, getattr(options, "budget", None)
 
 
 @cache
@@ -172,7 +169,6 @@ OF_VIDEO = [
     ("--blocks 1 --gate 1", "no block comes after the forced ones, so --gate has no effect; leave it out, or make"),
     ("--blocks 2 --forced-blocks 5 --gate 1", "no block comes after the forced ones, so --gate has no effect"),
     ("--blocks 2 --forced-blocks 2 --stride 2", "no block comes after the forced ones, so --stride has no effect"),
-    ("--blocks 1 --preset paper --gate-prompt ball", "no block comes after the forced ones, so --gate-prompt has"),
     ("--blocks 3 --gate 1 --bail-out 2", "no block comes after so many rejections, so --bail-out has no effect"),
     ("--tae-kind taew2_1", "is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out"),
     ("--drafter-settings window=9 sink=3 window=6", "window is given twice, with other values; leave one out"),
@@ -276,9 +272,9 @@ def test_first_blocks_are_stated_in_a_prompt_as_in_a_file(tmp_path):
 
 def test_the_gate_of_prompts_that_state_their_first_blocks_is_told(tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text(f"[first 1] {DEFAULT_PROMPT}")
-    more = ["--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "2", "--gate", "1", "--gate-prompt", "x"]
+    more = ["--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "2", "--gate", "1"]
     assert main(["generate", "--models", "pocket", *more, "--output", str(tmp_path / "out")]) == 0
-    assert "Without effect, as no block asks for it: --gate, --gate-prompt.\n" in capsys.readouterr().err
+    assert "Without effect, as no block asks for it: --gate.\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

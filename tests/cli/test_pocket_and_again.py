@@ -16,7 +16,6 @@ from torch import equal
 from sdvg_core import BadInput, LoadOptions, make, read_report
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.again import load_again
-from sdvg_core.report.run_report import hide_prompt
 
 pytestmark = pytest.mark.heavy
 
@@ -152,22 +151,6 @@ def test_each_of_several_videos_is_compared_with_the_report(clip, tmp_path, caps
     assert said.index(f"The same video as in {clip}, bit for bit.") < said.index(
         f"Not the video of {clip}: other seed (then 5, now 7)."
     )
-
-
-def test_what_the_scorer_read_is_in_the_report_and_read_again(clip, tmp_path, capsys):
-    """Catches another route that nothing explained."""
-    made, again, other = (tmp_path / name for name in ("made", "again", "other"))
-    assert main(["generate", "--from", str(clip), "--gate-prompt", "a cat", "--output", str(made)]) == 0
-    assert report(made)["settings"]["gate_prompt"] == "a cat"
-    assert "other gate prompt (then the prompt, now a cat)" in capsys.readouterr().out
-    assert main(["generate", "--from", str(made), "--private", "--output", str(again)]) == 0
-    assert f"The same video as in {made}, bit for bit." in capsys.readouterr().out
-    assert report(again)["settings"]["gate_prompt"] == hide_prompt("a cat")
-    named = ["generate", "--from", str(again), "--prompt", report(clip)["blocks"][0]["prompt"]]
-    assert "a hash in place of its gate prompt; add it with --gate-prompt" in refused(capsys, named)
-    named += ["--output", str(other)]
-    assert main([*named, "--gate-prompt", "a cat"]) == 0
-    assert f"The same video as in {again}, bit for bit." in capsys.readouterr().out
 
 
 def test_another_prompt_is_named_where_it_differs(clip, tmp_path, capsys):

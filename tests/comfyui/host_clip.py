@@ -52,7 +52,7 @@ def clip(
     restyle: InputClip | None = None,
 ) -> Tensor:
     """The latents that a generator makes, block after block."""
-    condition = Condition(text() if embedding is None else embedding, "a", "a")
+    condition = Condition(text() if embedding is None else embedding, "a")
     history = History()
     for span in SPANS:
         kept = restyle.at(span) if restyle else Restyle()

@@ -72,7 +72,7 @@ def controlled(tree: Any, ops: Any, module: Any, clips: tuple[ControlClip, ...])
     wan = Wan(tree=tree, ops=ops, preset=preset, device=torch.device("cpu"), control=module)
     generator = CausalWanGenerator(wan, name="model", context=Incremental(window=3))
     controls = tuple(control.at(SPANS[0]) for control in clips)
-    call = BlockCall(History(), SPANS[0], NOISE, Condition(text(), "a", "a"), controls=controls)
+    call = BlockCall(History(), SPANS[0], NOISE, Condition(text(), "a"), controls=controls)
     return generator.generate(call).latents
 
 

@@ -126,7 +126,7 @@ def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text: s
 
 def test_a_text_that_nobody_reads_may_be_empty() -> None:
     prompts = (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], ""),)
-    assert read_conditions(prompts, 8, scored=False)(0).gate_text == ""
+    assert read_conditions(prompts, 8, scored=False)(0).text == ""
     with pytest.raises(BadInput, match="no prompt text from block 1 on; encode the prompt with SDVG Prompt"):
         read_conditions(prompts, 8, scored=True)
 

@@ -50,7 +50,7 @@ Call = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A video that is asked for. `prompts`: first block, seed of the embedding, and gate text of each.
+    """A video that is asked for. `prompts`: first block, seed of the embedding, and text of each.
 
     `drafter`, `target`: seeds of their weights.
     `own_frames`: latent frames of the drafter's own blocks. `clip`: seed and latent frames of a clip to continue.

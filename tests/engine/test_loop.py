@@ -52,10 +52,10 @@ def test_each_block_is_yielded_as_soon_as_it_is_decided():
         assert len(engine.target.calls) + len(engine.drafter.calls) == made
 
 
-def test_the_scorer_reads_the_gate_prompt_of_the_block():
+def test_the_scorer_reads_the_prompt_of_the_block():
     engine = make_engine()
-    early = replace(condition(1), text="a long prompt", gate_text="ball")
-    late = replace(condition(2), text="another", gate_text="cube")
+    early = replace(condition(1), text="ball")
+    late = replace(condition(2), text="cube")
     run(engine, RouterConfig(), blocks=5, condition_of=lambda i: early if i < 3 else late)
     assert engine.scorer.prompts == ["ball", "ball", "cube", "cube"]
 

@@ -176,7 +176,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         session,
         "scores_key",
         lambda scorer, pixels, text, frames: memo.scores_key(scorer, pixels, "", frames),
-        lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another gate text"),
+        lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another text"),
     ),
     "a block is decoded after the state of another one": (
         PixelStore,

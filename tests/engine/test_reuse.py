@@ -99,7 +99,7 @@ VARIED: dict[str, dict[str, Any]] = {
     "directions": {"directions": ".rtda"},
     "blocks": {"blocks": 7, "directions": "", "takes": ""},
     "prompt": {"prompts": (BALL, (3, 6, "a red ball"))},
-    "gate text": {"prompts": ((0, 5, "a red ball   "),)},
+    "text": {"prompts": ((0, 5, "a red ball   "),)},
     "context": {"context": "own"},
     "tau": {"router": {"tau": 0.8}},
     "cascade": {"router": {"cascade": 0.2}},
@@ -165,7 +165,7 @@ CHANGES = {
     "a longer clip": (CLIP, replace(CLIP, clip=(71, 6)), 0, None, None, None),
     "no clip": (CLIP, replace(CLIP, clip=None), 0, None, None, None),
     "another prompt over the clip": (NEW_PROMPT, OTHER_PROMPT, 0, None, None, None),
-    "another gate text": (LAX, replace(LAX, prompts=((0, 5, "a red ball!"),)), 1, [], [], 5),
+    "another text": (LAX, replace(LAX, prompts=((0, 5, "a red ball!"),)), 1, [], [], 5),
 }
 
 
@@ -182,19 +182,18 @@ def test_what_a_change_makes_anew(policy: str, change: str) -> None:
     assert drafted is None or again.asked_of("drafter") == drafted
     assert by_target is None or again.asked_of("target") == by_target
     assert scored is None or again.parts.scorer.calls == scored
-    if "tau" not in change and change not in ("more blocks", "another gate text", "another prompt over the clip"):
+    if "tau" not in change and change not in ("more blocks", "another text", "another prompt over the clip"):
         assert not torch.equal(again.latents[:, :, 3 * reused :], first.latents[:, :, 3 * reused :])
 
 
-def test_a_prompt_in_other_words_with_the_same_embedding_and_gate_text_is_told_by_its_new_words() -> None:
+def test_a_prompt_in_other_words_with_the_same_embedding_is_told_by_its_new_words() -> None:
     asked, store = Asked(blocks=3), Store()
     made(asked, store)
     parts = parts_of(asked)
-    words = Condition(condition(5).embedding, "ein roter Ball", "a red ball")
+    words = Condition(condition(5).embedding, "ein roter Ball")
     reuse = Reuse(store=store, identities=identities(asked))
     run = planned(parts.engine, asked.router, condition_of=lambda _: words, blocks=3, reuse=reuse)
     shown = list(run.blocks())
-    assert all(block.record.reused for block in shown)
     assert [block.record.prompt for block in shown] == ["ein roter Ball"] * 3
     assert all(block.block.condition is words for block in shown)
 

@@ -164,7 +164,7 @@ def test_a_prompt_that_is_given_anew_is_in_the_key_for_a_model_may_pass_its_wind
 
 def test_a_key_goes_by_content_and_not_by_object_or_by_what_no_block_follows_from() -> None:
     assert key_of() == key_of()
-    words = Block(Span(0, 0, 3), block_at(0, 1).latents, Condition(condition(5).embedding, "x", "y"))
+    words = Block(Span(0, 0, 3), block_at(0, 1).latents, Condition(condition(5).embedding, "x"))
     assert key_of(blocks=(words,)) == key_of()
 
 

@@ -111,7 +111,7 @@ def test_scores_that_are_all_bad_end_in_a_video_of_the_targets(tmp_path):
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_prompt_of_any_block_stops_the_run_and_names_the_block(bad):
-    wrong = Condition(spoiled(PROMPT.embedding, BAD[bad]), "a bad ball", "a bad ball")
+    wrong = Condition(spoiled(PROMPT.embedding, BAD[bad]), "a bad ball")
     for at in BLOCKS:
         conditions = Conditions(((0, wrong),)) if at == 0 else Conditions(((0, PROMPT), (at, wrong)))
         fails(

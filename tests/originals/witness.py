@@ -41,7 +41,7 @@ AGREES = 1e-5
 
 def prompt(seed: int, text: str) -> Condition:
     shape = (1, CONFIG.text_len, CONFIG.text_dim)
-    return Condition(torch.randn(shape, generator=generator_of(seed)), text, text)
+    return Condition(torch.randn(shape, generator=generator_of(seed)), text)
 
 
 FIRST, SECOND = prompt(5, "first"), prompt(6, "second")

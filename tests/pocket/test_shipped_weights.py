@@ -72,7 +72,7 @@ def clips(bench):
     embeddings = encode_prompts(shipped.trained_set(), PROMPTS, shipped.pocket_options())
     made = {}
     for prompt in PROMPTS:
-        condition = Condition(embeddings[prompt], prompt, prompt)
+        condition = Condition(embeddings[prompt], prompt)
         run = bench.run(condition, 0)
         for name, router in WAYS.items():
             emitted = list(replace(run, plan=replace(run.plan, router=router)).blocks())

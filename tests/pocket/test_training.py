@@ -40,7 +40,7 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
     for i, length in enumerate(LENGTHS):
         whole = torch.zeros(1, 512, 16)
         whole[0, :length] = embedding[i, :length]
-        condition = Condition(whole, "", "")
+        condition = Condition(whole, "")
         history = History(horizon=3)
         if block:
             stills = as_anchors(*[torch.zeros(1, 1, 3, 64, 64)] * 3)

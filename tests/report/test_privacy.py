@@ -21,8 +21,8 @@ from sdvg_core.report.run_report import hide_prompt, is_hidden, read_report
 USER = "zacharias"
 # More than the 35 tokens that are scored, so that a note is made of it.
 FIRST = "a zebrafinch sings " + "over the old harbour " * 12
-SECOND, GATE = "a quokka sleeps in the shade", "one capybara"
-SECRETS = ("zebrafinch", "harbour", "quokka", "capybara", USER, "private folder")
+SECOND = "a quokka sleeps in the shade"
+SECRETS = ("zebrafinch", "harbour", "quokka", USER, "private folder")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def begun(home, options) -> Path:
 
 @pytest.fixture(scope="module")
 def clip(home, options, begun) -> Path:
-    more = ["--continue-from", str(begun / "latents.safetensors"), "--gate-prompt", GATE, "--private"]
+    more = ["--continue-from", str(begun / "latents.safetensors"), "--private"]
     assert main([*options, "--output", str(home / "out"), *more]) == 0
     assert main(["report", str(home / "out")]) == 0
     return home / "out"

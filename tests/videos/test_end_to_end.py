@@ -86,7 +86,7 @@ def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engin
             BlockCall(before.history, one.block.span, NOISE, one.block.condition)
         ).latents
         frames, _ = other.codec.decode(draft, before.history.decode_state.get())
-        scores = other.scorer.score(frames, one.block.condition.gate_text)
+        scores = other.scorer.score(frames, one.block.condition.text)
         assert one.record.decision.frame_scores == tuple(scores.tolist())
         assert one.record.decision.accepted == (min(scores.tolist()) >= -0.5)
 
