@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import iglob
 from itertools import chain, islice
 from pathlib import Path
+
+import yaml
 
 from ..errors import BadInput, first_line
 from ..files.small_files import MEGABYTE, read_small
@@ -21,8 +22,6 @@ TRANSFORMERS = "diffusion_models"
 OLDER = ("unet",)
 """Its name in older installations, which is read too."""
 EXTRA_PATHS = "extra_model_paths.yaml"
-ENTRY = re.compile(r"(?P<key>[\w.-]{2,}):(?:\s+(?P<value>.*))?")
-"""A key and its value; `C:\\` is none."""
 MOST_FILES = 20_000
 """How many files of a folder are looked at."""
 
@@ -176,39 +175,19 @@ def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
     if file is None:
         return []
     try:
-        text = read_small(file, MEGABYTE).decode("utf-8")
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{file} is not read ({first_line(error)}); correct it, or name the models one by one"
-        ) from error
+        content = yaml.safe_load(read_small(file, MEGABYTE))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        fault = f"{file} is not read ({first_line(error)})"
+        raise BadInput(f"{fault}; correct it, or name the models one by one") from error
+    sections = content.values() if isinstance(content, dict) else ()
     folders: list[Path] = []
-    for section in _sections(text):
-        base = "".join(section.get("base_path", ()))
-        parent = file.parent / os.path.expandvars(os.path.expanduser(base))  # noqa: PTH111 - as ComfyUI does it
-        folders += [parent / line for kind in kinds for line in section.get(kind, ())]
+    for section in sections:
+        if isinstance(section, dict):
+            base = str(section.get("base_path", ""))
+            parent = file.parent / os.path.expandvars(os.path.expanduser(base))  # noqa: PTH111 - as ComfyUI does it
+            lines = [line for kind in kinds for line in str(section.get(kind, "")).splitlines()]
+            folders += [parent / line for line in lines if line]
     return folders
-
-
-def _sections(text: str) -> list[dict[str, list[str]]]:
-    """Return the sections of an extra_model_paths.yaml: key -> its values, of which `|` announces several lines.
-
-    Of YAML only what this file needs: no anchors, lists or braces.
-    """
-    sections: list[dict[str, list[str]]] = [{}]
-    values: list[str] = []
-    for line in text.splitlines():
-        body = line.partition(" #")[0].strip()
-        if not body or body.startswith("#"):
-            continue
-        if not line[0].isspace():
-            sections.append({})
-            continue
-        entry = ENTRY.fullmatch(body)
-        if entry:
-            values = sections[-1].setdefault(entry["key"], [])
-            body = entry["value"] or ""
-        values += [body.strip("\"'")] if body not in ("", "|", ">") else []
-    return sections
 
 
 def misplaced(folder: Path, known: KnownFile) -> str:

@@ -1,12 +1,17 @@
 """The UMT5 text encoder of Wan 2.1: a prompt becomes one vector per token.
 
 The layers are transformers' `UMT5EncoderModel`; tiny and full-size encoders use the same code. Weights come under
-Hugging Face's names (ComfyUI's too) or the original release's; the sizes are taken from their shapes.
+Hugging Face's names (ComfyUI's too) or the original release's; the sizes are taken from their shapes. The tokenizer
+is SentencePiece's model, which every release has.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,11 @@ from torch import Tensor, nn
 from ..checkpoints.quantized import dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
-from ..errors import BadInput
+from ..errors import BadInput, first_line
+from ..files.small_files import MEGABYTE, read_small
 from .prompts import clean_prompt
-from .tokenizer import ADVICE as TOKENIZER_ADVICE
-from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from_bytes
+
+log = logging.getLogger(__name__)
 
 ADVICE = "give umt5_xxl_fp16.safetensors (doctor lists others)"
 _shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=ADVICE)
@@ -98,6 +104,82 @@ def read_sizes(file: WeightFile) -> dict[str, int]:
     }
 
 
+# --- the tokenizer
+
+TOKENIZER = "spiece.model"
+# Where releases keep it: next to the weights, in diffusers' folder, in the original release's folder.
+FOLDERS = (".", "tokenizer", "../tokenizer", "google/umt5-xxl")
+LARGEST = 64 * MEGABYTE
+"""Bytes of a tokenizer; umt5-xxl's has 4.5 MB."""
+TOKENIZER_ADVICE = "fetch spiece.model of google/umt5-xxl from Hugging Face"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokenizer:
+    """Turns text into token ids. `pieces`: a `SentencePieceProcessor`; `source`: the name of its file."""
+
+    pieces: Any
+    source: str
+
+    def ids(self, text: str, limit: int) -> list[int]:
+        """Return the ids of `text`, at most `limit` of them; the last is always the end token.
+
+        Raises `BadInput` if the tokenizer turns out to be damaged.
+        """
+        with _refused(self.source):
+            ids: list[int] = self.pieces.encode(text)
+        if len(ids) >= limit:
+            log.warning("the prompt has %d tokens; the last %d are ignored", len(ids) + 1, len(ids) + 1 - limit)
+        return [*ids[: limit - 1], self.pieces.eos_id()]
+
+
+def find_tokenizer(near: Path) -> Path | None:
+    """Return the tokenizer file in or next to a folder of weights, if there is one."""
+    folder = near if near.is_dir() else near.parent
+    return next((path for place in FOLDERS if (path := folder / place / TOKENIZER).is_file()), None)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Load a tokenizer from a SentencePiece `.model`, or from a folder with one.
+
+    Raises `BadInput` if it is missing or cannot be read.
+    """
+    path = Path(path)
+    file = find_tokenizer(path) if path.is_dir() else path
+    if file is None or not file.is_file():
+        raise BadInput(f"there is no tokenizer at {path}; {TOKENIZER_ADVICE}")
+    if file.suffix != ".model":
+        raise BadInput(f"{file.name} is no .model file; {TOKENIZER_ADVICE}")
+    with _refused(file.name):
+        return tokenizer_from_bytes(read_small(file, LARGEST), file.name)
+
+
+def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
+    """Load a SentencePiece model from memory; `source` names it in errors."""
+    from sentencepiece import SentencePieceProcessor
+
+    with _refused(source):
+        if not model:
+            raise ValueError("no bytes")  # SentencePiece would accept an empty model and then do nothing
+        pieces = SentencePieceProcessor(model_proto=model)
+    if pieces.eos_id() < 0:
+        raise BadInput(f"{source} has no end token; {TOKENIZER_ADVICE}")
+    return Tokenizer(pieces, source)
+
+
+@contextmanager
+def _refused(source: str) -> Iterator[None]:
+    """Turn every error of a damaged tokenizer, when read or when used, into `BadInput`."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"the tokenizer in {source} is damaged ({first_line(error)}); {TOKENIZER_ADVICE}") from error
+
+
+# --- the encoder
+
 WAN_TEXT_LEN = 512
 # UMT5 rounds its vocabulary up and adds unused entries (384 in all); a larger gap means another model's tokenizer.
 SPARE_ROWS = 512
@@ -147,8 +229,9 @@ def load_umt5(
     stored, file, model = open_umt5(path)
     pieces = _tokenizer_of(stored, tokenizer, Path(path))
     rows = model.get_input_embeddings().num_embeddings
-    if not rows - SPARE_ROWS <= pieces.size <= rows:
-        size = f"has {pieces.size} entries, not the {rows} of {stored.path.name}"
+    entries = pieces.pieces.get_piece_size()
+    if not rows - SPARE_ROWS <= entries <= rows:
+        size = f"has {entries} entries, not the {rows} of {stored.path.name}"
         raise BadInput(f"the tokenizer {size}; {TOKENIZER_ADVICE}")
     device = torch.device(device)
     needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in _wanted(model).values())

@@ -133,22 +133,6 @@ def test_the_folders_of_extra_model_paths_are_searched_after_the_models_folder(p
     assert extra_folders(models, ("clip",)) == [disk / "shared" / "C:\\models"]
 
 
-def test_comfyuis_own_reading_of_that_file_is_the_same(tmp_path):
-    yaml = pytest.importorskip("yaml")
-    models = tmp_path / "models"
-    models.mkdir()
-    (tmp_path / "extra_model_paths.yaml").write_text(YAML.format(disk=tmp_path / "disk"))
-    read = yaml.safe_load(YAML.format(disk=tmp_path / "disk"))
-    for kind in ("diffusion_models", "vae", "text_encoders", "checkpoints"):
-        theirs = [
-            tmp_path / conf.get("base_path", "") / line.strip()
-            for conf in read.values()
-            if conf
-            for line in conf.get(kind, "").splitlines()
-        ]
-        assert extra_folders(models, (kind,)) == theirs
-
-
 def test_a_base_directory_is_searched_in_its_models(tmp_path):
     vae = lay(tmp_path / "models", "{folder}/{name}", "vae", "wan_2.1_vae.safetensors")
     assert find_models(tmp_path)["vae"] == vae

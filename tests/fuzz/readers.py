@@ -30,8 +30,7 @@ from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list
-from sdvg_core.text.tokenizer import load_tokenizer
-from sdvg_core.text.umt5 import load_umt5
+from sdvg_core.text.umt5 import load_tokenizer, load_umt5
 from sdvg_core.videos.blocks import BlockFiles, read_block
 
 from . import models, pickles, pictures, texts
@@ -168,7 +167,6 @@ READERS: Mapping[str, Reader] = {
         Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_list)),
         Reader(name="script", make=texts.script, read=read_script),
         Reader(name="report", make=texts.report, read=read_run_report),
-        Reader(name="tokenizer", make=texts.tokenizer, read=read_words),
         Reader(name="pieces", make=texts.pieces, read=read_words),
         Reader(name="vocabulary", make=texts.vocabulary, read=read_vocabulary),
     )

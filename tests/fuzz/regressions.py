@@ -122,15 +122,6 @@ def pickles() -> Cases:
 
 def words_files() -> Cases:
     """Tokenizers and vocabularies."""
-    unigram, whole, panics, *_ = texts.tokenizer_seeds()
-    map_it_says = {**unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "9" * 64}}
-    yield from _each(
-        ("tokenizer", "tokenizer.json"),
-        ("a tokenizer that panics", to_json(panics), "damaged"),
-        ("a tokenizer without its unknown token", to_json(_without_unknown(whole)), "damaged"),
-        ("an end token beyond the vocabulary", to_json(_far_end(whole)), "end token"),
-        ("a character map of four gigabytes, it says", to_json(map_it_says), "damaged"),
-    )
     short = models.piece_model() + _map_field(b"\xff" * 8)
     yield "pieces with a map shorter than it states", Case("pieces", {"spiece.model": short}, "damaged")
     twice = "\n".join((*models.REWARD_WORDS, "a")).encode()
@@ -217,12 +208,3 @@ def _zip(parts: dict[str, bytes], *, packed: bool = False) -> bytes:
         for name, content in {"version": b"3\n", "byteorder": b"little", **parts}.items():
             archive.writestr(f"archive/{name}", content)
     return file.getvalue()
-
-
-def _without_unknown(content: dict[str, Any]) -> dict[str, Any]:
-    vocabulary = {word: n for word, n in content["model"]["vocab"].items() if word != "<unk>"}
-    return {**content, "model": {**content["model"], "vocab": vocabulary}}
-
-
-def _far_end(content: dict[str, Any]) -> dict[str, Any]:
-    return {**content, "model": {**content["model"], "vocab": {**content["model"]["vocab"], "</s>": 77}}}

@@ -9,8 +9,6 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
-import tokenizers
-
 from .files import Entry, Files, changed_file, safetensors
 from .models import REWARD_WORDS, piece_model
 from .values import changed_bytes, changed_json, odd_text, to_json
@@ -87,32 +85,6 @@ def results(random: Random) -> Files:
     make = safetensors if random.random() < 0.2 else partial(changed_file, random)
     data = make(entries, metadata)
     return {"000001.safetensors": data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)}
-
-
-@cache
-def tokenizer_seeds() -> tuple[dict[str, Any], ...]:
-    pieces = [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["▁a", -1.0], ["▁red", -2.0], ["b", -3.0]]
-    unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([(p, s) for p, s in pieces], unk_id=2))
-    unigram.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
-    unigram.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    unigram.add_special_tokens(["</s>", "<extra>"])
-    whole = tokenizers.Tokenizer(tokenizers.models.WordLevel({"</s>": 0, "<unk>": 1, "red": 2}, unk_token="<unk>"))
-    whole.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    parts = (
-        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAAAAAAAAAA"}),
-        ("truncation", {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 9}),
-    )
-    plain = [json.loads(t.to_str()) for t in (unigram, whole)]
-    return (*plain, *({**plain[0], name: part} for name, part in parts))
-
-
-def tokenizer(random: Random) -> Files:
-    seeds = tokenizer_seeds()
-    content: Any = random.choice(seeds if random.random() < 0.2 else seeds[:2])
-    for _ in range(random.randrange(1, 3)):
-        content = changed_json(random, content)
-    data = to_json(content)
-    return {"tokenizer.json": changed_bytes(random, data) if random.random() < 0.15 else data}
 
 
 def pieces(random: Random) -> Files:
