@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import torch
 
-from sdvg_core.causal_wan.backends import choose_attention
+from sdvg_core.causal_wan.attention import choose_attention
 from sdvg_core.cli import Parser
 from sdvg_core.cli.generate import INTERRUPTED
 from sdvg_core.devices.device import DTYPES, check_device, device_clock

@@ -30,8 +30,7 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.memory.request import PUBLISHED_BASE, PlanRequest
 from sdvg_core.pocket.trained_set import FOLDER
 from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
-from sdvg_core.scorers.image_reward import ImageRewardScorer
-from sdvg_core.scorers.tokenizer import load_tokenizer
+from sdvg_core.scorers.image_reward import ImageRewardScorer, load_prompt_tokenizer
 
 Net = TypeVar("Net", bound=nn.Module)
 PROMPT, PROMPT_TOKENS = "a red fox runs through deep snow at dawn", 40
@@ -180,7 +179,7 @@ def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random
     return ImageRewardScorer(
         file="random",
         model=build_model(file, config, random.device, dtype),
-        tokenizer=load_tokenizer(FOLDER / "vocab.txt"),  # fewer words than a real one, and all of its forms
+        tokenizer=load_prompt_tokenizer(FOLDER / "vocab.txt"),  # fewer words than a real one, and all of its forms
         config=config,
         dtype=dtype,
         crop="center",

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from research.routers import planned_route
-from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.backends import choose_attention
+from sdvg_core.causal_wan.attention import TorchOps, choose_attention
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.causal_wan.generator import Wan, build_engine
 from sdvg_core.causal_wan.modules import WanTree

@@ -18,7 +18,7 @@ from ..sdvg_core.engine.router import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_P
 from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.models.options import LoadOptions
 from ..sdvg_core.request.request import VideoRequest
-from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
+from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
 from .sockets import STANDING, RewardModel, Router, RouterValue, load_host_scorer, scorer_of
 

@@ -25,7 +25,7 @@ from ..checkpoints.state_dicts import UNSTATED, Choice
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
 from ..errors import BadInput
-from ..files.small_files import MEGABYTE, parse_json, read_small
+from ..files.small_files import parse_json
 from .attention import TorchOps
 from .config import HEAD_DIM, PUBLISHED, WanConfig, wan_shapes
 from .generator import Wan
@@ -110,7 +110,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     style = _only_style(file)
     weights = file.renamed(style.wan_name)
     check_no_additions(name, weights, file)
-    stated = _stated_sizes(file, style)
+    stated = _stated_sizes(file)
     config = detect_config(weights, stated)
     check_sizes(name, config, stated)
     if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
@@ -164,20 +164,12 @@ def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
     return replace(config, **stated)
 
 
-def _stated_sizes(file: WeightFile, style: KeyStyle) -> dict[str, Any]:
-    """Return the sizes that a file states: in its metadata, or in the config.json of a diffusers folder.
+def _stated_sizes(file: WeightFile) -> dict[str, Any]:
+    """Return the sizes that a file states in its metadata.
 
-    The metadata key is `config`, a JSON object with a member `transformer`; ComfyUI honours it too. Members that
-    are not our sizes are left out.
+    The key is `config`, a JSON object with a member `transformer`; ComfyUI honours it too. Members that are not our
+    sizes are left out.
     """
-    sidecar = file.path.parent / "config.json"
-    if "config" not in file.metadata and style.diffusers and sidecar.is_file():
-        try:
-            config = parse_json(read_small(sidecar, MEGABYTE))
-            return {"num_heads": config["num_attention_heads"], "eps": config["eps"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            fault = f"the {sidecar.name} next to {file.path.name} does not state num_attention_heads and eps"
-            raise BadInput(f"{fault}; fetch the folder again") from error
     try:
         transformer = parse_json(file.metadata.get("config", "{}")).get("transformer", {})
         sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}

@@ -57,7 +57,7 @@ def examine(models: Path) -> dict[str, Any]:
 
 def _examine_file(path: Path | None, known: KnownFile, models: Path) -> dict[str, Any]:
     from ..models.inspection import inspect_file
-    from ..scorers.tokenizer import read_vocabulary
+    from ..scorers.image_reward import read_vocabulary
 
     if path is None:
         source = f"{known.source}; {known.licence}" if known.licence else known.source
@@ -95,7 +95,7 @@ def _attention() -> dict[str, Any]:
     """Return the kernel `auto` takes for the published models, and for each kernel why it would not work, if so."""
     import torch
 
-    from ..causal_wan.backends import NEEDS, choose_attention, why_not
+    from ..causal_wan.attention import NEEDS, choose_attention, why_not
 
     model: dict[str, Any] = {"device": torch.device("cpu"), "dtype": torch.float32, "head_dim": HEAD_DIM}
     if torch.cuda.is_available():

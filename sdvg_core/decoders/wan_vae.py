@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -27,7 +27,6 @@ from ..checkpoints.weights import (
 )
 from ..devices.execution import Backend, VaeLayers, compiled, copy_function
 from ..errors import BadInput
-from ..files.small_files import MEGABYTE, parse_json, read_small
 from .planes import decode_frame as decode_planes
 from .planes import encode_frames as encode_planes
 from .planes import make_planar
@@ -246,25 +245,11 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
     return file
 
 
-def _check_statistics(file: WeightFile) -> None:
-    """Raise `BadInput` if the VAE's own config, next to its file, states other latents than Wan 2.1's."""
-    try:
-        config = parse_json(read_small(file.path.parent / "config.json", MEGABYTE))
-    except (OSError, ValueError):
-        return  # it is not needed, and what lies there may be another model's
-    if not isinstance(config, dict) or config.get("_class_name") != "AutoencoderKLWan":
-        return
-    for name, ours in {"latents_mean": WAN_MEAN, "latents_std": WAN_STD}.items():
-        if config.get(name, [*ours]) != [*ours]:
-            raise BadInput(f"the config.json of {file.path.name} has {name} other than Wan 2.1's; {ADVICE}")
-
-
 def read_sizes(file: WeightFile) -> dict[str, Any]:
     """Return the arguments of diffusers' `AutoencoderKLWan` for weights with its names.
 
     Raises `BadInput` if a weight that tells a size is missing, or for other latents.
     """
-    _check_statistics(file)
     channels = _shape(file, "post_quant_conv.weight")[0]
     if channels != len(WAN_MEAN):
         count = f"{channels} latent channels, not {len(WAN_MEAN)} (Wan 2.2 5B has 48)"
@@ -307,8 +292,6 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
 # of each half in one flat list, while diffusers groups the decoder's by resolution. And the layers of a residual
 # block have numbers in the original and names in diffusers.
 
-T = TypeVar("T")
-
 # Loaders that wrap the VAE in another module save it under one of these prefixes.
 WRAPPERS = ("model.", "first_stage_model.", "vae.")
 
@@ -322,7 +305,7 @@ _ENDS = {
     "head.2": "conv_out",
 }
 # original -> diffusers, inside a residual block
-_RESIDUAL = {
+RESIDUAL = {
     "residual.0": "norm1",
     "residual.2": "conv1",
     "residual.3": "norm2",
@@ -339,21 +322,15 @@ def without_wrapper(name: str) -> str:
 def original_to_diffusers(names: Iterable[str]) -> Callable[[str], str]:
     """Return the renaming from original to diffusers names for the VAE whose weights have these `names`."""
     names = list(names)
-    stage = _first_resampler(names) + 1
-    units = _units(count_layers(names, "encoder.downsamples"), count_layers(names, "decoder.upsamples"), stage)
-    return lambda name: _rename(name, units, _RESIDUAL)
+    resamplers = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
+    # After the residual blocks of one resolution.
+    first = min((int(match.group(1)) for match in resamplers if match), default=0)
+    decoder_blocks = count_layers(names, "decoder.upsamples")
+    units = units_of(count_layers(names, "encoder.downsamples"), decoder_blocks, first + 1)
+    return lambda name: rename(name, units, RESIDUAL)
 
 
-def wan_vae_to_original(weights: Mapping[str, T]) -> dict[str, T]:
-    """Return weights with diffusers' names (`AutoencoderKLWan.state_dict()`) under the original release's names."""
-    stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
-    stages = count_layers(weights, "decoder.up_blocks")
-    units = _units(count_layers(weights, "encoder.down_blocks"), stages * stage - 1, stage)
-    back, residual = ({new: old for old, new in table.items()} for table in (units, _RESIDUAL))
-    return {_rename(name, back, residual): tensor for name, tensor in weights.items()}
-
-
-def _units(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
+def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
     """Return original -> diffusers for every unit of the tree; a decoder `stage` ends with a resampler."""
     units = {"conv1": "quant_conv", "conv2": "post_quant_conv"}
     for half in ("encoder", "decoder"):
@@ -367,7 +344,7 @@ def _units(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, st
     return units
 
 
-def _rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
+def rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
     """Rename the unit a weight belongs to and the layer inside it; names outside the tree stay unchanged."""
     parts = name.split(".")
     for cut in range(1, len(parts)):
@@ -376,9 +353,3 @@ def _rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) ->
             layer = ".".join(parts[cut:-1])
             return ".".join(part for part in (unit, residual.get(layer, layer), parts[-1]) if part)
     return name
-
-
-def _first_resampler(names: Iterable[str]) -> int:
-    """Return the number of the decoder's first resampler, after the residual blocks of one resolution."""
-    matches = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
-    return min((int(match.group(1)) for match in matches if match), default=0)

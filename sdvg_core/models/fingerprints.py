@@ -12,7 +12,7 @@ from ..causal_wan.header import WanHeader
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
 from ..engine.memo import Identities
-from ..scorers.tokenizer import find_vocabulary
+from ..scorers.image_reward import find_vocabulary
 from .options import LoadOptions
 
 # A larger file would take seconds, so only evenly spread pieces of it are hashed: other training changes every one

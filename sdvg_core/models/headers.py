@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..causal_wan.backends import AttentionBackend, choose_attention
+from ..causal_wan.attention import AttentionBackend, choose_attention
 from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.control_files import GIVE_VACE, inspect_control, open_control
 from ..causal_wan.header import WanHeader

@@ -21,7 +21,6 @@ from ..checkpoints.weights import WeightFile, check_complete, count_layers, laye
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
-from .tokenizer import MAX_TOKENS
 
 # Statistics of the head's output over the training set, used to standardise rewards.
 REWARD_MEAN = 0.16717362830052426
@@ -47,6 +46,8 @@ VISION_NAMES = {
 }
 
 HEAD_SIZE = 64
+MAX_TOKENS = 35
+"""Of a prompt, with [CLS] and [SEP]."""
 WHAT = "ImageReward"
 ADVICE = "fetch it again, or use the checkpoint as published"
 _shape = partial(shape_of, what=WHAT, advice=ADVICE)
@@ -174,70 +175,49 @@ def checkpoint_name(name: str) -> str:
     return {"vision": VISION, "text": TEXT, "head": HEAD}[part] + rest
 
 
-def _empty_model(config: ImageRewardConfig) -> RewardModel:
-    import transformers.models.blip.modeling_blip  # noqa: F401 - torch 2.6 cannot import it on the meta device
-
-    with torch.device("meta"):
-        return RewardModel(_vision_tower(config), _text_tower(config), _head(config))
-
-
 # transformers is imported only when a scorer is built. It takes seconds, and its BLIP cannot be imported at all if
 # torchvision is broken, which should not stop everything else.
-def _vision_tower(config: ImageRewardConfig) -> nn.Module:
-    from transformers import BlipVisionConfig, BlipVisionModel
+def _empty_model(config: ImageRewardConfig) -> RewardModel:
+    from transformers import BlipTextConfig, BlipVisionConfig, BlipVisionModel
+    from transformers.models.blip.modeling_blip_text import BlipTextModel  # torch 2.6 cannot import it below
 
-    tower: nn.Module = BlipVisionModel(
-        BlipVisionConfig(
-            hidden_size=config.vision_width,
-            intermediate_size=config.vision_mlp,
-            num_hidden_layers=config.vision_layers,
-            num_attention_heads=config.vision_heads,
-            image_size=config.image_size,
-            patch_size=config.patch_size,
-            hidden_act="gelu",
-            layer_norm_eps=VISION_EPS,
-            attn_implementation="eager",
-        )
+    of_images = BlipVisionConfig(
+        hidden_size=config.vision_width,
+        intermediate_size=config.vision_mlp,
+        num_hidden_layers=config.vision_layers,
+        num_attention_heads=config.vision_heads,
+        image_size=config.image_size,
+        patch_size=config.patch_size,
+        hidden_act="gelu",
+        layer_norm_eps=VISION_EPS,
+        attn_implementation="eager",
     )
-    return tower
-
-
-def _text_tower(config: ImageRewardConfig) -> nn.Module:
-    from transformers import BlipTextConfig
-    from transformers.models.blip.modeling_blip_text import BlipTextModel
-
-    tower: nn.Module = BlipTextModel(
-        BlipTextConfig(
-            vocab_size=config.vocabulary,
-            hidden_size=config.text_width,
-            encoder_hidden_size=config.vision_width,
-            intermediate_size=config.text_mlp,
-            num_hidden_layers=config.text_layers,
-            num_attention_heads=config.text_heads,
-            max_position_embeddings=config.positions,
-            hidden_act="gelu",
-            layer_norm_eps=TEXT_EPS,
-            is_decoder=True,  # the layers get cross-attention
-            use_cache=False,
-            attn_implementation="eager",
-            # Not used here, and the defaults would lie outside a small vocabulary.
-            bos_token_id=None,
-            eos_token_id=None,
-            sep_token_id=None,
-        ),
-        add_pooling_layer=False,
+    of_text = BlipTextConfig(
+        vocab_size=config.vocabulary,
+        hidden_size=config.text_width,
+        encoder_hidden_size=config.vision_width,
+        intermediate_size=config.text_mlp,
+        num_hidden_layers=config.text_layers,
+        num_attention_heads=config.text_heads,
+        max_position_embeddings=config.positions,
+        hidden_act="gelu",
+        layer_norm_eps=TEXT_EPS,
+        is_decoder=True,  # the layers get cross-attention
+        use_cache=False,
+        attn_implementation="eager",
+        # Not used here, and the defaults would lie outside a small vocabulary.
+        bos_token_id=None,
+        eos_token_id=None,
+        sep_token_id=None,
     )
-    return tower
-
-
-def _head(config: ImageRewardConfig) -> nn.Module:
-    # Between these layers the original has only dropout.
-    head = nn.Sequential()
-    inputs = config.text_width
-    for number, outputs in config.head:
-        head.add_module(str(number), nn.Linear(inputs, outputs))
-        inputs = outputs
-    return head
+    with torch.device("meta"):
+        # Between the layers of its head the original has only dropout.
+        head = nn.Sequential()
+        inputs = config.text_width
+        for number, outputs in config.head:
+            head.add_module(str(number), nn.Linear(inputs, outputs))
+            inputs = outputs
+        return RewardModel(BlipVisionModel(of_images), BlipTextModel(of_text, add_pooling_layer=False), head)
 
 
 def read_config(file: WeightFile) -> ImageRewardConfig:
@@ -267,23 +247,19 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
             (n, _shape(file, f"{HEAD}{n}.weight", 2)[0]) for n in layer_numbers(file, HEAD.removesuffix("."))
         ),
     )
-    _require_every_layer(file, config)
     _check_every_weight(file, config)
     return config
 
 
-def _require_every_layer(file: WeightFile, config: ImageRewardConfig) -> None:
-    """Refuse a tower of the published width with other layers: it would load as a smaller model."""
+def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     published = ImageRewardConfig()
     for tower, prefix in (("vision", f"{VISION}blocks."), ("text", f"{TEXT}encoder.layer.")):
         layers = getattr(config, f"{tower}_layers")
         wanted = getattr(published, f"{tower}_layers")
         width = getattr(config, f"{tower}_width")
         if width == getattr(published, f"{tower}_width") and layers != wanted:
+            # It would load as a smaller model.
             raise BadInput(f"{file.path.name} has {layers} of {wanted} layers {prefix}*; fetch it again")
-
-
-def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     expected = used_shapes(config)
     check_complete(file, expected, WHAT, ADVICE, extra=None)
     adapter = next((name for name in file if "lora" in name.lower()), None)

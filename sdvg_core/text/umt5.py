@@ -185,7 +185,7 @@ WAN_TEXT_LEN = 512
 SPARE_ROWS = 512
 SLACK = 1.02
 """Activations are small next to the weights."""
-LAYERS = ("encoder.block.",)
+LAYERS = "encoder.block"
 
 
 class TextEncoder:
@@ -233,12 +233,20 @@ def load_umt5(
     if not rows - SPARE_ROWS <= entries <= rows:
         size = f"has {entries} entries, not the {rows} of {stored.path.name}"
         raise BadInput(f"the tokenizer {size}; {TOKENIZER_ADVICE}")
-    device = torch.device(device)
-    needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in _wanted(model).values())
+    wanted = _wanted(model)
+    needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in wanted.values())
     streamed = room is not None and needed > room
-    _read_weights(model, file, device, dtype, in_memory=LAYERS if streamed else ())
+    scales = find_quantisation(file, wanted).scales
+    weights = {}
+    # One tensor at a time, so nothing but the finished weights stays in memory.
+    for name in wanted:
+        home = "cpu" if streamed and name.startswith(f"{LAYERS}.") else device
+        scale = file[scales[name]].to(home) if name in scales else None
+        weights[name] = dequantized(file[name].to(home), scale, dtype)
+    weights[TABLE_COPY] = weights[TABLE]
+    model.load_state_dict(weights, assign=True)
     if streamed:
-        LayerStream([*model.get_submodule(LAYERS[0][:-1]).children()], device)
+        LayerStream([*model.get_submodule(LAYERS).children()], torch.device(device))
     return TextEncoder(model, pieces)
 
 
@@ -275,19 +283,3 @@ def _wanted(model: nn.Module) -> dict[str, Tensor]:
     wanted = model.state_dict()
     wanted.pop(TABLE_COPY, None)
     return wanted
-
-
-def _read_weights(
-    model: nn.Module, file: WeightFile, target: torch.device, dtype: torch.dtype, in_memory: tuple[str, ...]
-) -> None:
-    """Read the weights onto the device `target`, those whose names begin as one of `in_memory` into main memory."""
-    # One tensor at a time, so nothing but the finished weights stays in memory.
-    wanted = _wanted(model)
-    weights = {}
-    scales = find_quantisation(file, wanted).scales
-    for name in wanted:
-        device = torch.device("cpu") if name.startswith(in_memory) else target
-        scale = file[scales[name]].to(device) if name in scales else None
-        weights[name] = dequantized(file[name].to(device), scale, dtype)
-    weights[TABLE_COPY] = weights[TABLE]
-    model.load_state_dict(weights, assign=True)

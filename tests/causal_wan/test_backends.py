@@ -15,8 +15,7 @@ from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdvg_core.models.headers as checking
-from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.backends import NEEDS, SDPA, AttentionBackend, choose_attention, why_not
+from sdvg_core.causal_wan.attention import NEEDS, SDPA, AttentionBackend, TorchOps, choose_attention, why_not
 from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall

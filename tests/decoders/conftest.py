@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from random_set import wan_vae_to_original
 from safetensors.torch import save_file
 from vae_parts import make_vae
 
-from sdvg_core.decoders.wan_vae import load_wan_vae, wan_vae_to_original
+from sdvg_core.decoders.wan_vae import load_wan_vae
 
 
 @pytest.fixture(scope="module")

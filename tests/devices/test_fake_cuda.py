@@ -22,7 +22,7 @@ from benchmarks import models
 from benchmarks.measure import Bench, Gauge
 from benchmarks.models import PROMPT, Models, random_models
 from benchmarks.variants import Case, Variant, parse_route, parse_variant, set_up
-from sdvg_core.causal_wan import backends, forward
+from sdvg_core.causal_wan import attention, forward
 from sdvg_core.causal_wan.schedule import shifted_table
 from sdvg_core.decoders import wan_vae
 from sdvg_core.devices import execution
@@ -103,7 +103,7 @@ def shapes(monkeypatch) -> Iterator[None]:
     shifted_table()  # of numbers, not of shapes: made before the tensors lose theirs
     preprocess._taps_on.cache_clear()
     preprocess._normalisation.cache_clear()
-    monkeypatch.setattr(backends, "_capability", lambda device: backends.HOPPER)
+    monkeypatch.setattr(attention, "_capability", lambda device: attention.HOPPER)
     for module in (forward, wan_vae):
         monkeypatch.setattr(module, "compiled", lambda work, backend: work)
     with Shapes():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.models import PROMPT, TINY, Random, codec_of, fast_codec, random_models, random_wan
-from sdvg_core.causal_wan.backends import choose_attention
+from sdvg_core.causal_wan.attention import choose_attention
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.devices.device import DTYPES, begin_upload, device_clock, waiting_clock
 from sdvg_core.devices.streaming import LayerStream

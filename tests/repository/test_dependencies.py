@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 from release import pages  # noqa: E402 - a script, not a package
 
 # Distribution -> what it is imported as, where that is something else.
-IMPORTED_AS = {"pillow": "PIL"}
+IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml"}
 # ComfyUI's own modules, and what its server is made with, which only the nodes may import.
 COMFYUI = {
     "comfy",

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers import preprocess
-from sdvg_core.scorers.tokenizer import PLACES, PromptTokenizer, find_vocabulary, load_tokenizer
+from sdvg_core.scorers.image_reward import PLACES, PromptTokenizer, find_vocabulary, load_prompt_tokenizer
 
 
 def to_images(frames: Tensor) -> list[Image.Image]:
@@ -113,7 +113,7 @@ TOKENS = vocabulary("tiny")
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> PromptTokenizer:
-    return load_tokenizer(write_vocabulary(tmp_path / "vocab.txt", TOKENS))
+    return load_prompt_tokenizer(write_vocabulary(tmp_path / "vocab.txt", TOKENS))
 
 
 def test_a_longer_prompt_is_read_up_to_its_33rd_word_piece(tokenizer: PromptTokenizer) -> None:
@@ -127,7 +127,7 @@ def test_a_longer_prompt_is_read_up_to_its_33rd_word_piece(tokenizer: PromptToke
 
 def test_lines_may_end_as_windows_writes_them(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes("\r\n".join(TOKENS).encode() + b"\r\n")
-    loaded = load_tokenizer(tmp_path / "vocab.txt")
+    loaded = load_prompt_tokenizer(tmp_path / "vocab.txt")
     assert loaded.size == len(TOKENS) + 2
     assert loaded.encode("fox")[0][0, 1] == TOKENS.index("fox")
 
@@ -136,7 +136,7 @@ def test_lines_may_end_as_windows_writes_them(tmp_path: Path) -> None:
 def test_a_vocabulary_without_a_token_we_need_is_refused(token: str, tmp_path: Path) -> None:
     path = write_vocabulary(tmp_path / "vocab.txt", [t for t in TOKENS if t != token])
     with pytest.raises(BadInput, match=rf"lacks \{token[:-1]}\]; take vocab.txt of google-bert/bert-base-uncased"):
-        load_tokenizer(path)
+        load_prompt_tokenizer(path)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_only_has_a_vocabularys_name_is_called_what_it_is(content: bytes, w
     (tmp_path / "vocab.txt").write_bytes(content)
     advice = "download the file itself.*: vocab.txt of google-bert/bert-base-uncased$"
     with pytest.raises(BadInput, match=rf"^vocab.txt is {what}.*{advice}"):
-        load_tokenizer(tmp_path / "vocab.txt")
+        load_prompt_tokenizer(tmp_path / "vocab.txt")
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -153,7 +153,7 @@ def test_a_prompt_of_too_many_tokens_is_cut_but_still_ends(words, released, capl
     assert len(whole) > 600
     with caplog.at_level(logging.WARNING):
         ids = tokenizer.ids(LONG, 512)
-    assert (len(ids), ids[:511], ids[511]) == (512, whole[:511], tokenizer.end)
+    assert (len(ids), ids[:511], ids[511]) == (512, whole[:511], tokenizer.pieces.eos_id())
     assert f"{len(whole) + 1} tokens" in caplog.text
     assert load_umt5(released).encode(LONG)[0, 511].any()
 
