@@ -30,7 +30,7 @@ from .attention import TorchOps
 from .config import HEAD_DIM, PUBLISHED, WanConfig, wan_shapes
 from .generator import Wan
 from .modules import WanTree
-from .names import KeyStyle, flat_name, is_rotary, key_styles
+from .names import flat_name, is_rotary, key_styles
 from .presets import Preset, get_preset
 
 WHAT = "Wan 2.1 transformer"
@@ -107,9 +107,18 @@ def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
     """Inspect an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
-    style = _only_style(file)
+    styles = key_styles(file)
+    if not styles:
+        raise refuse_foreign(name, file)
+    if len(styles) > 1:
+        some = ", ".join(map(str, styles))
+        raise BadInput(f"{name} holds several transformers ({some}); save the one to use in its own file")
+    style = styles[0]
     weights = file.renamed(style.wan_name)
-    check_no_additions(name, weights, file)
+    if any(map(is_lora, file)):
+        raise _unmerged(name, file)
+    if kind := family_of(weights, VARIANTS):  # which takes more than text
+        raise foreign(name, kind)
     stated = _stated_sizes(file)
     config = detect_config(weights, stated)
     check_sizes(name, config, stated)
@@ -127,16 +136,6 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         dtype=compute_dtype(weights, expected),
         unused=tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name)),
     )
-
-
-def _only_style(file: WeightFile) -> KeyStyle:
-    styles = key_styles(file)
-    if not styles:
-        raise refuse_foreign(file.path.name, file)
-    if len(styles) > 1:
-        some = ", ".join(map(str, styles))
-        raise BadInput(f"{file.path.name} holds several transformers ({some}); save the one to use in its own file")
-    return styles[0]
 
 
 def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
@@ -268,15 +267,6 @@ def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
     if kind == LORA:
         return _unmerged(file, names)
     return foreign(file, kind or ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else ""))
-
-
-def check_no_additions(file: str, names: Collection[str], every: Collection[str]) -> None:
-    """Refuse adapters among `every` name of a file, and by Wan's `names` the variants that take more than text."""
-    if any(map(is_lora, every)):
-        raise _unmerged(file, every)
-    kind = family_of(names, VARIANTS)
-    if kind:
-        raise foreign(file, kind)
 
 
 def check_sizes(file: str, config: WanConfig, stated: Collection[str]) -> None:

@@ -132,7 +132,10 @@ class Incremental:
         """Return a cache with the first blocks of the history: the present one, or a new one."""
         if self._cache is not None and self._size == size and self._go_back(self._cache, history):
             following = [block.condition for block in history.blocks[len(self._blocks) :]]
-            if not self._recached_for_another([*following, condition][0]):
+            upcoming = [*following, condition][0]
+            recached = self._blocks and self._seen_under is not self._blocks[-1].condition
+            # Not if it was rebuilt for another prompt than the next block's.
+            if not (self.recache and recached and self._seen_under is not upcoming):
                 return self._cache
         self._forget()
         self._cache = model.new_cache(self.window, size)
@@ -155,11 +158,6 @@ class Incremental:
         self._blocks = self._blocks[:shared]
         self._begun = stop
         return True
-
-    def _recached_for_another(self, condition: Condition) -> bool:
-        """True if the cache was rebuilt for another prompt than the next block's."""
-        recached = self._blocks and self._seen_under is not self._blocks[-1].condition
-        return self.recache and bool(recached) and self._seen_under is not condition
 
     def _begin(self, cache: KVCache, span: Span) -> None:
         """Back up the slots that `span` overwrites."""

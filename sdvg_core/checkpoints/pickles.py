@@ -39,14 +39,21 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
         raise BadInput(f"{path.name} has {size}; {SAFE_COPY}")
     try:
         zipped = zipfile.is_zipfile(path)
-        if zipped and _is_packed(path):
-            raise BadInput(f"parts of {path.name} are compressed, as PyTorch never does; {SAFE_COPY}")
+        if zipped:
+            with zipfile.ZipFile(path) as archive:
+                packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist())
+            if packed:  # mapped into memory, it would be read as values
+                raise BadInput(f"parts of {path.name} are compressed, as PyTorch never does; {SAFE_COPY}")
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except BadInput:
         raise
     except Exception as error:  # a damaged pickle is a damaged program: it can fail in any way
         if type(error).__name__ == "UnpicklingError" or "weights_only" in str(error):
-            raise BadInput(_refused_pickle(path, str(error))) from error
+            wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
+            # torch puts a page of general advice before the reason.
+            reason = first_line(str(error).rpartition("WeightsUnpickler error:")[2])
+            fault = f"wants to run {wanted.group(1)}" if wanted else f"is no pickle of tensors ({reason})"
+            raise BadInput(f"{path.name} {fault}; {SAFE_COPY}") from error
         raise unreadable("PyTorch", path.name, error) from error
     tensors, name, state_dicts = _find_model(path, content, choice)
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors.values()}
@@ -55,20 +62,6 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
         size = f"{needed:,} bytes, more than the file has"
         raise BadInput(f"the tensors in {path.name} would take {size}; {SAFE_COPY}")
     return tensors, name, state_dicts
-
-
-def _is_packed(path: Path) -> bool:
-    """True if a part of an archive is compressed: mapped into memory, it would be read as values."""
-    with zipfile.ZipFile(path) as archive:
-        return any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist())
-
-
-def _refused_pickle(path: Path, message: str) -> str:
-    wanted = re.search(r"GLOBAL ([\w.]+)", message)
-    # torch puts a page of general advice before the reason.
-    reason = first_line(message.rpartition("WeightsUnpickler error:")[2])
-    what = f"wants to run {wanted.group(1)}" if wanted else f"is no pickle of tensors ({reason})"
-    return f"{path.name} {what}; {SAFE_COPY}"
 
 
 def _find_model(path: Path, content: object, choice: Choice) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:

@@ -34,6 +34,7 @@ LONGEST_NAME = 500
 # Every tensor costs time, however empty it is. The 14B target in fp8 has about 2,000, with its scales.
 MOST_TENSORS = 20_000
 LARGEST_SHAPE = 1 << 48
+SUMS = 1024
 AS_PUBLISHED = "use the file as its authors published it"
 
 
@@ -338,22 +339,18 @@ def first_not_finite(weights: Mapping[str, Tensor], *, fp8: bool = False) -> str
 def weight_digest(model: nn.Module) -> str:
     """Return a hash of all weights of a loaded model, on any device.
 
-    It takes 1024 sums over the bits of a tensor, each of every 1024th number. That notices any change but one that
-    another cancels, and costs one pass over memory; a cryptographic hash of 28 GB would take half a minute.
+    It takes `SUMS` sums over the bits of a tensor, each of every `SUMS`th number. That notices any change but one
+    that another cancels, and costs one pass over memory; a cryptographic hash of 28 GB would take half a minute.
     """
     digest = hashlib.sha256()
     for name, weight in model.state_dict().items():
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)} ".encode())
-        for sums in _bit_sums(weight.detach()):
-            digest.update(sums.cpu().numpy().tobytes())
+        flat = weight.detach().contiguous().view(-1).view(torch.uint8)
+        words = flat.view(torch.int32) if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0 else flat
+        whole = words.numel() // SUMS * SUMS
+        for part in (words[:whole].view(-1, SUMS).sum(0, dtype=torch.int64), words[whole:]):
+            digest.update(part.cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _bit_sums(weight: Tensor, columns: int = 1024) -> tuple[Tensor, Tensor]:
-    flat = weight.contiguous().view(-1).view(torch.uint8)
-    words = flat.view(torch.int32) if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0 else flat
-    whole = words.numel() // columns * columns
-    return words[:whole].view(-1, columns).sum(0, dtype=torch.int64), words[whole:]
 
 
 # --- files that only have a checkpoint's name: a server's or git's answer in its place, or a file of another kind

@@ -186,6 +186,7 @@ def _batch(
             named, loras = files_again(again, options.models, given)
             load = replace(load, loras=loras)
     request = video_request(options, base, router_again(again) if again else None)
+    actions = [action for action in options.parser._actions if action.option_strings]
     same = ("output", "resume", "overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
@@ -194,15 +195,9 @@ def _batch(
         prompts=prompts,
         seeds=tuple(options.seeds),
         numbered=bool(options.prompt_file) and not prompts[0].changes,
-        stated=_stated_flags(options),
+        stated=tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default),
         **{name: getattr(options, name) for name in same},
     )
-
-
-def _stated_flags(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return the options that the user gave, as they are spelled in the help."""
-    actions = [action for action in options.parser._actions if action.option_strings]
-    return tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default)
 
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
@@ -236,8 +231,8 @@ def read_prompts(
     options: argparse.Namespace, again: RunReport | None
 ) -> tuple[tuple[PromptSchedule, ...], list[str]]:
     """Return the prompts of each video, and notes; for the embedded models, the nearest of their small world."""
+    from ..pocket.grammar import understood
     from ..text.prompts import read_prompt_list, read_video_prompt
-    from ..videos.api import understood
     from .again import prompts_again
 
     if options.prompt_file:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -164,22 +164,6 @@ def run_half(half: nn.Sequential, x: Tensor, memory: Memory, batch: int) -> tupl
     return x, tuple(kept)
 
 
-def blank_memory(half: nn.Sequential, x: Tensor, batch: int) -> Memory:
-    """Return the memory at a clip's start, which is zero, for inputs like `(t b) c h w`."""
-    height, width = x.shape[-2:]
-    memory = []
-    for layer in half:
-        if isinstance(layer, nn.Upsample):
-            height *= 2
-            width *= 2
-        elif isinstance(layer, nn.Conv2d):
-            height //= layer.stride[0]
-            width //= layer.stride[1]
-        elif isinstance(layer, MemoryBlock):
-            memory.append(x.new_zeros(batch, layer.width, height, width))
-    return tuple(memory)
-
-
 class TaehvCodec:
     """A `VideoCodec` for Wan 2.1 latents; it encodes only with a TAEHV that has an encoder.
 
@@ -273,7 +257,20 @@ class TaehvCodec:
         return z.to(self.dtype).contiguous(memory_format=self._format)
 
     def _blank(self, half: nn.Sequential, x: Tensor, batch: int) -> Memory:
-        return tuple(entry.contiguous(memory_format=self._format) for entry in blank_memory(half, x, batch))
+        """Return the memory at a clip's start, which is zero, for inputs like `(t b) c h w`."""
+        height, width = x.shape[-2:]
+        memory = []
+        for layer in half:
+            if isinstance(layer, nn.Upsample):
+                height *= 2
+                width *= 2
+            elif isinstance(layer, nn.Conv2d):
+                height //= layer.stride[0]
+                width //= layer.stride[1]
+            elif isinstance(layer, MemoryBlock):
+                blank = x.new_zeros(batch, layer.width, height, width)
+                memory.append(blank.contiguous(memory_format=self._format))
+        return tuple(memory)
 
 
 def load_taehv(
@@ -409,11 +406,15 @@ _NAMED = re.compile(r"(light[-_.]?)?tae[-_.]?w[-_.]?2[-_.]1(?![0-9])", re.IGNORE
 def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
     """Return the kind of the TAEHV at `path`, as stated or as its digest or its name tells.
 
-    Raises `BadInput` if none of them tells it, or if `stated` contradicts digest or name.
+    A digest outweighs a name. Raises `BadInput` if none of them tells it, or if `stated` contradicts them.
     """
-    if stated not in (AUTO, *TAE_KINDS):
-        raise BadInput(f"there is no tae_kind {stated!r}; choose {AUTO}, {' or '.join(TAE_KINDS)}")
-    kind, source = recognised_kind(path)
+    size = path.stat().st_size if path.is_file() else 0
+    likely = [kind for kind, (length, _) in PUBLISHED.items() if size == length]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest() if likely else ""
+    kinds: set[TaeKind] = {kind for kind in likely if PUBLISHED[kind][1] == digest}
+    source = "digest" if kinds else "name"
+    kinds = kinds or {"lighttaew2_1" if light else "taew2_1" for light in _NAMED.findall(path.name)}
+    kind = kinds.pop() if len(kinds) == 1 else None
     if stated == AUTO:
         if kind is None:
             raise BadInput(
@@ -425,16 +426,6 @@ def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
             f"{path.name} is {kind} by its {source}, not {stated}; state {kind} or {AUTO}, or give another file"
         )
     return stated
-
-
-def recognised_kind(path: Path) -> tuple[TaeKind | None, Literal["digest", "name", ""]]:
-    """Return the kind of a file, and its evidence; None without any. A digest outweighs a name."""
-    size = path.stat().st_size if path.is_file() else 0
-    for kind, (length, digest) in PUBLISHED.items():
-        if size == length and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
-            return kind, "digest"
-    named: set[TaeKind] = {"lighttaew2_1" if light else "taew2_1" for light in _NAMED.findall(path.name)}
-    return (named.pop(), "name") if len(named) == 1 else (None, "")
 
 
 def check_channels(file: WeightFile, net: Taehv, kind: TaeKind) -> None:

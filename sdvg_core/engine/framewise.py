@@ -40,7 +40,9 @@ class FramewiseAdapter(WrappedGenerator):
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block sub-block by sub-block. With `stop`, only the last sub-block is left unfinished."""
-        history = self._in_sub_blocks(call.history)
+        self._known = tuple(self._split(number, block) for number, block in enumerate(call.history.blocks))
+        split = tuple(sub for _, *subs in self._known for sub in subs)
+        history = replace(call.history, blocks=split, decode_state=None)
         made: list[Generated] = []
         blocks: tuple[Block, ...] = ()
         for sub in split_span(call.span, self.inner.block_frames):
@@ -52,13 +54,8 @@ class FramewiseAdapter(WrappedGenerator):
             self._newest = (Block(call.span, whole.latents, call.condition), *blocks)
         return whole
 
-    def _in_sub_blocks(self, history: History) -> History:
-        """Return the history with its blocks split; a block that was split before gives the same sub-blocks."""
-        self._known = tuple(self._split(number, block) for number, block in enumerate(history.blocks))
-        subs = tuple(sub for _, *subs in self._known for sub in subs)
-        return History(blocks=subs, anchors=history.anchors, horizon=history.horizon)
-
     def _split(self, number: int, block: Block) -> tuple[Block, ...]:
+        """Return a block and its sub-blocks; those of a block that was split before are the same."""
         for known in (*self._known[number : number + 1], self._newest):
             if known and known[0].same_as(block):
                 return known

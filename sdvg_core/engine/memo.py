@@ -273,12 +273,6 @@ class Reuse:
     identities: Identities
     pixels: PixelStore | None = None
 
-    def keep_pixels(self, key: str, frames: Tensor, state: Any) -> None:
-        """Keep a block's frames, and the decoder's state after it, where there is room."""
-        if self.pixels:
-            self.pixels.limit = self.store.limit - self.store.bytes
-            self.pixels.put(key, frames, state)
-
 
 def _moved(state: Any, device: torch.device) -> Any:
     if isinstance(state, Tensor):

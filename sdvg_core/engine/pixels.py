@@ -74,9 +74,11 @@ class DecodeState:
         return frames
 
     def keep(self, frames: Tensor) -> None:
-        """Keep the state for later runs, and the block's frames, if the block was decoded."""
-        if self.decoder.reuse and self._state is not UNKNOWN:
-            self.decoder.reuse.keep_pixels(self.key, frames, self._state)
+        """Keep the state for later runs, and the block's frames, if the block was decoded and there is room."""
+        reuse = self.decoder.reuse
+        if reuse and reuse.pixels and self._state is not UNKNOWN:
+            reuse.pixels.limit = reuse.store.limit - reuse.store.bytes
+            reuse.pixels.put(self.key, frames, self._state)
 
     def _is_known(self) -> bool:
         if self._state is UNKNOWN:

@@ -243,12 +243,19 @@ def check_compatible(
             problem = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
             raise BadInput(f"{problem}; load models and VAE of one family")
     check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
-    handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
-    if handed_over and router.handover > (most := steps_made(drafter)):
-        problem = f"handover is {router.handover}, but drafts stop after {count(most, 'step')}"
+    certain = {span.index: decide_early(router, span.index, ()) for span in spans}
+    by_target = [index for index, decision in certain.items() if not (decision and decision.accepted)]
+    if not any(map(router.handover_at, by_target)):
+        return
+    steps = router.handover
+    if steps > (most := steps_made(drafter)):
+        problem = f"handover is {steps}, but drafts stop after {count(most, 'step')}"
         raise BadInput(f"{problem}; hand over {most} at most, or give the drafter more draft_steps")
-    if handed_over:
-        _check_handover(drafter.timesteps, target.timesteps, router.handover)
+    if drafter.timesteps != target.timesteps:
+        raise BadInput("a handover needs one schedule for both models; give both one, or set handover to 0")
+    if steps >= len(target.timesteps):
+        problem = f"handover is {steps} of {len(target.timesteps)} denoising steps"
+        raise BadInput(f"{problem}; leave the target at least one")
 
 
 def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:
@@ -261,18 +268,6 @@ def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> Non
     if plan.spans[0].index == 0:
         firsts = [model.first_timesteps or model.timesteps for model in (drafter, target)]
         check_strengths(plan.strengths[:1], firsts)
-
-
-def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
-    certain = decide_early(router, index, ())
-    return router.handover_at(index) > 0 and not (certain and certain.accepted)
-
-
-def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], steps: int) -> None:
-    if drafter != target:
-        raise BadInput("a handover needs one schedule for both models; give both one, or set handover to 0")
-    if steps >= len(target):
-        raise BadInput(f"handover is {steps} of {len(target)} denoising steps; leave the target at least one")
 
 
 def most_handover(drafter: ModelShape, target: ModelShape) -> int:

@@ -274,14 +274,13 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
     if config.policy == REWARD:
         return None
     if config.policy == "stride":
-        return UNSEEN_TARGET if _on_stride(place, config.stride) else UNSEEN_DRAFT
+        below = int(place // config.stride)
+        multiples = (
+            round(below * config.stride),
+            round((below + 1) * config.stride),
+        )  # a half goes to the even one
+        return UNSEEN_TARGET if place in multiples else UNSEEN_DRAFT
     return UNSEEN_TARGET if config.policy == "always-target" else UNSEEN_DRAFT
-
-
-def _on_stride(place: int, stride: float) -> bool:
-    """True if a multiple of the stride is rounded to this place; a half goes to the even one."""
-    below = int(place // stride)
-    return place in (round(below * stride), round((below + 1) * stride))
 
 
 def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:

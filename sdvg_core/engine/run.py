@@ -8,8 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
-
 from .drift import ColourHold
 from .history import History
 from .inputs import BlockInputs
@@ -18,7 +16,7 @@ from .pixels import Decoder
 from .plan import RunPlan, check_restyle
 from .protocols import Engine
 from .speculate import EmittedBlock, ShownBlock, speculate
-from .types import Block, DrafterContext, Span, check_clip, check_finite
+from .types import Block, DrafterContext, FiniteChecks, check_clip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,6 +82,8 @@ class Run:
     def _show_clip(self) -> Iterator[ShownBlock]:
         start = self.inputs.start
         decoder = Decoder(self.engine.codec, self.reuse)
+        stride = self.engine.codec.temporal_stride
+        checks = FiniteChecks()
         history = History(horizon=self.engine.horizon)
         for span in self.plan.clip if start else ():
             assert start is not None
@@ -91,20 +91,16 @@ class Run:
             block = Block(span, start.latents[:, :, span.start : span.stop], condition)
             pixels = decoder.pixels(history, block)
             frames = pixels.frames()
-            check_finite(frames, span, "decoded frames")
+            checks.add(frames, span, "decoded frames")
+            checks.read()
             pixels.release()
-            if start.pixels is not None:
-                frames = self._own_pixels(start.pixels, span)
+            if start.pixels is not None:  # the last block has fewer if the first frame is held
+                first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
+                frames = start.pixels[:, first:last]
             elif history.frames < self.plan.lead.start_image_frames:
                 frames = frames[:, :1]
             history = history.commit(block, pixels.anchors, pixels.state)
             yield ShownBlock(history, frames, pixels.key)
-
-    def _own_pixels(self, pixels: Tensor, span: Span) -> Tensor:
-        """Return the clip's own pixels of a block; the last has fewer if the first frame is held."""
-        stride = self.engine.codec.temporal_stride
-        first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
-        return pixels[:, first:last]
 
     def _holding(self) -> tuple[Engine, Reuse | None]:
         """Return the engine with models that hold their colours, and re-use under other identities."""

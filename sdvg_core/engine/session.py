@@ -103,7 +103,8 @@ class Session:
             estimates = (*estimates, made.latents)
         else:
             key = begun_key(key, call.stop)
-        kept = _on_cpu(estimates)
+        on_cpu = estimates[0].device.type == "cpu"
+        kept = estimates if on_cpu else torch.stack(estimates).cpu().unbind()  # together, as each copy waits
         for estimate, copy in zip(estimates, kept, strict=True):
             tensor_key(estimate, copy)
         if all(map(_is_finite, kept)):
@@ -113,11 +114,6 @@ class Session:
 def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
     """True if a result has the right dtype and shape; it may come from a file."""
     return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
-
-
-def _on_cpu(estimates: Result) -> Result:
-    """Return the estimates of a block on the CPU. From a device they are copied together, as each copy waits."""
-    return estimates if estimates[0].device.type == "cpu" else torch.stack(estimates).cpu().unbind()
 
 
 def _is_finite(tensor: Tensor) -> bool:

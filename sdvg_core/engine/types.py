@@ -152,13 +152,6 @@ def check_clip(latents: Tensor, size: tuple[int, int, int], what: str, remedy: s
         raise BadInput(f"{what} holds NaN or infinity; make it again")
 
 
-def check_finite(values: Tensor, span: Span, what: str) -> None:
-    """Raise `BadInput` if a block's values hold a NaN or an infinity. Its message counts blocks from 1."""
-    checks = FiniteChecks()
-    checks.add(values, span, what)
-    checks.read()
-
-
 class FiniteChecks:
     """Looks for NaN and infinity in a block's values, and reads all answers together, as reading waits."""
 

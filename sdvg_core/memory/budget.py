@@ -62,21 +62,18 @@ def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int]
     if run.blocks > first:
         routes += [(run.blocks, steps) for steps in reversed(range(half))]
     prices = {steps: _block_prices(run, steps) for steps in range(half + 1)}
-    costs = {(blocks, steps): _video_cost(run, prices[steps], blocks, first) for blocks, steps in routes}
-    return {route: cost / costs[run.blocks, 0] for route, cost in costs.items()}
-
-
-def _video_cost(run: BudgetedRun, prices: Mapping[str, float], by_target: int, whole: int) -> float:
-    """Return the cost of a video, in target blocks, whose first `by_target` blocks are the target's.
-
-    `whole`: how many of them are not handed over.
-    """
-    counts = {
-        "whole" if run.given_blocks else "opening": whole,
-        "handed over": by_target - whole,
-        "drafted": run.blocks - by_target,
+    whole = "whole" if run.given_blocks else "opening"
+    costs = {
+        (blocks, steps): math.fsum(
+            (
+                first * prices[steps][whole],
+                (blocks - first) * prices[steps]["handed over"],
+                (run.blocks - blocks) * prices[steps]["drafted"],
+            )
+        )
+        for blocks, steps in routes
     }
-    return math.fsum(count * prices[kind] for kind, count in counts.items())
+    return {route: cost / costs[run.blocks, 0] for route, cost in costs.items()}
 
 
 def _block_prices(run: BudgetedRun, handover: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..errors import BadInput
-from ..text.prompts import check_prompt
+from ..text.prompts import PromptSchedule, check_prompt
 from .world import COLOURS, DIRECTIONS, GROUNDS, PACES, PLACES, RADII, RELATIONS, SHAPES, Scene, Thing, clash
 
 GRAMMAR = f"""\
@@ -155,3 +155,13 @@ def _scene_of(match: re.Match[str]) -> Scene:
 
     other = thing("2") if part["stands"] else thing("3") if part["moves"] else None
     return Scene(thing("1"), part["ground"], part["stands"] or part["moves"] or "", other)
+
+
+def understood(prompts: Sequence[PromptSchedule]) -> tuple[tuple[PromptSchedule, ...], list[str]]:
+    """Return prompts as the embedded models know them, the nearest ones of their small world; and notes on that."""
+    scenes = {text: understand(text) for prompt in prompts for text in prompt.texts}
+    nearest_ones = (
+        replace(prompt, entries=tuple((start, scenes[text][0].text) for start, text in prompt.entries))
+        for prompt in prompts
+    )
+    return tuple(nearest_ones), [note for _, note in scenes.values() if note]

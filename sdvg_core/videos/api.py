@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,12 @@ from ..engine.router import DEFAULT_PRESET, router_preset
 from ..errors import BadInput
 from ..models.options import LoadOptions
 from ..pocket import POCKET
-from ..pocket.grammar import understand
+from ..pocket.grammar import understood
 from ..pocket.trained_set import pocket_options
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport
 from ..request.request import VideoRequest, with_strengths
-from ..text.prompts import PromptSchedule, check_prompt, read_video_prompt
+from ..text.prompts import check_prompt, read_video_prompt
 from .batch import Batch
 from .files import choose_files, naming_source
 from .maker import make_videos
@@ -59,13 +57,3 @@ def make(
         )
         ((folder, report),) = make_videos(batch)
     return folder, report
-
-
-def understood(prompts: Sequence[PromptSchedule]) -> tuple[tuple[PromptSchedule, ...], list[str]]:
-    """Return prompts as the embedded models know them, the nearest ones of their small world; and notes on that."""
-    scenes = {text: understand(text) for prompt in prompts for text in prompt.texts}
-    nearest = (
-        replace(prompt, entries=tuple((start, scenes[text][0].text) for start, text in prompt.entries))
-        for prompt in prompts
-    )
-    return tuple(nearest), [note for _, note in scenes.values() if note]
