@@ -182,7 +182,6 @@ def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random
         tokenizer=load_prompt_tokenizer(FOLDER / "vocab.txt"),  # fewer words than a real one, and all of its forms
         config=config,
         dtype=dtype,
-        crop="center",
     )
 
 

@@ -101,6 +101,6 @@ def _models() -> tuple[Any, ...]:
         load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b")),
         load_checkpoint(str(files.target), "default", get_preset("krea-14b")),
         comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
-        load_host_scorer(files.reward, crop="center", device="default", dtype="float32"),
+        load_host_scorer(files.reward, device="default", dtype="float32"),
         FastVAE(pocket_fast_vae()),
     )

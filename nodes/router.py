@@ -16,7 +16,6 @@ from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.engine.router import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
 from ..sdvg_core.errors import BadInput, see
-from ..sdvg_core.models.options import LoadOptions
 from ..sdvg_core.request.request import VideoRequest
 from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
@@ -50,7 +49,6 @@ class QualityRouter(io.ComfyNode):
                 io.Combo.Input("reward_file", options=[*reward_files(), NONE]),
                 _policy_input(),
                 *(widget(RouterConfig, name) for name in STANDING),
-                widget(LoadOptions, "crop", advanced=True),
                 io.Combo.Input("device", options=mm.get_gpu_device_options(), default="default", advanced=True),
                 io.Combo.Input("dtype", options=[AUTO, "float32", "float16"], default=AUTO, advanced=True),
                 RewardModel.Input("scorer", optional=True),
@@ -73,12 +71,12 @@ class QualityRouter(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(
-        cls, reward_file, forced_blocks, bail_out, handover, crop, device, dtype, policy=None, scorer=None
+        cls, reward_file, forced_blocks, bail_out, handover, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
         check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, HYBRID))
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
-        options = {"crop": crop, "device": device, "dtype": dtype}
+        options = {"device": device, "dtype": dtype}
         if router.config.needs_scorer and scorer is None:
             return io.NodeOutput(replace(router, scorer=load_host_scorer(find_reward_file(reward_file), **options)))
         if router.config.needs_scorer:

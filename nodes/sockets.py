@@ -18,7 +18,6 @@ from ..sdvg_core.devices.execution import RewardDtype, resolved_reward_dtype
 from ..sdvg_core.engine.outside import OutsidePart, check_part
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.scorers import Crop
 from ..sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
 Router = io.Custom("SDVG_ROUTER")
@@ -46,14 +45,14 @@ class HostScorer(ImageRewardScorer):
         return {**described, "notes": (*described["notes"], *self.notes)}
 
 
-def load_host_scorer(path: str | Path, *, crop: Crop, device: str, dtype: RewardDtype) -> HostScorer:
+def load_host_scorer(path: str | Path, *, device: str, dtype: RewardDtype) -> HostScorer:
     """Load ImageReward onto the offload device; it runs on `device`, as ComfyUI's own device nodes name it.
 
     A device this machine lacks, such as the second GPU of another machine, counts as the default, with a note.
     """
     chosen = mm.resolve_gpu_device_option(device)
     default = mm.get_torch_device()
-    scorer = load_image_reward(path, dtype=DTYPES[resolved_reward_dtype(dtype, str(chosen or default))], crop=crop)
+    scorer = load_image_reward(path, dtype=DTYPES[resolved_reward_dtype(dtype, str(chosen or default))])
     notes: tuple[str, ...] = ()
     if chosen is None and device != "default":
         notes = (f"The scorer was set to {device}, which this machine lacks; it ran on {default}.",)

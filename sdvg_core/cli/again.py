@@ -81,7 +81,6 @@ def load_again(report: RunReport, load: LoadOptions) -> LoadOptions:
         "vae_dtype": _settings(report, "vae").get("dtype"),
         "text_dtype": _settings(report, "text_encoder").get("dtype"),
         "reward_dtype": scorer.get("dtype"),
-        "crop": scorer.get("crop"),
     }
     execution = {"compile": report.settings.get("compile")}
     for role, model in models.items():

@@ -50,7 +50,7 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
     scorer = ""
     if files.reward:
         read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
-        scorer = repr((*read, (load.scorer_dtype, load.crop), side_arithmetic))
+        scorer = repr((*read, load.scorer_dtype, side_arithmetic))
     return Identities(
         drafter=model("drafter"),
         target=model("target"),

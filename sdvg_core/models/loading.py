@@ -265,7 +265,6 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
         vocabulary=files.vocabulary,
         device=options.side,
         dtype=DTYPES[options.scorer_dtype],
-        crop=options.crop,
     )
     check_finite_weights(scorer.model, files.reward.name)
     return scorer

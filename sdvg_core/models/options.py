@@ -32,7 +32,6 @@ from ..devices.execution import (
     resolved_reward_dtype,
 )
 from ..errors import BadInput
-from ..scorers import Crop
 from ..settings import check_fields, setting
 
 if TYPE_CHECKING:
@@ -127,7 +126,6 @@ class LoadOptions:
     reward_dtype: RewardDtype = setting(
         AUTO, help="of the scorer; auto: float16 on CUDA, else float32", part="scorer"
     )
-    crop: Crop = setting("center", help="part of a frame the scorer sees", part="scorer")
     execution: Execution = setting(factory=Execution)
     loras: tuple[str, ...] = setting(
         (),

@@ -23,7 +23,6 @@ from ..checkpoints.weights import BEGINNING, open_weights, what_came_instead
 from ..devices.device import begin_upload, dtype_name
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
-from ..scorers import Crop
 from .blip import MAX_TOKENS, ImageRewardConfig, RewardModel, build_model, read_config
 from .preprocess import preprocess
 
@@ -118,7 +117,6 @@ def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
 # --- the scorer
 
 TokensOn = Callable[[PromptTokenizer, str, torch.device], tuple[Tensor, ...]]
-NOT_ITS_OWN = "is not ImageReward's own: recalibrate tau for it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,7 +132,6 @@ class ImageRewardScorer:
     tokenizer: PromptTokenizer
     config: ImageRewardConfig
     dtype: torch.dtype
-    crop: Crop
     tokens_on: TokensOn = field(default_factory=lambda: lru_cache(1)(_tokens_on))
 
     @property
@@ -146,15 +143,15 @@ class ImageRewardScorer:
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return float32 scores `(f,)` on the CPU for frames `b f c h w` in [0, 1] with b = 1, in one batch.
 
-        A frame with a pixel that is not finite scores NaN. With tiles, a frame gets the score of its worst tile.
+        A frame with a pixel that is not finite scores NaN.
         """
         clip = frames[0].to(self.device)
-        squares = preprocess(clip, self.config.image_size, self.crop)
+        squares = preprocess(clip, self.config.image_size)
         ids, mask = self.tokens_on(self.tokenizer, prompt, self.device)
-        rewards: Tensor = self.model(ids, mask, squares.flatten(0, 1)).unflatten(0, squares.shape[:2])
+        rewards: Tensor = self.model(ids, mask, squares)
         # The crop may have cut the broken pixels away, and clamping hides infinite ones.
         broken = ~clip.isfinite().flatten(1).all(dim=1)
-        return rewards.amin(dim=1).masked_fill(broken, torch.nan).cpu()
+        return rewards.masked_fill(broken, torch.nan).cpu()
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return a warning if the scorer does not read the whole prompt."""
@@ -174,10 +171,9 @@ class ImageRewardScorer:
             "file": self.file,
             "dtype": dtype_name(self.dtype),
             "device": str(self.device),
-            "crop": self.crop,
             "image_size": self.config.image_size,
             "prompt_tokens": MAX_TOKENS,
-            "notes": () if self.crop == "center" else (f"The crop {self.crop!r} {NOT_ITS_OWN}",),
+            "notes": (),
         }
 
 
@@ -191,12 +187,11 @@ def load_image_reward(
     vocabulary: str | Path | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    crop: Crop = "center",
 ) -> ImageRewardScorer:
     """Load ImageReward from `ImageReward.pt` or a safetensors copy.
 
     `vocabulary`: bert-base-uncased's `vocab.txt` or its folder; by default it is searched for next to the weights.
-    `dtype`: float32 or float16, for the towers. `crop`: `center` is the reference; see `preprocess`.
+    `dtype`: float32 or float16, for the towers.
     Raises `BadInput` if the file is not a whole ImageReward, or the vocabulary not the right one.
     """
     file = open_weights(path)
@@ -211,5 +206,4 @@ def load_image_reward(
         tokenizer=tokenizer,
         config=config,
         dtype=dtype,
-        crop=crop,
     )

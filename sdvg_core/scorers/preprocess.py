@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..devices.device import begin_upload
-from ..scorers import Crop as Crop
 
 # CLIP's normalisation, in units of [0, 1].
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -28,13 +27,9 @@ REMEMBERED_TAPS = 4
 """Resizes: width and height, of two video sizes. Each takes some 30 KB."""
 
 
-def preprocess(frames: Tensor, size: int, crop: Crop) -> Tensor:
-    """Return normalised squares `f k c size size` of frames `f c h w` in [0, 1], in float32.
-
-    There are k squares per frame. `center`: the middle of the frame, as in the reference. `squash`: the whole
-    frame, distorted. `tiles`: both ends of the long side and the middle; up to 3:1 they cover the frame.
-    """
-    squares = cut_squares(to_bytes(frames), size, crop) / 255
+def preprocess(frames: Tensor, size: int) -> Tensor:
+    """Return the middle of frames `f c h w` in [0, 1] as normalised squares `f c size size`, in float32."""
+    squares = cut_squares(to_bytes(frames), size) / 255
     mean, std = _normalisation(frames.device)
     return (squares - mean) / std
 
@@ -50,18 +45,15 @@ def to_bytes(frames: Tensor) -> Tensor:
     return (frames.float() * 255).nan_to_num(0.0).clamp(0, 255).int()
 
 
-def cut_squares(pixels: Tensor, size: int, crop: Crop) -> Tensor:
-    """Resize and crop int32 pixels `f c h w` to `f k c size size`."""
+def cut_squares(pixels: Tensor, size: int) -> Tensor:
+    """Resize int32 pixels `f c h w`, and crop them at their centre to `f c size size`."""
     h, w = pixels.shape[-2:]
-    if crop == "squash":
-        return resize(pixels, size, size)[:, None]
     short = min(h, w)
     pixels = resize(pixels, int(size * h / short), int(size * w / short))
     h, w = pixels.shape[-2:]
-    places = [(round((h - size) / 2), round((w - size) / 2))]
-    if crop == "tiles":
-        places = sorted({(0, 0), *places, (h - size, w - size)})  # along the long side
-    return torch.stack([pixels[..., y : y + size, x : x + size] for y, x in places], dim=1)
+    y = round((h - size) / 2)
+    x = round((w - size) / 2)
+    return pixels[..., y : y + size, x : x + size]
 
 
 def resize(pixels: Tensor, height: int, width: int) -> Tensor:

@@ -111,11 +111,11 @@ COMMANDS = {
     "prompt-file": f"{ANY} --prompt-file {{made}}/prompts.txt --blocks 3",
     "fp8": directed(FP8),
     "fp8, sliding": directed(f"{FP8} {SLIDING}", SEVEN),
-    "tiles, reward in float16": f"{TINY} --size 64x32 --crop tiles --reward-dtype float16",
+    "reward in float16": f"{TINY} --size 64x32 --reward-dtype float16",
     "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
     "blocks of two": directed("--drafter-settings block-frames=2 --target-settings block-frames=2"),
     "pocket, other presets": f"{POCKET} {OTHER_PRESETS} --blocks 6",
-    "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --crop squash --tau -1.47",
+    "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --tau -1.47",
     "demo": "demo --blocks 6",
     "demo, another tau": "demo --blocks 6 --tau -0.5",
 }

@@ -92,7 +92,7 @@ def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path,
     [
         [*("--drafter-settings", "cache=incremental"), *("--target-settings", "cache=incremental", "window=6")],
         ["--drafter-context", "own", "--handover", "1"],
-        ["--tau", "-0.5", "--crop", "tiles", "--reward-dtype", "float16"],
+        ["--tau", "-0.5", "--reward-dtype", "float16"],
         ["--policy", "first", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "1"],
         ["--target-settings", "context-frames=6", "--schedule", "reference5"],
@@ -104,8 +104,6 @@ def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path,
 def test_every_option_makes_a_video(base, tmp_path, more):
     assert generate(base, tmp_path / "out", "--prompt", "a red ball", "--blocks", "3", *more) == 0
     jsonschema.validate(report(tmp_path / "out"), SCHEMA)
-    if "tiles" in more:
-        assert any("tau" in note for note in report(tmp_path / "out")["notes"])
 
 
 @pytest.mark.parametrize(

@@ -301,10 +301,10 @@ def test_of_two_options_that_are_taken_the_one_without_effect_is_told(tmp_path, 
 def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):
     """A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody."""
     (tmp_path / "broken.pt").write_text("no weights")
-    more = ["--reward", str(tmp_path / "broken.pt"), "--crop", "tiles", "--reward-dtype", "float16"]
+    more = ["--reward", str(tmp_path / "broken.pt"), "--reward-dtype", "float16"]
     more += ["--policy", "first", "--forced-blocks", "0", "--blocks", "1"]
     base = [*without(options(files), "reward", "target"), "--weight-dtype", "fp8_e4m3fn"]
     assert generate(base, tmp_path / "out", "--prompt", "a ball", *more) == 0
     told = capsys.readouterr().err.partition("sdvg: Without effect, as no block asks for it: ")[2]
     flags = set(told.partition(".\n")[0].split(", "))
-    assert {"--reward", "--crop", "--reward-dtype", "--weight-dtype"} <= flags
+    assert {"--reward", "--reward-dtype", "--weight-dtype"} <= flags

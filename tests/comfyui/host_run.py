@@ -68,7 +68,7 @@ def load_parts(folder: Path, *, seed: int = 0) -> Parts:
         drafter=attach_origin(drafter, preset=get_preset("self-forcing-1.3b")),
         target=attach_origin(target, preset=get_preset("krea-14b")),
         vae=load_vae(seed),
-        scorer=load_host_scorer(reward, crop="center", device="default", dtype="float32"),
+        scorer=load_host_scorer(reward, device="default", dtype="float32"),
     )
 
 

@@ -59,9 +59,7 @@ CONTEXT, GAPS = 8 * GB // 10, GB
 """Measured on a GPU: what CUDA takes beside the allocator, and what the allocator needs beside the tensors."""
 FULL = (60, 104)  # latents of 480 x 832
 CONFIG = ImageRewardConfig()
-SCORER = HostScorer(
-    file="", model=None, tokenizer=None, config=CONFIG, dtype=torch.float32, crop="center", patcher=None
-)
+SCORER = HostScorer(file="", model=None, tokenizer=None, config=CONFIG, dtype=torch.float32, patcher=None)
 ROLES = ("target", "drafter", "vae", "scorer")
 FP8 = "float8_e4m3fn"
 

@@ -74,7 +74,7 @@ UNREAD = [
         "forced_blocks, draft_steps",
     ),
     (pocket(1, sampler__drafter_context="own", router__policy="always-target"), "drafter_context"),
-    (pocket(1, router__bail_out=2, router__crop="tiles"), "crop, bail_out"),
+    (pocket(1, router__bail_out=2, router__dtype="float16"), "dtype, bail_out"),
     (first_of(1, 1, router__bail_out=2, router__handover=1), "bail_out, handover, handover_steps"),
     (first_of(2, 2), ""),
     (pocket(2, router__handover=1), ""),

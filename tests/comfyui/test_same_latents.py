@@ -130,7 +130,7 @@ def by_streamer(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Tens
 def by_nodes(
     files: ModelFiles, changes: dict[str, Any], *, drafter_preset: str = DRAFTER, **inputs: Any
 ) -> tuple[Tensor, RunReport]:
-    load = partial(load_host_scorer, files.reward, crop="center", device="default", dtype="float32")
+    load = partial(load_host_scorer, files.reward, device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
     router = router_of({"policy": "reward", "tau": TAU, **changes})
     if router.config.needs_scorer:

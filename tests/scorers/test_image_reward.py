@@ -68,22 +68,7 @@ def test_a_frame_with_a_pixel_that_is_not_finite_scores_nan_and_no_other_does(
     assert torch.equal(scores[[0, 2]], good[[0, 2]])
 
 
-def test_with_tiles_a_frame_scores_as_its_worst_tile(weights: Path, scorer: ImageRewardScorer) -> None:
-    frames = clip(3, 60, 120)
-    tiles = [scorer.score(frames[..., x : x + 60], PROMPT) for x in (0, 30, 60)]
-    got = load_image_reward(weights, crop="tiles").score(frames, PROMPT)
-    # Resized alone, a tile lacks its neighbours at the seam: a pixel's width of difference.
-    torch.testing.assert_close(got, torch.stack(tiles).amin(dim=0), atol=0.02, rtol=0)
-
-
 # --- what it says about itself
-
-
-@pytest.mark.parametrize("crop", ["squash", "tiles"])
-def test_another_crop_says_that_tau_must_be_recalibrated(crop: str, weights: Path) -> None:
-    (note,) = load_image_reward(weights, crop=crop).describe()["notes"]
-    assert crop in note
-    assert "recalibrate tau" in note
 
 
 def test_only_a_prompt_that_is_cut_has_a_note(scorer: ImageRewardScorer) -> None:

@@ -1,4 +1,4 @@
-"""What the scorer is given: frames as Pillow resizes them, what each crop sees, and the tokens of a prompt."""
+"""What the scorer is given: frames as Pillow resizes them, what the crop sees, and the tokens of a prompt."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Kernels(TorchDispatchMode):
 def test_a_resize_takes_few_kernels() -> None:
     """Catches a loop over the taps."""
     frames = torch.rand(1, 3, 480, 832)
-    preprocess.preprocess(frames, 224, "center")  # makes what is kept between calls
+    preprocess.preprocess(frames, 224)  # makes what is kept between calls
     with Kernels() as kernels:
-        preprocess.preprocess(frames, 224, "center")
+        preprocess.preprocess(frames, 224)
     assert 0 < kernels.count <= 24
 
 
@@ -86,24 +86,8 @@ def test_the_centre_crop_does_not_see_the_sides() -> None:
     image = torch.zeros(1, 3, 48, 96)
     image[..., :20] = 1
     image[..., 76:] = 1
-    squares = preprocess.cut_squares(preprocess.to_bytes(image), 48, "center")
+    squares = preprocess.cut_squares(preprocess.to_bytes(image), 48)
     assert squares.max() == 0
-
-
-@pytest.mark.parametrize("turn", [False, True], ids=["landscape", "portrait"])
-def test_tiles_are_both_ends_and_the_middle(turn: bool) -> None:
-    image = torch.linspace(0, 1, 96).expand(1, 3, 48, 96)
-    tiles = preprocess.cut_squares(preprocess.to_bytes(image.mT if turn else image), 48, "tiles")
-    tiles = tiles.mT if turn else tiles
-    starts = tiles[0, :, 0, 0, 0] / 255
-    assert torch.allclose(starts.float(), torch.tensor([0, 24 / 95, 48 / 95]), atol=0.01)
-
-
-def test_squash_sees_the_whole_frame() -> None:
-    image = torch.linspace(0, 1, 96).expand(1, 3, 48, 96)
-    row = preprocess.cut_squares(preprocess.to_bytes(image), 48, "squash")[0, 0, 0, 0]
-    assert row[0] < 3
-    assert row[-1] > 251
 
 
 # --- the prompt

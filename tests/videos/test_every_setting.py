@@ -37,7 +37,6 @@ LOAD: dict[str, tuple[Any, set[str]]] = {
     "tae_kind": ("taew2_1", CODEC),
     "text_dtype": ("float32", NOTHING),  # a prompt is told by its embedding
     "reward_dtype": ("float16", {"scorer"}),
-    "crop": ("tiles", {"scorer"}),
     "weight_dtype": ("fp8_e4m3fn", {"target"}),
     "vram": (1.0, NOTHING),  # see test_layouts
 }

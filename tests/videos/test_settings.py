@@ -60,7 +60,7 @@ def test_no_field_takes_a_value_of_another_kind(kind, name):
         (LoadOptions, "dtype", "float64", "there is no dtype 'float64'; choose one of float32, float16, bfloat16"),
         (LoadOptions, "text_dtype", "float16", "there is no text_dtype 'float16'; choose one of bfloat16, float32"),
         (LoadOptions, "reward_dtype", "bfloat16", "choose one of auto, float32, float16"),
-        (LoadOptions, "crop", "centre", "there is no crop 'centre'; choose one of center, squash, tiles"),
+        (LoadOptions, "dtype", "half", "there is no dtype 'half'; choose one of float32, float16, bfloat16"),
         (LoadOptions, "device", "cpu:1", "there is no device 'cpu:1'; use cpu"),
         (LoadOptions, "side_device", "meta", "there is no device 'meta'; use cpu"),
         (LoadOptions, "vram", "16", "vram is '16'; give auto or all or a number"),
