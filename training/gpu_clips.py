@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
+from sdvg_core.decoders.open import load_vae
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.trained_set import trained_set
 from sdvg_core.pocket.world import Scene
 
@@ -75,7 +76,7 @@ class World:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self._shipped = device, Shipped()
-        self.vae: WanCodec = load_wan_vae(trained_set().vae, layers="planes", device=device)
+        self.vae: WanCodec = load_vae(trained_set().vae, layers="planes", device=device)
         self.drafter, self.target = (self._shipped.models[role].to(device) for role in ("drafter", "target"))
 
     def prompts(self, scenes: list[Scene]) -> Prompts:

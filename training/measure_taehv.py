@@ -19,7 +19,6 @@ from research.metrics import judge
 from research.observed import plan_run
 from research.world import held_out_prompts, render
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.decoders.taehv import load_taehv
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.models.headers import check_models
@@ -47,7 +46,7 @@ def decibels(shown: Tensor, truth: Tensor) -> Tensor:
 def measured(prompts: int) -> dict[str, dict[str, str]]:
     """Return COLUMNS by who made the clip: the world itself, or a route."""
     files, load = trained_set(), pocket_options()
-    fast, full = load_taehv(pocket_fast_vae(), channels_last=True), load_vae(files.vae, layers="planes")
+    fast, full = load_vae(pocket_fast_vae(), layers="planes"), load_vae(files.vae, layers="planes")
     engine = load_models(files, load, check_models(files, load)).build()
     texts = held_out_prompts(prompts, seed=0)
     embeddings = encode_prompts(files, texts, load)

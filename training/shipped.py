@@ -12,7 +12,8 @@ from transformers import UMT5Config, UMT5EncoderModel
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.checkpoints.weights import open_weights
-from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
+from sdvg_core.decoders.open import load_vae
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.trained_set import trained_set
 from sdvg_core.text.umt5 import SPIECE, TABLE, TABLE_COPY, with_hf_names
 
@@ -55,7 +56,7 @@ class Shipped:
         self._encoder = UMT5EncoderModel(CONFIG).eval().requires_grad_(False)
         self._encoder.load_state_dict(weights | {TABLE_COPY: weights[TABLE]})
         self._tokens = Tokens(stored[SPIECE].numpy().tobytes())
-        self.vae: WanCodec = load_wan_vae(files.vae, layers="planes")
+        self.vae: WanCodec = load_vae(files.vae, layers="planes")
         self.models = {role: load_model(getattr(files, role)) for role in ("drafter", "target")}
 
     @torch.no_grad()

@@ -22,8 +22,8 @@ from einops import rearrange
 from torch import Tensor
 
 from ...sdvg_core.decoders import TAE_KINDS, StatedKind
-from ...sdvg_core.decoders.open import VaeHeader
-from ...sdvg_core.decoders.taehv import Taehv, TaehvCodec, load_taehv, taehv_from_weights
+from ...sdvg_core.decoders.open import VaeHeader, load_vae
+from ...sdvg_core.decoders.taehv import Taehv, TaehvCodec, taehv_from_weights
 from ...sdvg_core.decoders.wan_vae import check_frames
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
@@ -198,7 +198,8 @@ class FastVAE(VAE):
     def __init__(self, path: str | Path) -> None:
         """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
         # The base class's `__init__` is not called: it would look for a class of ComfyUI's that fits the weights.
-        codec = load_taehv(path)
+        codec = load_vae(path)
+        assert isinstance(codec, TaehvCodec)
         net = codec.net
         self.tae_kind = codec.kind
         self.first_stage_model = net.to(mm.vae_offload_device())

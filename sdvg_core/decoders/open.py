@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from ..checkpoints.weights import WeightFile
+from ..checkpoints.weights import WeightFile, check_finite_weights, open_weights
 from ..decoders import StatedKind, TaeKind
 from ..devices.execution import AUTO, Backend, VaeLayers
-from ..engine.protocols import VideoCodec
 from ..errors import BadInput
-from .taehv import SPATIAL_STRIDE, TEMPORAL_STRIDE, is_taehv, load_taehv, open_taehv
-from .wan_vae import load_wan_vae, open_vae_file, open_wan_vae
+from .taehv import (
+    SPATIAL_STRIDE,
+    TEMPORAL_STRIDE,
+    Taehv,
+    TaehvCodec,
+    check_channels,
+    fill_taehv,
+    find_taehv,
+    is_taehv,
+    kind_of,
+)
+from .wan_vae import WanCodec, empty_wan_vae, open_wan_vae
 
 LIGHT_BASE = 24
 """The width of LightVAE's decoder, a quarter of the Wan VAE's."""
@@ -30,7 +40,7 @@ class VaeHeader:
 
     `decoder_base`: the width that the Wan VAE's decoder is a multiple of, None for a TAEHV. `encodes`: whether it
     has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE. `file`: None in a host. `sizes`: of
-    a Wan VAE, whose tensors `file` has under diffusers' names.
+    a Wan VAE, whose tensors `file` has under diffusers' names; `net`: a TAEHV's, still empty.
     """
 
     latent_channels: int
@@ -41,6 +51,7 @@ class VaeHeader:
     tae_kind: TaeKind | None = None
     file: WeightFile | None = None
     sizes: dict[str, Any] | None = None
+    net: Taehv | None = None
 
     @property
     def planned_as(self) -> Literal["wan", "lightvae", "tae"]:
@@ -56,34 +67,38 @@ class VaeHeader:
 
 
 def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
-    """Read the header of a Wan 2.1 VAE or a TAEHV; no weight is loaded.
+    """Read the header of a Wan 2.1 VAE or a TAEHV, from a file or a diffusers folder; no weight is loaded.
 
     `tae_kind`: the kind of a TAEHV, as the user states it.
     Raises `BadInput` if `load_vae` could not load the file, or if a Wan VAE is said to be a TAEHV.
     """
-    file = open_vae_file(path)
-    if not is_taehv(file):
-        if tae_kind != AUTO:
-            raise BadInput(f"{file.path.name} is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out")
-        file, sizes = open_wan_vae(file)
+    path = Path(path)
+    file = open_weights(path / "vae" if (path / "vae").is_dir() else path)
+    if is_taehv(file):
+        file, net = find_taehv(file)
+        kind = kind_of(file.path, tae_kind)
+        check_channels(file, net, kind)
         return VaeHeader(
-            latent_channels=sizes["z_dim"],
-            temporal_stride=sizes["scale_factor_temporal"],
-            spatial_stride=sizes["scale_factor_spatial"],
-            decoder_base=sizes["decoder_base_dim"],
-            encodes=True,
+            latent_channels=net.latent_channels,
+            temporal_stride=TEMPORAL_STRIDE,
+            spatial_stride=SPATIAL_STRIDE,
+            decoder_base=None,
+            encodes=net.encoder is not None,
+            tae_kind=kind,
             file=file,
-            sizes=sizes,
+            net=net,
         )
-    _, net, kind = open_taehv(file, tae_kind)
+    if tae_kind != AUTO:
+        raise BadInput(f"{file.path.name} is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out")
+    file, sizes = open_wan_vae(file)
     return VaeHeader(
-        latent_channels=net.latent_channels,
-        temporal_stride=TEMPORAL_STRIDE,
-        spatial_stride=SPATIAL_STRIDE,
-        decoder_base=None,
-        encodes=net.encoder is not None,
-        tae_kind=kind,
+        latent_channels=sizes["z_dim"],
+        temporal_stride=sizes["scale_factor_temporal"],
+        spatial_stride=sizes["scale_factor_spatial"],
+        decoder_base=sizes["decoder_base_dim"],
+        encodes=True,
         file=file,
+        sizes=sizes,
     )
 
 
@@ -95,18 +110,28 @@ def load_vae(
     dtype: torch.dtype = torch.float32,
     layers: VaeLayers = "diffusers",
     compiler: Backend | None = None,
-) -> VideoCodec:
+) -> WanCodec | TaehvCodec:
     """Load the Wan 2.1 VAE or the TAEHV in a file, or in one that `open_vae` opened.
 
-    `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; `planes` means
-    channels last for a TAEHV. `compiler`: see `WanCodec` and `TaehvCodec`.
-    Raises `BadInput` as `open_vae` does.
+    `layers`: see `WanCodec`; `planes` means channels last for a TAEHV. `compiler`: see `WanCodec` and `TaehvCodec`.
+    Raises `BadInput` as `open_vae` does, and for NaN or infinity.
     """
     header = source if isinstance(source, VaeHeader) else open_vae(source, tae_kind=tae_kind)
-    assert header.file is not None, "a host loads by itself"
-    if header.sizes is not None:
-        opened = header.file, header.sizes
-        return load_wan_vae(opened, device=device, dtype=dtype, layers=layers, compiler=compiler)
-    return load_taehv(
-        header.file, kind=tae_kind, device=device, dtype=dtype, channels_last=layers == "planes", compiler=compiler
+    file = header.file
+    assert file is not None, "a host loads by itself"
+    if header.net is not None:
+        assert header.tae_kind is not None
+        net = fill_taehv(copy.deepcopy(header.net), file, device, dtype)
+        last = layers == "planes"
+        return TaehvCodec(net, kind=header.tae_kind, channels_last=last, compiler=compiler, name=file.path.name)
+    vae = empty_wan_vae(**(header.sizes or {}))
+    weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
+    vae.load_state_dict(weights, assign=True)
+    check_finite_weights(vae, file.path.name)
+    return WanCodec(
+        vae,
+        temporal_stride=header.temporal_stride,
+        spatial_stride=header.spatial_stride,
+        layers=layers,
+        compiler=compiler,
     )

@@ -29,7 +29,7 @@ from ..checkpoints.weights import (
 from ..decoders import TAE_KINDS, StatedKind, TaeKind
 from ..devices.execution import AUTO, Backend, compiled, copy_function
 from ..errors import BadInput
-from .wan_vae import WAN_MEAN, WAN_STD, check_frames, open_vae_file, unshared, without_wrapper
+from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
 
 GROWTH = (1, 2, 2)
 """Frames made of one in each of the decoder's three stages."""
@@ -273,24 +273,6 @@ class TaehvCodec:
         return tuple(memory)
 
 
-def load_taehv(
-    source: str | Path | WeightFile,
-    *,
-    kind: StatedKind = AUTO,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-    **options: Any,
-) -> TaehvCodec:
-    """Load a TAEHV for Wan 2.1 from a file.
-
-    `kind`: which latents it wants; `auto`: what digest or name say. `options`: see `TaehvCodec`.
-    Raises `BadInput` if the file cannot be read, is another model, is incomplete, or its kind is not known or
-    another than stated.
-    """
-    file, net, known = open_taehv(source, kind)
-    return TaehvCodec(_fill(net, file, device, dtype), kind=known, name=file.path.name, **options)
-
-
 def taehv_from_weights(
     weights: Mapping[str, Tensor],
     *,
@@ -310,10 +292,11 @@ def taehv_from_weights(
     file = WeightFile(Path(name), "tensors in memory", info, weights.__getitem__, {key: key for key in weights})
     file, net = find_taehv(file)
     check_channels(file, net, kind)
-    return TaehvCodec(_fill(net, file, device, dtype), kind=kind, name=name, **options)
+    return TaehvCodec(fill_taehv(net, file, device, dtype), kind=kind, name=name, **options)
 
 
-def _fill(net: Taehv, file: WeightFile, device: str | torch.device | None, dtype: torch.dtype | None) -> Taehv:
+def fill_taehv(net: Taehv, file: WeightFile, device: str | torch.device | None, dtype: torch.dtype | None) -> Taehv:
+    """Give an empty network the file's weights; None for their own device and dtype."""
     weights = {name: file[name].detach().to(device=device, dtype=dtype) for name in net.state_dict()}
     net.load_state_dict(weights, assign=True)
     check_finite_weights(net, file.path.name)
@@ -323,17 +306,6 @@ def _fill(net: Taehv, file: WeightFile, device: str | torch.device | None, dtype
 def is_taehv(names: Iterable[str]) -> bool:
     """True if weights with these names are of TAEHV's design, for any latents."""
     return any(without_wrapper(name) == TELLTALE for name in names)
-
-
-def open_taehv(source: str | Path | WeightFile, stated: StatedKind = AUTO) -> tuple[WeightFile, Taehv, TaeKind]:
-    """Return the tensors of a TAEHV for Wan 2.1, the still empty network for them, and its kind.
-
-    `stated`: its kind, as the user states it. Raises `BadInput` if it could not be loaded.
-    """
-    file, net = find_taehv(open_vae_file(source))
-    kind = kind_of(file.path, stated)
-    check_channels(file, net, kind)
-    return file, net, kind
 
 
 def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,9 +19,7 @@ from torch import Tensor, nn
 from ..checkpoints.weights import (
     WeightFile,
     check_complete,
-    check_finite_weights,
     count_layers,
-    open_weights,
     shape_of,
 )
 from ..devices.execution import Backend, VaeLayers, compiled, copy_function
@@ -149,48 +146,12 @@ def _empty_cache(half: nn.Module) -> list[Any]:
     return [None] * sum(isinstance(module, nn.Conv3d) for module in half.modules())
 
 
-def load_wan_vae(
-    source: str | Path | tuple[WeightFile, dict[str, Any]],
-    *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-    layers: VaeLayers = "diffusers",
-    compiler: Backend | None = None,
-) -> WanCodec:
-    """Load the Wan 2.1 VAE from a file or a diffusers folder, with the original release's names or diffusers'.
-
-    `source`: its path, or what `open_wan_vae` returned. `layers`, `compiler`: see `WanCodec`. Layers other than
-    diffusers' own add in another order.
-    Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
-    """
-    file, sizes = source if isinstance(source, tuple) else open_wan_vae(source)
-    vae = empty_wan_vae(**sizes)
-    weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
-    vae.load_state_dict(weights, assign=True)
-    check_finite_weights(vae, file.path.name)
-    return WanCodec(
-        vae,
-        temporal_stride=sizes["scale_factor_temporal"],
-        spatial_stride=sizes["scale_factor_spatial"],
-        layers=layers,
-        compiler=compiler,
-    )
-
-
-def open_vae_file(source: str | Path | WeightFile) -> WeightFile:
-    """Open the file of an autoencoder, or the one in a diffusers folder, unless it is open."""
-    if isinstance(source, WeightFile):
-        return source
-    path = Path(source)
-    return open_weights(path / "vae" if (path / "vae").is_dir() else path)
-
-
-def open_wan_vae(source: str | Path | WeightFile) -> tuple[WeightFile, dict[str, Any]]:
+def open_wan_vae(file: WeightFile) -> tuple[WeightFile, dict[str, Any]]:
     """Return the VAE's tensors under diffusers' names, and its sizes as `read_sizes` does.
 
     Raises `BadInput` if it could not be loaded.
     """
-    file = with_diffusers_names(open_vae_file(source))
+    file = with_diffusers_names(file)
     sizes = read_sizes(file)
     check_complete(file, _weights_of(json.dumps(sizes)), "Wan 2.1 VAE", ADVICE)
     return file, sizes

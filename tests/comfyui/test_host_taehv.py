@@ -19,7 +19,7 @@ from sdvg_pack.nodes.host.vae import check_vae, codec_of
 from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.sockets import RouterValue, StartValue
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.decoders.taehv import load_taehv
+from sdvg_pack.sdvg_core.decoders.open import load_vae
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
@@ -152,7 +152,7 @@ def test_vae_decode_shows_what_the_codec_shows(pocket: Any) -> None:
     """And the wire carries the kind, with `tae_kind` at auto."""
     latents = torch.randn(1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     (shown,) = nodes.VAEDecode().decode(pocket.fast_vae, {"samples": Wan21().process_out(latents)})
-    expected, _ = load_taehv(pocket_fast_vae()).decode(latents)
+    expected, _ = load_vae(pocket_fast_vae()).decode(latents)
     assert shown.shape == (9, 64, 64, 3)
     assert torch.allclose(shown, expected[0].movedim(1, -1), atol=1e-4)
     assert torch.allclose(codec_of(pocket.fast_vae, "auto").decode(latents)[0], expected, atol=1e-4)

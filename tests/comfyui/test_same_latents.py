@@ -32,7 +32,7 @@ from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_pack.sdvg_core.cli import main, make_parser
 from sdvg_pack.sdvg_core.cli.options import load_options, model_files, video_request
-from sdvg_pack.sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_pack.sdvg_core.decoders.open import load_vae
 from sdvg_pack.sdvg_core.engine.protocols import Engine
 from sdvg_pack.sdvg_core.engine.run import Run
 from sdvg_pack.sdvg_core.engine.speculate import EmittedBlock
@@ -189,7 +189,7 @@ def test_nodes_command_line_and_streamer_make_decide_and_say_the_same(
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
-    monkeypatch.setattr(run, "codec_of", lambda vae, kind: load_wan_vae(files.vae, layers="planes"))
+    monkeypatch.setattr(run, "codec_of", lambda vae, kind: load_vae(files.vae, layers="planes"))
     ours, report = by_nodes(files, changes, **inputs)
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     assert torch.equal(ours, Wan21().process_out(theirs))

@@ -7,7 +7,7 @@ from random_set import wan_vae_to_original
 from safetensors.torch import save_file
 from vae_parts import make_vae
 
-from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.open import load_vae
 
 
 @pytest.fixture(scope="module")
@@ -24,4 +24,4 @@ def original_file(vae, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def codec(original_file):
-    return load_wan_vae(original_file)
+    return load_vae(original_file)

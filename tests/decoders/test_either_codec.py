@@ -7,8 +7,9 @@ import torch
 from tae_parts import codec_of, random_tae
 from vae_parts import decode_pieces, random_frames, random_latents, tensors
 
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.taehv import TaehvCodec
-from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 
 Codec = WanCodec | TaehvCodec
@@ -16,7 +17,7 @@ Codec = WanCodec | TaehvCodec
 
 @pytest.fixture(scope="module", params=["wan", "taehv"])
 def codec(request, original_file) -> Codec:
-    return load_wan_vae(original_file) if request.param == "wan" else codec_of(random_tae())
+    return load_vae(original_file) if request.param == "wan" else codec_of(random_tae())
 
 
 @pytest.mark.parametrize("cut", [[3, 3, 3], [1] * 9, [2, 5, 2], [1, 8]], ids=str)

@@ -24,8 +24,8 @@ from vae_parts import (
     tensors,
 )
 
+from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.planes import PlanarNorm
-from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.devices.execution import VaeLayers
 
 # --- decode
@@ -34,7 +34,7 @@ from sdvg_core.devices.execution import VaeLayers
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
 def test_a_pixel_that_is_not_finite_is_nan_and_neither_white_nor_black(original_file, bad):
     """Catches: infinity that the last clamp makes white, so that the check of the frames finds nothing."""
-    codec = load_wan_vae(original_file)
+    codec = load_vae(original_file)
     codec._vae.decoder.conv_out.bias.data[1] = bad
     frames, _ = codec.decode(random_latents(2))
     assert frames[:, :, 1].isnan().all()
@@ -43,7 +43,7 @@ def test_a_pixel_that_is_not_finite_is_nan_and_neither_white_nor_black(original_
 
 def test_half_precision_latents_are_normalised_in_float32(original_file):
     """Catches: the mean taken off, or the result returned, in the dtype of the layers."""
-    codec = load_wan_vae(original_file, dtype=torch.bfloat16)
+    codec = load_vae(original_file, dtype=torch.bfloat16)
     latents = codec.encode(random_frames(1))
     before = latents * STD + MEAN
     assert latents.dtype == torch.float32
@@ -57,7 +57,7 @@ def test_decoding_in_pieces_is_diffusers_decoding_of_the_whole_clip(codec, vae):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_latents_of_any_dtype_are_decoded_in_the_codecs_own(original_file, dtype):
-    frames, state = load_wan_vae(original_file, dtype=torch.bfloat16).decode(random_latents(2).to(dtype))
+    frames, state = load_vae(original_file, dtype=torch.bfloat16).decode(random_latents(2).to(dtype))
     assert frames.dtype == torch.float32
     assert {entry.dtype for entry in state if torch.is_tensor(entry)} == {torch.bfloat16}
     assert frames.min() >= 0

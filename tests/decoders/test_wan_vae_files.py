@@ -8,8 +8,7 @@ from random_set import wan_vae_to_original
 from safetensors.torch import save_file
 from vae_parts import decode_whole, make_vae, random_latents, random_vae
 
-from sdvg_core.decoders.open import LIGHT_BASE, open_vae
-from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.open import LIGHT_BASE, load_vae, open_vae
 from sdvg_core.errors import BadInput
 
 # --- layouts
@@ -32,7 +31,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_published_layout_holds_the_same_codec(vae, tmp_path, name):
     LAYOUTS[name](vae, tmp_path / name)
-    codec = load_wan_vae(tmp_path if name == "vae" else tmp_path / name)
+    codec = load_vae(tmp_path if name == "vae" else tmp_path / name)
     latents = random_latents(3)
     assert torch.equal(codec.decode(latents)[0], decode_whole(vae, latents))
     assert (codec.latent_channels, codec.temporal_stride, codec.spatial_stride) == (16, 4, 8)
@@ -80,7 +79,7 @@ def test_the_original_names_are_those_of_the_release(vae):
 def test_other_widths_depths_and_strides_come_from_the_shapes(tmp_path):
     vae = make_vae(base_dim=8, dim_mult=[1, 2, 2], num_res_blocks=1, temperal_downsample=[False, True])
     save_file(original(vae), tmp_path / "small.safetensors")
-    codec = load_wan_vae(tmp_path / "small.safetensors")
+    codec = load_vae(tmp_path / "small.safetensors")
     latents = random_latents(3)
     assert torch.equal(codec.decode(latents)[0], decode_whole(vae, latents))
     assert (codec.temporal_stride, codec.spatial_stride) == (2, 4)
@@ -98,7 +97,7 @@ def test_lightvae_of_a_quarter_of_the_widths_has_its_published_size_and_loads(tm
     assert abs(path.stat().st_size - LIGHT_BYTES) < 100
     header = open_vae(path)
     assert (header.latent_channels, header.decoder_base, header.is_tae) == (16, LIGHT_BASE, False)
-    frame, _ = load_wan_vae(path).decode(latents)
+    frame, _ = load_vae(path).decode(latents)
     assert torch.equal(frame, decode_whole(vae, latents))
     assert frame.std() > 0.01
 
@@ -134,4 +133,4 @@ def test_a_file_that_is_not_the_whole_vae_is_refused_by_name(vae, tmp_path, word
     path = tmp_path / "spoiled.safetensors"
     save_file(SPOILED[words](original(vae)), path)
     with pytest.raises(BadInput, match=words):
-        load_wan_vae(path)
+        load_vae(path)

@@ -15,7 +15,6 @@ from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.memo import Identities, Store
 from sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_core.engine.router import RouterConfig
@@ -156,7 +155,7 @@ READERS: Mapping[str, Reader] = {
         Reader(name="pickle", make=one_file("model.pt", pickles.checkpoint), read=read_weights),
         Reader(name="shards", make=models.shards, read=read_shards),
         Reader(name="transformer", make=models.transformer, read=read_model(load_wan)),
-        Reader(name="vae", make=models.vae, read=read_model(load_wan_vae)),
+        Reader(name="vae", make=models.vae, read=read_model(load_vae)),
         Reader(name="taehv", make=models.taehv, read=read_model(load_vae)),
         Reader(name="text-encoder", make=models.text_encoder, read=read_model(load_umt5)),
         Reader(name="reward", make=models.reward, read=read_model(load_image_reward)),

@@ -23,7 +23,8 @@ from witness import (
 )
 
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
-from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
+from sdvg_core.decoders.open import load_vae
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
@@ -67,7 +68,7 @@ def theirs(tmp_path_factory):
 def official(theirs, tmp_path_factory):
     file = tmp_path_factory.mktemp("vae") / "vae.safetensors"
     save_file(theirs["vae"], file)
-    return load_wan_vae(file)
+    return load_vae(file)
 
 
 @pytest.fixture(scope="module")

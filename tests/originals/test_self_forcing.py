@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from witness import AGREES, BLOCKS, SPANS, ask_family, difference, generator_over, tree_of, video_of
 
 from sdvg_core.causal_wan.incremental import Incremental
-from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.open import load_vae
 
 CHECKOUT = "SELF_FORCING_PATH"
 pytestmark = pytest.mark.originals
@@ -52,7 +52,7 @@ def test_a_planted_fault_shows(theirs, fault, measured):
 def test_the_official_decoder_makes_the_same_pixels(theirs, tmp_path, measured):
     save_file(theirs["vae"], tmp_path / "vae.safetensors")
     latents = theirs["latents"]["full window"]
-    frames, _ = load_wan_vae(tmp_path / "vae.safetensors").decode(latents)
+    frames, _ = load_vae(tmp_path / "vae.safetensors").decode(latents)
     assert frames.shape[1] == 1 + 4 * (3 * len(SPANS) - 1)
     assert theirs["pixels"].std() > 0.1
     assert measured(difference(frames * 2 - 1, theirs["pixels"])) < AGREES

@@ -7,7 +7,7 @@ from torch import Tensor
 from research.world import held_out_prompts, render
 from sdvg_core.cli import main
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
+from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
@@ -22,7 +22,7 @@ PROMPTS = held_out_prompts(4, seed=22)
 
 @pytest.fixture(scope="module")
 def taehv() -> TaehvCodec:
-    return load_taehv(shipped.pocket_fast_vae())
+    return load_vae(shipped.pocket_fast_vae())
 
 
 @pytest.fixture(scope="module")
