@@ -16,17 +16,17 @@ from .start import StartNode
 
 
 class SDVGExtension(ComfyExtension):
-    """What ComfyUI asks a pack for."""
+    """The pack's entry for ComfyUI: its nodes, and what it registers at load."""
 
     async def on_load(self) -> None:
-        """Make the folder of reward models known, the addresses that our page asks, and our errors by a short name."""
-        # ComfyUI shows a class with its module, which of ours is a path in custom_nodes, unless it is built in.
+        """Register the reward model folder and the page's HTTP routes, and shorten the name of our error."""
+        # ComfyUI shows an error's module, here a path in custom_nodes, unless it is `builtins`.
         BadInput.__module__ = "builtins"
         register_reward_folder()
         register_routes()
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        """Return the nodes."""
+        """Return the node classes, in the order of ComfyUI's menu."""
         return [
             DrafterLoader,
             TargetLoader,

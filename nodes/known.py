@@ -1,7 +1,7 @@
-"""Refuse what this version of the pack does not know: inputs that ComfyUI would silently ignore, unknown options, and
-values that arrive over a wire and do not fit the schema: ComfyUI does not check those, and some wires carry anything.
+"""Build node schemas, and reject inputs, options and values that do not fit them.
 
-A workflow saved in the browser carries the pack's version on our nodes (web/pack_version.js); in API form it does not.
+ComfyUI ignores unknown inputs silently and does not check values that arrive over a wire, so the nodes do. A workflow
+saved in the browser carries the pack's version on our nodes (web/pack_version.js); in API form it does not.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 
 PACK = "sdvg"
 WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read_text(encoding="utf-8"))
-"""What the nodes say in English, which ComfyUI shows from here too."""
+"""Display names, descriptions and tooltips in English. ComfyUI takes other languages from `locales` itself."""
 NOT_WIRED = object()
-"""What `validate_inputs` gets for a socket without a wire; with one, it gets None."""
+"""The default of a socket in `validate_inputs`: kept without a wire; with a wire, ComfyUI passes None."""
 LONGEST_VERSION = 40
 MOST_NAMED = 8
 NEWER = "if the workflow is from a newer version" + see("A node is missing or red after an update")
@@ -42,7 +42,7 @@ UPDATE = f"update SDVG, which is {__version__}, {NEWER}"
 
 
 def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
-    """Return a schema of this pack, in the words of `WORDS`. Its node gets every input of the prompt, known or not."""
+    """Return the schema of a node, with texts from `WORDS`. Its node gets every input of the prompt, known or not."""
     words = WORDS[node_id]
     for name, widget in every_input(fields["inputs"]):
         widget.tooltip = words["inputs"][name.replace(".", "_")]["tooltip"]
@@ -54,7 +54,7 @@ def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any
 
 
 def widget(config: type, name: str, **more: Any) -> Any:
-    """Return the widget of a field of the settings: its default, its range or its choices, and what is to be other."""
+    """Return the widget of a settings field, with its default, range or choices. `more` overrides them."""
     known = settings_of(config)[name]
     kinds = [kind for kind in known.kinds if kind is not NoneType]
     details = {"default": known.default, **(known.widget or {}), **more}
@@ -68,7 +68,10 @@ def widget(config: type, name: str, **more: Any) -> Any:
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
-    """Make a node's `execute` refuse inputs that its schema lacks. Goes below `@classmethod`."""
+    """Make a node's `execute` check its inputs against the schema first. Goes below `@classmethod`.
+
+    Raises `BadInput` for unknown inputs and for values that do not fit.
+    """
 
     @wraps(execute)
     def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
@@ -79,19 +82,19 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
             raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {UPDATE}")
         if unknown:
             logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
-        # ComfyUI puts the inputs of a chosen option into its value, and leaves those of the others where they are.
+        # ComfyUI moves the inputs of the chosen option into its value, and leaves those of other options here.
         unused = [name for name in inputs if name in known and "." in name]
         if unused:
             logger.warning("SDVG: without effect, as another option is chosen: %s", _some(unused))
-        # An empty value of an optional widget counts as not given, so that its default is used.
+        # None on an optional widget counts as not given, so that its default is used.
         widgets = {field.id for field in schema.inputs if field.optional and isinstance(field, io.WidgetInput)}
         names = [name for name in inputs if name in known and "." not in name]
         chosen = {name: inputs[name] for name in names if inputs[name] is not None or name not in widgets}
-        # Choices that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
+        # As in ComfyUI, a node checks the combos that its `validate_inputs` names itself.
         named = signature(cls.validate_inputs).parameters
-        left = [field for field in schema.inputs if not (isinstance(field, io.Combo.Input) and field.id in named)]
-        check_values(left, chosen)
-        # For an optional input of an option, ComfyUI passes None if it is not given.
+        checked_here = [f for f in schema.inputs if not (isinstance(f, io.Combo.Input) and f.id in named)]
+        check_values(checked_here, chosen)
+        # ComfyUI passes None for an optional input of an option that is not given.
         for field in schema.inputs:
             if isinstance(field, io.DynamicCombo.Input) and isinstance(options := chosen.get(field.id), dict):
                 chosen[field.id] = {name: value for name, value in options.items() if value is not None}
@@ -101,21 +104,21 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
 
 
 def _from_this_page(node: type[io.ComfyNode]) -> bool:
-    """True if a prompt was queued in a page that knows all inputs of this version, and its workflow is no newer.
+    """True if the workflow was saved in the browser by this version or an older one.
 
-    An unknown input is then a widget that another extension of the page adds to all nodes.
+    An unknown input is then a widget that another browser extension adds to all nodes.
     """
     saved = saved_by(node.hidden and node.hidden.extra_pnginfo)
     return bool(saved) and numbers(saved) <= numbers(__version__)
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first few names; they come from an untrusted prompt."""
+    """Return the first few names as printable text; they come from an untrusted prompt."""
     return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED])
 
 
 def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all inputs by name, including those of every option of a dynamic combo, as `policy.tau`."""
+    """Yield all inputs with their names, including those of every option of a dynamic combo (`policy.tau`)."""
     for field in inputs:
         yield prefix + field.id, field
         if isinstance(field, io.DynamicCombo.Input):
@@ -126,8 +129,8 @@ def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, 
 def check_option(chosen: Any, what: str, options: Sequence[str]) -> None:
     """Raise `BadInput` unless a dynamic combo is set to a known option. For an unknown one ComfyUI passes just the name.
 
-    For plain combos, ComfyUI's own message names widget, value and choices before anything runs, so we keep it.
-    `validate_inputs` could give ours instead, but ComfyUI would repeat it for every input that it names.
+    Plain combos need no check: ComfyUI's message names widget, value and choices before anything runs. A message from
+    `validate_inputs` would be repeated for every input in its signature.
     """
     name = chosen.get(what) if isinstance(chosen, dict) else chosen
     if not isinstance(chosen, dict) or name not in options:
@@ -135,7 +138,7 @@ def check_option(chosen: Any, what: str, options: Sequence[str]) -> None:
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:
-    """Return the id of the workflow that came with a prompt, or None."""
+    """Return the id of the workflow in `extra_pnginfo`, or None."""
     return _member(_member(extra_pnginfo, "workflow", dict), "id", str) or None
 
 
@@ -156,13 +159,12 @@ def _member(value: Any, name: str, kind: type) -> Any:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers to compare; a part that is not a number counts as 0."""
+    """Return a version as comparable numbers; a part that is not a number counts as 0."""
     parts = version[:LONGEST_VERSION].split(".")
     return tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in parts)
 
 
 WIDGETS = {int: io.Int.Input, float: io.Float.Input, bool: io.Boolean.Input, str: io.String.Input}
-# A socket's type -> what travels over it.
 KINDS = {
     "MODEL": ModelPatcher,
     "CLIP": CLIP,
@@ -179,6 +181,7 @@ KINDS = {
     Prompts.io_type: tuple,
     Start.io_type: StartValue,
 }
+"""The Python type of the values of each socket type."""
 PICTURES = "pictures, count x rows x columns x 1, 3 or 4 channels of finite fractions"
 NUMBERS = {"INT": (int, "a whole number"), "FLOAT": (int | float, "a number")}
 LONGEST_SHOWN = 60
@@ -188,7 +191,7 @@ LARGEST_SHOWN = 10**30
 def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str = "") -> None:
     """Raise `BadInput` unless the schema allows every value.
 
-    For a dynamic combo, only the inputs of the chosen option are checked; its node checks that the option exists.
+    Of a dynamic combo, check only the inputs of the chosen option; `check_option()` checks that it exists.
     """
     for field in inputs:
         value = values.get(field.id)
@@ -211,12 +214,12 @@ def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -
 
 
 def _wanted(field: Any, value: Any) -> str:
-    """Return what an input takes, for a sentence, or an empty string if `value` fits."""
+    """Return a description of the values that an input accepts, or an empty string if `value` is one."""
     kind = field.get_io_type()
     if kind in NUMBERS:
-        of, words = NUMBERS[kind]
-        sound = isinstance(value, of) and not isinstance(value, bool) and field.min <= value <= field.max
-        return "" if sound else f"{words} from {field.min} to {field.max}"
+        numeric, words = NUMBERS[kind]
+        valid = isinstance(value, numeric) and not isinstance(value, bool) and field.min <= value <= field.max
+        return "" if valid else f"{words} from {field.min} to {field.max}"
     if isinstance(field, io.Combo.Input):
         return "" if value in field.options else f"one of {', '.join(map(str, field.options))}"
     if isinstance(value, KINDS.get(kind, object)) and _holds(kind, value):
@@ -226,7 +229,7 @@ def _wanted(field: Any, value: Any) -> str:
 
 
 def _holds(kind: str, value: Any) -> bool:
-    """True unless a list or tuple on a socket holds what it may not."""
+    """True unless the value is a prompt schedule or conditioning with an element of a wrong type."""
     if kind == Prompts.io_type:
         return all(isinstance(entry, PromptEntry) for entry in value)
     if kind != "CONDITIONING":
@@ -238,7 +241,7 @@ def _holds(kind: str, value: Any) -> bool:
 
 
 def _wanted_tensor(kind: str, value: Any) -> str:
-    """Return what the tensor on a socket has to be, or an empty string if it is that."""
+    """Return a description of the tensors that a socket accepts, or an empty string if `value` is one."""
     if kind == "IMAGE":
         return "" if are_pictures(value) else PICTURES
     if kind == "LATENT":
@@ -249,15 +252,15 @@ def _wanted_tensor(kind: str, value: Any) -> str:
 
 
 def are_pictures(images: Any) -> bool:
-    """True for pictures `f h w c` that can be shown."""
+    """True for a non-empty float tensor `f h w c` of finite values with 1, 3 or 4 channels."""
     if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel() or images.shape[3] not in (1, 3, 4):
         return False
-    # One by one: all at once would take as much memory again as a clip.
+    # One image at a time: checking all at once would double the memory of a clip.
     return images.is_floating_point() and all(bool(image.isfinite().all()) for image in images)
 
 
 def shown(value: Any) -> str:
-    """Return a value as short printable text; for anything but a plain value, only its type."""
+    """Return a value as short printable text: its shape for a tensor, else its type unless it is text or a number."""
     if isinstance(value, int) and abs(value) >= LARGEST_SHOWN:
         return "a number of many digits"
     if value is None:

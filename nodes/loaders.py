@@ -1,4 +1,7 @@
-"""SDVG Drafter Loader and SDVG Target Loader: any published causal Wan 2.1 checkpoint as an ordinary MODEL."""
+"""SDVG Drafter Loader and SDVG Target Loader: load a published causal Wan 2.1 checkpoint as an ordinary MODEL.
+
+It is ComfyUI's own model with our notes attached, not a type of ours, so that LoRA nodes and patches work on it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ SAME_SCHEDULE = "as the other blocks"
 NO_FILE = "none"
 FLUSH = "flush"
 MOST_FRAMES = 256
-"""Latent frames that a widget offers."""
+"""The upper limit of widgets that count latent frames."""
 
 
 def _schema(role: str) -> io.Schema:
@@ -68,7 +71,7 @@ def _custom_inputs() -> list[Any]:
 
 
 def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
-    """Return the preset of the widgets; None for auto, which is resolved when the model is used."""
+    """Return the preset that the widgets describe, or None for `auto`, which is resolved when the model is used."""
     name = widgets["preset"]
     if name == AUTO:
         return None
@@ -99,7 +102,10 @@ class DrafterLoader(io.ComfyNode):
         new_prompt=FLUSH,
         compile: CompileMode = "off",
     ) -> io.NodeOutput:
-        """Load the model, with its preset and the chosen weights."""
+        """Load the model and attach preset, compile mode and control module.
+
+        Raises `BadInput` for an unknown preset, a control module that does not fit, or two of them.
+        """
         check_option(preset, "preset", (AUTO, *PRESETS))
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has its own switch

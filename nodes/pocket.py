@@ -1,4 +1,4 @@
-"""SDVG Pocket Models: the embedded set as ordinary outputs, so a workflow runs on any machine without a download."""
+"""SDVG Pocket Models: the embedded models as ordinary outputs, so a workflow runs on any machine without a download."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .host.vae import FastVAE
 from .known import known_inputs_only, node_schema
 from .sockets import RewardModel, load_host_scorer
 
-# Without the words: notes go into files that people pass on.
+# It does not quote the prompt, as notes go into files that people pass on.
 NEAREST_NOTE = "The prompt was not one of the pocket world, so the nearest one of that world is shown and scored."
 
 
 class PocketModels(io.ComfyNode):
-    """Loads the embedded set and encodes a prompt with its own text encoder."""
+    """Loads the embedded models and encodes a prompt with their text encoder."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -35,7 +35,7 @@ class PocketModels(io.ComfyNode):
         return node_schema(
             node_id="SDVGPocketModels",
             hidden=[io.Hidden.unique_id],
-            has_intermediate_output=True,  # shown also when the node itself comes from the cache
+            has_intermediate_output=True,  # sends `ui` also when ComfyUI takes the node's result from its cache
             inputs=[
                 io.String.Input(
                     "prompt",
@@ -58,7 +58,7 @@ class PocketModels(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, prompt=None, strict=False) -> bool:
-        """Raise `BadInput` for a prompt that is refused, before anything is loaded."""
+        """Raise `BadInput` for a prompt that cannot be used, before anything is loaded."""
         if prompt is not None:
             for text in read_prompt(prompt).texts:
                 understand(text, strict=bool(strict))
@@ -67,7 +67,7 @@ class PocketModels(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, prompt, strict=False) -> io.NodeOutput:
-        """Load the set with the ordinary loaders, and encode the prompt, or the one of the small world nearest to it."""
+        """Load the models with the ordinary loaders, and encode the prompt, or the nearest one of the small world."""
         lines = read_prompt(prompt)
         shown = {text: understand(text, strict=strict) for text in lines.texts}
         note = "\n".join(note for _, note in shown.values() if note)
@@ -95,7 +95,7 @@ class PocketModels(io.ComfyNode):
 
 @cache
 def _models() -> tuple[Any, ...]:
-    """Load the set, 30 MB, once: with the same models, another prompt leaves the blocks before it as they are."""
+    """Load the models (30 MB) once: with the same objects, a prompt change keeps the blocks before it."""
     files = trained_set()
     return (
         load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b")),

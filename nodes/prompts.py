@@ -1,4 +1,7 @@
-"""SDVG Prompt and SDVG Prompt Schedule: what the video shows, and from which block on."""
+"""SDVG Prompt and SDVG Prompt Schedule: encode prompts, and choose the blocks where they begin.
+
+ComfyUI's own conditioning does not hold the text, which the reward model needs; ours carries it along.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .sockets import PromptEntry, Prompts
 
 
 class Prompt(io.ComfyNode):
-    """Encodes a prompt; its conditioning carries the text along, for the scorer."""
+    """Encodes a prompt."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -62,7 +65,7 @@ class PromptSchedule(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, from_block, conditioning, text, schedule=()) -> io.NodeOutput:
-        """Append the entry."""
+        """Append the prompt to the schedule. Raises `BadInput` unless it begins after the last one."""
         entry = PromptEntry(from_block - 1, conditioning, text)
         if schedule and entry.index <= schedule[-1].index:
             before = schedule[-1].index + 1

@@ -1,4 +1,4 @@
-"""SDVG Report: the picture and the record of a run, on the node and as outputs."""
+"""SDVG Report: the route picture and `report.json` of a run, on the node and as outputs."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class RouteReport(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, report, prompt_in_report=False, theme=AUTO) -> io.NodeOutput:
-        """Draw the picture and write the JSON."""
+        """Draw the picture and write the JSON. Raises `BadInput` if the preview cannot be saved."""
         report = report if prompt_in_report else report.without_prompts()
         picture = np.asarray(route_picture(report, dark=theme == DARK).convert("RGB"), dtype=np.float32) / 255
         image = torch.from_numpy(picture)[None]
         record = report.to_json()
-        # `sdvg_report` is for headless use: it stays in the prompt's history. The preview must not get `cls`, or
-        # ComfyUI would write the workflow into its file, with every prompt.
+        # The preview must not get `cls`, or ComfyUI would write the workflow, with every prompt, into its file.
         try:
             preview = ui.PreviewImage(image).as_dict()
         except OSError as error:
             fault = f"the picture cannot be saved in ComfyUI's temp folder ({error.strerror})"
             raise BadInput(f"{fault}; make room there and queue the workflow again") from None
+        # `sdvg_report` is for headless use: it stays in the prompt's history.
         shown = {**preview, "text": (summarise(report),), "sdvg_report": (record,)}
         return io.NodeOutput(image, record, ui=shown)

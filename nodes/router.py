@@ -1,4 +1,4 @@
-"""SDVG Quality Router: which model makes a block, and by what score."""
+"""SDVG Quality Router: choose the policy that decides which model makes a block, and its scorer."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ REWARD_FOLDER = "image_reward"
 OTHER_PACKS = ("ImageReward",)
 SUFFIXES = {".pt", ".pth", ".safetensors"}
 DOWNLOADS = os.path.expanduser("~/.cache/ImageReward")  # noqa: PTH111 - Path's raises for a user without a home
-"""Where the image-reward package puts its download."""
+"""The download folder of the image-reward package."""
 FIRST = ("balanced", "fast", "careful", "first")
-"""The names under which the policy `first` is offered, each with its own numbers to begin with. The first one is what
-a new node has."""
+"""Names under which the node offers the policy `first`, each with its own defaults; a new node has the first name."""
 
 
 class QualityRouter(io.ComfyNode):
@@ -41,7 +40,7 @@ class QualityRouter(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Declare inputs and outputs; a policy's own widgets appear only with it."""
+        """Declare inputs and outputs; the widgets of a policy appear only when it is chosen."""
         return node_schema(
             node_id="SDVGQualityRouter",
             search_aliases=["ImageReward", "gate", "tau"],
@@ -58,10 +57,10 @@ class QualityRouter(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, device, reward_file=None, policy=None, scorer=NOT_WIRED) -> bool:
-        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file.
+        """Raise `BadInput` for a missing reward file. Accept any device: a workflow may come from a machine with more.
 
-        ComfyUI leaves the choices named here for us to check, before anything runs. It passes None for what comes
-        over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.
+        ComfyUI does not check the combos named in this signature. It passes None for values that come over a wire,
+        and `policy` even if it is not named. A message that is returned would show once for each name, so we raise.
         """
         name = policy.get("policy") if isinstance(policy, dict) else policy
         if name in (REWARD, HYBRID) and scorer is NOT_WIRED and reward_file is not None:
@@ -73,7 +72,7 @@ class QualityRouter(io.ComfyNode):
     def execute(
         cls, reward_file, forced_blocks, bail_out, handover, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
-        """Build the router."""
+        """Build the router, and load its scorer if the policy needs one and none is wired in."""
         check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, HYBRID))
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         options = {"device": device, "dtype": dtype}
@@ -122,7 +121,7 @@ def _first_inputs(name: str) -> list[Any]:
 
 
 def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
-    """Return the router from the policy's widgets and the others."""
+    """Return the router that the widgets describe. `policy`: the widgets of the policy; `modifiers`: those of all."""
     settings = dict(policy) | modifiers
     name = settings["policy"]
     budget = settings.pop("budget", None)
@@ -143,7 +142,7 @@ def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
 
 
 def find_reward_file(reward_file: Any) -> str:
-    """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing or damaged."""
+    """Return the path of a reward file. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
     cure = f"choose the policy balanced, or put two files into {sources}" + see("Models are not found")
@@ -157,9 +156,9 @@ def find_reward_file(reward_file: Any) -> str:
 
 
 def register_reward_folder() -> None:
-    """Add `models/image_reward`, and its relatives to ComfyUI's; those from a yaml stay.
+    """Register the folders of reward models with ComfyUI, after those from `extra_model_paths.yaml`.
 
-    A folder that cannot be made or read is left out: ComfyUI drops a pack whose loading fails.
+    Log a warning if `models/image_reward` cannot be made: ComfyUI would drop a pack whose loading fails.
     """
     models = Path(folder_paths.models_dir)
     paths = [*(str(models / name) for name in (REWARD_FOLDER, *OTHER_PACKS)), DOWNLOADS]

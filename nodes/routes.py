@@ -1,4 +1,4 @@
-"""HTTP routes for the page: the runs so far, pictures of their blocks, stopping a run, and keeping blocks."""
+"""HTTP routes for the page: recent runs, pictures of their blocks, stop a run, keep blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def register_routes() -> None:
     if server is None:
         return
     if any(getattr(route, "path", None) == ALL_RUNS for route in server.routes):
-        # The first copy answers the page, and the nodes are those of the last.
+        # Routes of the first copy win, but nodes of the last.
         logger.warning(
             "SDVG is installed twice, so the sampler's squares and 'Stop and keep' fail: remove one of the copies from "
             "custom_nodes; one is %s",
@@ -61,7 +61,7 @@ def register_routes() -> None:
 
 
 async def read(request: web.Request) -> Any:
-    """Return the JSON that was sent, or None."""
+    """Return the JSON of the request, or None if it is not valid."""
     try:
         return await request.json()
     except ValueError:
@@ -69,7 +69,7 @@ async def read(request: web.Request) -> Any:
 
 
 def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:
-    """Stop the run of the node that `asked` names, and say so."""
+    """Stop the run of a node. `asked`: JSON as sent, `{"node": id}`."""
     node = asked.get("node") if isinstance(asked, dict) else None
     if not isinstance(node, str):
         return refuse(400, 'to stop a run, send the id of its sampler, such as {"node": "5"}')
@@ -79,7 +79,7 @@ def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:
 
 
 def answer_keep(asked: Any) -> web.Response:
-    """Write the blocks that `asked` names to the disk, and say how many bytes all kept blocks take there."""
+    """Write blocks to disk, and answer with the bytes that all kept blocks take there. `asked`: `{"blocks": digest}`."""
     blocks = asked.get("blocks") if isinstance(asked, dict) else None
     if not isinstance(blocks, str) or not blocks.strip():
         return refuse(
@@ -93,5 +93,5 @@ def answer_keep(asked: Any) -> web.Response:
 
 
 def refuse(status: int, sentence: str) -> web.Response:
-    """Return an error response with a reason."""
+    """Return an error response with a message."""
     return web.json_response({"error": sentence}, status=status)

@@ -1,4 +1,7 @@
-"""SDVG Speculative AR Sampler: the node that makes the video."""
+"""SDVG Speculative AR Sampler: the node that makes the video.
+
+Most widgets are fields of `VideoRequest`, so that nodes, command line and Python take the same settings.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ PRESET_SCHEDULE = "preset"
 BOTH = "as for both"
 REUSE_GB = 4.0
 PLACED = ("width", "height", "blocks", "seed", "drafter_context", "directions", "takes", "colour_hold")
-"""Widgets that stand among the others. All others come last, as a saved workflow has its values in this order."""
+"""Fields of a request placed by hand below. The others come last: saved workflows store values in widget order."""
 OF_REQUEST = [name for name, known in settings_of(VideoRequest).items() if known.widget is not None]
-"""The fields of a request that are widgets here."""
+"""Fields of a request that have a widget."""
 
 
 class SpeculativeSampler(io.ComfyNode):
@@ -44,14 +47,14 @@ class SpeculativeSampler(io.ComfyNode):
             node_id="SDVGSpeculativeSampler",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt],
-            has_intermediate_output=True,  # shown also when the node itself comes from the cache
+            has_intermediate_output=True,  # sends `ui` also when ComfyUI takes the node's result from its cache
             inputs=[
                 io.Model.Input("drafter", optional=True),
                 io.Model.Input("target", optional=True),
                 io.Conditioning.Input("positive"),
                 io.Vae.Input("vae"),
                 Router.Input("router"),
-                # Not optional, which would move it behind the others.
+                # Not optional: ComfyUI would place it after the required inputs.
                 io.String.Input("prompt", default="", multiline=True, advanced=True),
                 widget(VideoRequest, "width"),
                 widget(VideoRequest, "height"),
@@ -103,7 +106,7 @@ class SpeculativeSampler(io.ComfyNode):
         takes=None,
         kept_blocks=None,
     ) -> bool:
-        """Raise `BadInput` for what is known before anything is loaded. What comes over a wire is None here."""
+        """Raise `BadInput` for mistakes visible before anything is loaded. Values that come over a wire are None here."""
         if drafter is target is NOT_WIRED:
             raise BadInput(NO_MODEL)
         if sum(wire is not NOT_WIRED for wire in (continue_from, start_image, start)) > 1:
@@ -135,7 +138,7 @@ class SpeculativeSampler(io.ComfyNode):
         kept_blocks="",
         **inputs,
     ) -> io.NodeOutput:
-        """Make the video. The other inputs have the names of a request's fields, or of a job's."""
+        """Make the video. `inputs`: fields of `VideoRequest` and `Job` by their names."""
         context = get_executing_context()
         asked = {name: inputs.pop(name) for name in OF_REQUEST if name in inputs}
         asked["directions"] = plain(asked.get("directions"))
@@ -165,14 +168,14 @@ class SpeculativeSampler(io.ComfyNode):
 
     @classmethod
     def fingerprint_inputs(cls, **inputs) -> int:
-        """Return a number that a stopped run changes, so that the next queue goes on instead of taking its result."""
+        """Return a number that changes when a run is stopped, so that ComfyUI does not re-use its partial result."""
         return _stops[cls.hidden.unique_id]
 
 
 _stops: Counter[str | None] = Counter()
-"""How often the run of each node was stopped before its last block."""
+"""Number of stopped runs, by node id."""
 
 
 def plain(directions: str | None) -> str:
-    """Return directions without blanks and in small letters, as people type them in an API prompt."""
+    """Return directions in lower case without blanks."""
     return "".join((directions or "").split()).lower()

@@ -1,4 +1,4 @@
-"""The pack's own socket types, and the values that travel over them."""
+"""The pack's socket types and their values."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ RESTYLE = "restyle"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostScorer(ImageRewardScorer):
-    """ImageReward, and the patcher that moves it. `notes`: on its device."""
+    """ImageReward with the ComfyUI patcher that moves it. `notes`: warnings about its device."""
 
     patcher: Any
     notes: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings for the report, with its notes."""
+        """Return the scorer's settings for the report, with its notes."""
         described = ImageRewardScorer.describe(self)
         return {**described, "notes": (*described["notes"], *self.notes)}
 
 
 def load_host_scorer(path: str | Path, *, device: str, dtype: RewardDtype) -> HostScorer:
-    """Load ImageReward onto the offload device; it runs on `device`, as ComfyUI's own device nodes name it.
+    """Load ImageReward onto the offload device, to run on `device` (an option of ComfyUI's device widgets).
 
-    A device this machine lacks, such as the second GPU of another machine, counts as the default, with a note.
+    Fall back to the default device, with a note, if this machine lacks `device`.
     """
     chosen = mm.resolve_gpu_device_option(device)
     default = mm.get_torch_device()
@@ -63,11 +63,11 @@ def load_host_scorer(path: str | Path, *, device: str, dtype: RewardDtype) -> Ho
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouterValue:
-    """The output of the Quality Router: its settings, and the scorer if they need one.
+    """The output of the Quality Router.
 
-    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of
-    target-only's cost, for which the sampler chooses the numbers of the policy `first`; None if they are given.
-    `chosen`: the policy's name on the node. `unread`: widgets that are not at their defaults and have no effect.
+    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of the
+    target-only cost from which the sampler computes the numbers of the policy `first`, or None if they are given.
+    `chosen`: the policy's name on the node. `unread`: widgets changed from their defaults that have no effect.
     """
 
     config: RouterConfig
@@ -78,7 +78,7 @@ class RouterValue:
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """Let refusals name the chosen preset and its own widget, not what they stand for."""
+        """Translate the names in an error from the core's policy and setting to those on the node."""
         try:
             yield
         except BadInput as error:
@@ -90,7 +90,7 @@ class RouterValue:
 
 
 def router_of(value: Any) -> RouterValue:
-    """Return a wire's value as a `RouterValue`. Another pack's router has its `scorer`, if it needs one, as an attribute."""
+    """Return a wire's value as a `RouterValue`. A router of another pack may have an attribute `scorer`."""
     if isinstance(value, RouterValue):
         return value
     config = RouterConfig(part=value)
@@ -99,7 +99,7 @@ def router_of(value: Any) -> RouterValue:
 
 
 def scorer_of(value: Any) -> Any:
-    """Return a wire's value as a scorer; another pack's is checked as it is used."""
+    """Return a wire's value as a scorer, or None. One of another pack is wrapped, so that every result is checked."""
     if value is None or isinstance(value, HostScorer):
         return value
     check_part("scorer", value)
@@ -108,10 +108,7 @@ def scorer_of(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptEntry:
-    """One entry of a prompt schedule: the block it starts at, its conditioning and its text.
-
-    `index`: counts from 0, as the engine does; people count from 1. `cut`: whether it begins a new scene.
-    """
+    """One entry of a prompt schedule. `index`: its first block, from 0. `cut`: whether it begins a new scene."""
 
     index: int
     conditioning: Any
@@ -121,9 +118,9 @@ class PromptEntry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartValue:
-    """The output of SDVG Start: `images` `f h w c` in [0, 1], 16 a second, and `how` they are used.
+    """The output of SDVG Start. `images`: `f h w c` in [0, 1], 16 frames a second. `how`: the choice of `use_as`.
 
-    `strength`: of a clip that is restyled. `taken`: how many of them a second there were.
+    `strength`: of restyling, a name or a number as text. `taken`: how frames were sampled from the source.
     """
 
     images: Any

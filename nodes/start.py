@@ -1,4 +1,4 @@
-"""SDVG Start: what a video starts from. A picture, a clip to extend, or a clip to restyle."""
+"""SDVG Start: choose a picture, a clip to extend or a clip to restyle as the start of a video."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTEND = "extend"
 
 
 class StartNode(io.ComfyNode):
-    """Says what the sampler's video starts from."""
+    """Passes a picture or a clip to the sampler."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -46,14 +46,14 @@ class StartNode(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, use_as=None, video=NOT_WIRED, images=NOT_WIRED) -> bool:
-        """Raise `BadInput` unless one of both is wired in. ComfyUI passes `use_as` whether or not it is named."""
+        """Raise `BadInput` unless exactly one source is wired in. ComfyUI passes `use_as` even if it is not named."""
         _check_one(video is not NOT_WIRED, images is not NOT_WIRED)
         return True
 
     @classmethod
     @known_inputs_only
     def execute(cls, use_as, video=None, images=None) -> io.NodeOutput:
-        """Return the clip at 16 frames a second, in its own size, and the sound of its frames; None without sound."""
+        """Return the clip at 16 frames a second, in its own size, and the matching audio, or None without audio."""
         _check_one(video is not None, images is not None)
         check_option(use_as, "use_as", (PICTURE, EXTEND, RESTYLE))
         how = use_as["use_as"]
@@ -78,7 +78,7 @@ def _check_one(video: bool, images: bool) -> None:
 
 
 def _components_of(video: Any) -> Any:
-    """Return what a VIDEO holds. Raises `BadInput` for what cannot be shown or heard: it may have come over any wire."""
+    """Return the components of a VIDEO, which may come from any pack. Raises `BadInput` for invalid ones."""
     parts = video.get_components()
     if not are_pictures(parts.images):
         raise BadInput(f"the video's frames are {shown(parts.images)}, not {PICTURES}; take another video")
@@ -91,7 +91,7 @@ def _components_of(video: Any) -> Any:
 
 
 def _frames_of(video: Any) -> tuple[Any, Any, str]:
-    """Return the frames of a VIDEO as 16 a second, their sound, and how they were chosen: by its time stamps, if any."""
+    """Return the frames of a VIDEO at 16 a second, their audio, and how they were sampled (by time stamps, if any)."""
     stamps = _stamps_of(video)
     parts = _components_of(video)
     rate = Fraction(parts.frame_rate)
@@ -111,10 +111,10 @@ def _frames_of(video: Any) -> tuple[Any, Any, str]:
 
 
 def _stamps_of(video: Any) -> list[Fraction]:
-    """Return when the frames of a file are shown; nothing for another VIDEO.
+    """Return the time stamps of a file's frames in seconds; an empty list for a VIDEO that is not a file.
 
-    Raises `BadInput` for colours that are not read. ComfyUI gives the numbers of HDR as they are, and since 0.34 also
-    those of frames that Create Video calls HDR.
+    Raises `BadInput` for HDR colours: ComfyUI does not convert them, neither from a file nor, since 0.34, from
+    Create Video.
     """
     if isinstance(video, InputImpl.VideoFromFile):
         return time_stamps(video.get_stream_source(), *video.get_active_trim_window())

@@ -1,1 +1,1 @@
-"""Where the engine meets ComfyUI: its MODEL as a block generator, its VAE as a codec, its memory as the run's."""
+"""Adapters between the engine and ComfyUI: MODEL to block generator, VAE to codec, memory management."""

@@ -1,7 +1,7 @@
-"""The layers of a MODEL, compiled: which can be, and why others run as they are.
+"""Compile the layers of a MODEL, or note why they cannot be compiled.
 
-All of a layer but its attentions is compiled, as on the command line. ComfyUI's modules cast and add their patches inside, so
-whether a compiler can follow them depends on how they were loaded; they are tried on a few tokens first.
+Like the command line, compile each layer except its attentions. ComfyUI's modules cast and patch weights in their
+forward, so whether a compiler can trace them depends on how they were loaded; we trace a few tokens first.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from .model import compute_dtype, origin_of
 from .self_check import TIMESTEP, pass_inputs, small_inputs
 
 SIZES = 4
-"""Sizes of video for which the compiled layers of a MODEL are kept: the compiler counts shapes, and stops at eight."""
+"""Video sizes for which the compiled layers of a MODEL are kept: the compiler gives up after eight shapes."""
 
 _KEPT: WeakKeyDictionary[nn.Module, dict[Hashable, Stages]] = WeakKeyDictionary()
-"""By width, height and patches."""
+"""Compiled stages of each model, by width, height and patches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """How the layers of a MODEL run, and what a person is told about it."""
+    """The stages of a MODEL's layers, compiled or plain, and a note on them for the user."""
 
     stages: Stages = PLAIN
     note: str = ""
 
 
 def layers_of(job: Job) -> Mapping[str, Layers]:
-    """Return how the layers of a job's loaded MODELs run, by role.
+    """Return the layers of a job's loaded MODELs, by role.
 
-    Raises `BadInput` where compiling was asked for and this machine has no compiler.
+    Raises `BadInput` if compilation was asked for and this machine has no compiler.
     """
     size = (job.request.width, job.request.height)
     return {
@@ -68,7 +68,7 @@ def _layers(role: str, patcher: ModelPatcher, size: tuple[int, int], *, controll
 
 
 def _placed(patcher: ModelPatcher) -> str:
-    """Say why the layers of a loaded MODEL cannot be compiled where its weights are; nothing if they can."""
+    """Return why the placement of a MODEL's weights rules out compilation, or an empty string."""
     if patcher.is_dynamic():
         return "dynamic VRAM fetches weights inside its layers; start ComfyUI with --disable-dynamic-vram"
     if patcher.loaded_size() < patcher.model_size():
@@ -77,7 +77,7 @@ def _placed(patcher: ModelPatcher) -> str:
 
 
 def _untraceable(patcher: ModelPatcher) -> str:
-    """Say why the compiler cannot follow the layers of a loaded MODEL, tried on a few tokens; nothing if it can."""
+    """Trace the layers of a loaded MODEL on a few tokens; return why that failed, or an empty string."""
     tree = patcher.model.diffusion_model
     x, text, ops = small_inputs(patcher, compute_dtype(patcher))
     stages = compiled_stages(_traced)
@@ -91,6 +91,6 @@ def _untraceable(patcher: ModelPatcher) -> str:
 
 
 def _traced(graph: Any, _: Any) -> Callable[..., Any]:
-    """Run what the compiler read, without making code of it."""
+    """Compiler backend that runs the traced graph as it is."""
     run: Callable[..., Any] = graph.forward
     return run

@@ -1,4 +1,4 @@
-"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`, and find the text that it was made from."""
+"""Read a ComfyUI CONDITIONING: its embedding, the prompt text it was made from, and VACE controls."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ VACE_NODE = "make them with WanVaceToVideo"
 ZERO = 1e-4
 
 TEXT_KEY = "sdvg_text"
-"""Where a conditioning's options keep the text it was made of. ComfyUI passes unknown options on and ignores them."""
+"""Option of a conditioning that holds its prompt text. ComfyUI passes unknown options on and ignores them."""
 NOTE_KEY = "sdvg_note"
-"""The same for a note on that text."""
+"""Option with a note on that text."""
 EMBEDDING_KEY = "sdvg_embedding"
-"""The same for the embedding of that text, because other nodes may change the embedding and keep the text."""
+"""Option with the embedding of that text: other nodes may change the embedding and keep the text."""
 LATER_KEY = "sdvg_later"
-"""The same for the prompts of later blocks, that its lines state."""
+"""Option with the `PromptEntry` of each later line."""
 STRENGTHS_KEY = "sdvg_strengths"
-"""The same for the strengths."""
+"""Option with the strengths stated in the lines, by block."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
@@ -43,7 +43,7 @@ CHANGED = (
     "whole prompt in as well."
 )
 
-# What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
+# Options of a conditioning that ComfyUI would use and we cannot.
 UNUSABLE = {
     "concat_latent_image": "an image to start from (use start_image)",
     "reference_latents": "reference images",
@@ -60,13 +60,13 @@ UNUSABLE = {
 
 
 def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[list[Any]]:
-    """Return a CONDITIONING that carries its text, and a note on it for the report, if any."""
+    """Return a CONDITIONING with its prompt text attached, and a note on the text for the report, if any."""
     carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {})}
     return [[embedding, {**extras, **carried, EMBEDDING_KEY: embedding}] for embedding, extras in conditioning]
 
 
 def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
-    """Return the CONDITIONING of the first prompt, as `encode` makes it; it carries those of later lines."""
+    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING."""
     (_, first), *later = lines.entries
     entries = tuple(PromptEntry(at, encode(text), "", at in lines.cuts) for at, text in later)
     carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths}
@@ -74,12 +74,12 @@ def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) 
 
 
 def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
-    """Return the strengths that lines of the prompts state, by block."""
+    """Return pairs of block and strength stated in the prompts' lines."""
     return tuple(pair for entry in prompts for pair in _carried(entry.conditioning, STRENGTHS_KEY, tuple))
 
 
 def _carried(conditioning: Sequence[Any], key: str, kind: type) -> tuple[Any, ...]:
-    """Return what SDVG Prompt put into a CONDITIONING. Raises `BadInput` for anything else there."""
+    """Return the values that SDVG Prompt attached under `key`. Raises `BadInput` unless each is a `kind`."""
     values = _extra(conditioning, key)
     if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
         raise BadInput(f"the conditioning's {key} is not SDVG Prompt's; {TEXT_NODE}")
@@ -91,10 +91,10 @@ def _extra(conditioning: Sequence[Any], key: str, default: Any = ()) -> Any:
 
 
 def resolve_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
-    """Return all prompts with the texts that are used, and notes: those carried, and one on each unused text.
+    """Return all prompts, those attached to a conditioning too, with the texts to use, and notes on them.
 
-    A text that the conditioning carries comes before a typed one: it is what the video shows, unless another node
-    changed the conditioning since. A conditioning may carry later prompts. Raises `BadInput` if two begin at one block.
+    The attached text wins over a typed one, as the video shows it, unless another node changed the embedding since.
+    Raises `BadInput` if two prompts begin at one block.
     """
     entries = [
         inner for entry in prompts for inner in (entry, *_carried(entry.conditioning, LATER_KEY, PromptEntry))
@@ -113,7 +113,7 @@ def resolve_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ..
 
 
 def _resolve_text(entry: PromptEntry) -> tuple[str, str]:
-    """Return the text that is used for an entry, and a note, which is often empty.
+    """Return the text to use for an entry, and a note or an empty string.
 
     The note does not quote the text: notes go into files that people pass on.
     """
@@ -131,7 +131,10 @@ def _resolve_text(entry: PromptEntry) -> tuple[str, str]:
 
 
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
-    """Return the condition of each block. `scored`: whether a scorer reads the texts; if not, they may be empty."""
+    """Return the condition of each block. `scored`: whether a scorer reads the texts, so that they may not be empty.
+
+    Raises `BadInput` for a missing text, an embedding that does not fit, or VACE frames after the first prompt.
+    """
     entries = []
     for entry in prompts:
         embedding = read_embedding(entry.conditioning, text_channels)
@@ -147,17 +150,17 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
 
 
 def has_control(conditioning: Sequence[Any]) -> bool:
-    """True if a CONDITIONING has a control by WanVaceToVideo."""
+    """True if a CONDITIONING has a control of WanVaceToVideo."""
     return any(_controls(extras) for _, extras in conditioning)
 
 
 def _controls(extras: Mapping[str, Any]) -> list[tuple[Tensor, Tensor, float]]:
-    """Return frames, mask and strength of each control in a CONDITIONING. Raises `BadInput` for anything else there."""
+    """Return frames, mask and strength of each control. Raises `BadInput` if their lists do not fit together."""
     parts = [() if extras.get(key) is None else extras[key] for key in VACE_KEYS]
-    sound = all(isinstance(part, list | tuple) for part in parts) and len({*map(len, parts)}) == 1
-    controls = list(zip(*parts, strict=True)) if sound else []
+    valid = all(isinstance(part, list | tuple) for part in parts) and len({*map(len, parts)}) == 1
+    controls = list(zip(*parts, strict=True)) if valid else []
     kinds = (Tensor, Tensor, int | float)
-    if not sound or not all(all(map(isinstance, control, kinds)) for control in controls):
+    if not valid or not all(all(map(isinstance, control, kinds)) for control in controls):
         raise BadInput(f"the conditioning's {', '.join(VACE_KEYS)} do not fit together; {VACE_NODE}")
     return controls
 
@@ -165,9 +168,10 @@ def _controls(extras: Mapping[str, Any]) -> list[tuple[Tensor, Tensor, float]]:
 def read_controls(
     conditioning: Sequence[Any], normalised: Callable[[Tensor], Tensor], rows: int, columns: int
 ) -> tuple[ControlClip, ...]:
-    """Return the controls in a CONDITIONING, one for each WanVaceToVideo before it. `normalised`: normalises latents as the model does.
+    """Return the controls in a CONDITIONING, one for each WanVaceToVideo.
 
-    Raises `BadInput` for another size than `rows` x `columns` of latents, and for a reference image.
+    `normalised`: maps ComfyUI's latents to the model's. `rows`, `columns`: of the video's latents.
+    Raises `BadInput` for another size, and for a reference image.
     """
     clips = []
     for frames, mask, strength in _controls(conditioning[0][1]):
@@ -177,7 +181,7 @@ def read_controls(
             size, wanted = (f"{8 * w}x{8 * h}" for h, w in (frames.shape[3:], (rows, columns)))
             raise BadInput(f"the control is {size} and the video {wanted}; set that size in WanVaceToVideo")
         kept, made = (normalised(half.float()) for half in frames.split(16, dim=1))
-        # A reference comes before the clip: nothing is made in its frame, so that half is zero, not even grey.
+        # A reference image is the first frame, where nothing is generated: that half is zero, unlike encoded grey.
         if bool((made[:, :, 0].abs() < ZERO).all()):
             fault = "the control has a reference image, which blocks hardly obey"
             raise BadInput(f"{fault}; leave it out, or give it to SDVG Start as the first frame")
@@ -186,7 +190,7 @@ def read_controls(
 
 
 def _was_changed(conditioning: Sequence[Any]) -> bool:
-    """True if a conditioning's embedding is not that of its text, as after Conditioning Concat."""
+    """True if the embedding is not that of the attached text, for instance after Conditioning Concat."""
     embedding, extras = conditioning[0]
     encoded = extras.get(EMBEDDING_KEY)
     if not (torch.is_tensor(encoded) and torch.is_tensor(embedding)):
@@ -195,17 +199,17 @@ def _was_changed(conditioning: Sequence[Any]) -> bool:
 
 
 def carried_text(conditioning: Sequence[Any], key: str = TEXT_KEY) -> str:
-    """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
+    """Return the text attached to a CONDITIONING; empty if there is none or it has several entries."""
     text = _extra(conditioning, key, "")
     return text if isinstance(text, str) else ""
 
 
 def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:
-    """Return a CONDITIONING's embedding `(1, tokens, text_channels)`, float32 on the CPU, as ComfyUI made it.
+    """Return a CONDITIONING's embedding `(1, tokens, text_channels)`, float32 on the CPU.
 
-    ComfyUI's Wan text encoder gives 512 rows (more for a longer prompt), with zeros after the prompt's end. Its Wan
-    models attend to every row they get, so we neither add rows nor cut any.
-    Raises `BadInput` unless it is one prompt of the right width and nothing else.
+    ComfyUI's Wan text encoder gives 512 tokens (more for a longer prompt), with zeros after the prompt's end. Its Wan
+    models attend to every token, so we neither pad nor crop.
+    Raises `BadInput` unless it is one finite prompt of that width, without options that we cannot use.
     """
     if len(conditioning) != 1:
         raise BadInput(f"positive has {len(conditioning)} entries; {WIRE}, or use the prompt schedule")

@@ -1,6 +1,7 @@
-"""Load a checkpoint file as a MODEL: with ComfyUI's own loader if it takes the file; otherwise we unwrap it first.
+"""Load a checkpoint file as a MODEL, and a control module for it.
 
-Control modules are loaded from files too: ComfyUI itself loads only whole VACE checkpoints.
+ComfyUI's loader reads the file itself if it can, and handles scaled fp8 there; otherwise we hand it a state dict with
+names that it knows. ComfyUI loads only whole VACE checkpoints, so we build control modules ourselves.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .model import attach_origin, compute_dtype, config_of, origin_of
 
 NONE = "none"
 
-# Widget value -> model options, as ComfyUI's own loader has them.
+# Widget value -> model options, as in ComfyUI's own loader.
 WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
     "default": {},
     "fp8_e4m3fn": {"dtype": torch.float8_e4m3fn},
@@ -45,7 +46,7 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
 }
 
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
-"""Key styles that ComfyUI's own loader takes; there it also handles scaled fp8."""
+"""Key styles that ComfyUI's own loader reads."""
 
 
 def load_checkpoint(
@@ -57,11 +58,11 @@ def load_checkpoint(
     *,
     flush: bool = False,
 ) -> Any:
-    """Return a checkpoint as a MODEL that knows its file, its preset and which state dict it was taken from.
+    """Load a checkpoint as a MODEL with its `Origin` attached.
 
-    `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the known file, else
-    a guess when it is used. `weights`: as on the loaders. `flush`: at a new prompt, if the model keeps a window and
-    was not trained to recache it. Raises `BadInput` as `load_model` does.
+    `weight_dtype`: a key of `WEIGHT_DTYPES`, or `auto`. `preset`: None to take it from the file's name, or guess it
+    when the model is used. `weights`: which state dict of a training checkpoint. `flush`: empty the window at a new
+    prompt, unless the model was trained to recache it. Raises `BadInput` like `load_model`.
     """
     file = Path(path)
     known = preset or preset_by_name(file)
@@ -78,10 +79,10 @@ def load_checkpoint(
 
 
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:
-    """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
+    """Load a checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
 
-    `choice`: which state dict of a training checkpoint. `host_options`: what ComfyUI adds when it reloads a MODEL by
-    itself, for another device.
+    `choice`: which state dict of a training checkpoint. `host_options`: arguments that ComfyUI adds when it reloads a
+    MODEL for another device.
     """
     checkpoint = open_wan(path, choice)
     file = checkpoint.weights
@@ -92,7 +93,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
     metadata = {"config": json.dumps({"transformer": unusual})} if unusual else None
     host_options["metadata"] = metadata
-    # The weights get no name here, so that ComfyUI can free each as it copies it.
+    # Keep no reference to the state dict, so that ComfyUI can free each weight after copying it.
     model = comfy.sd.load_diffusion_model_state_dict(_state_dict(checkpoint), options, **host_options)
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
@@ -101,7 +102,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
-    """Return the sizes that ComfyUI cannot see in shapes, to be stated; none for the published models."""
+    """Return the sizes that ComfyUI cannot infer from shapes; empty for the published models."""
     usual = {name: getattr(WAN_1_3B, name) for name in ("text_dim", "freq_dim", "patch_size")}
     usual["num_heads"] = config.dim // HEAD_DIM
     stated = {name: getattr(config, name) for name, value in usual.items() if getattr(config, name) != value}
@@ -118,14 +119,14 @@ def _state_dict(checkpoint: WanCheckpoint) -> dict[str, Any]:
     return {name: file[name] for name in file}
 
 
-# --- the dtype of the weights that `auto` stands for
+# --- weight_dtype `auto`
 
 
 def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: str) -> tuple[str, str]:
-    """Return the weight dtype for a checkpoint on ComfyUI's device, and a sentence on it if there was a choice.
+    """Return the weight dtype for a checkpoint on ComfyUI's device, and a note if there was a choice.
 
-    `preset`: None if it is not known yet. The planner never shrinks a drafter, and only a GPU's memory is short. The
-    whole card counts, not what is free, so that a machine makes the same video every time.
+    Only a target on a GPU has a choice. It depends on the card's size, not on its free memory, so that a machine
+    makes the same video every time. `preset`: None if it is not known yet.
     """
     device = mm.get_torch_device()
     if role != "target" or device.type != "cuda" or checkpoint.quantisation.label != NONE:
@@ -140,7 +141,7 @@ def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: 
 
 
 def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
-    """Return the plan for a card of `total` bytes, a target, and the usual other models."""
+    """Return the memory plan for a target with the published other models, on a card of `total` bytes."""
     usual = PUBLISHED_DRAFTER
     model = replace(PUBLISHED_TARGET, config=target, preset=preset or PUBLISHED_TARGET.preset)
     # A drafter's blocks must divide the target's.
@@ -152,7 +153,7 @@ OPERATIONS = comfy.ops.disable_weight_init
 
 
 class ControlModel(torch.nn.Module):
-    """The control blocks alone, under the names of a VACE MODEL; they take no memory until they are filled."""
+    """The control blocks of a VACE MODEL under its names, on the meta device until they are filled."""
 
     manual_cast_dtype = None
 
@@ -173,12 +174,12 @@ class ControlModel(torch.nn.Module):
         self.diffusion_model = tree
 
     def get_dtype(self) -> torch.dtype:
-        """Return the dtype that it computes in."""
+        """Return the compute dtype."""
         return self._dtype
 
 
 def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher:
-    """Load the control module of a file for a MODEL, in its dtype. Raises `BadInput` if it is for another size."""
+    """Load a file's control module for a MODEL, in its compute dtype. Raises `BadInput` if it is for another size."""
     config = config_of(model.model.diffusion_model)
     dtype = compute_dtype(model)
     checkpoint = open_control(open_weights(path), config, role)
@@ -186,7 +187,7 @@ def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher
     names = control_shapes(config, checkpoint.blocks)
     embedding = [name for name in names if name.startswith(EMBEDDING)]
     blocks = [name for name in names if name not in embedding]
-    # ComfyUI keeps the embedding in float32, also with blocks of another dtype.
+    # ComfyUI keeps the embedding in float32 with blocks of any dtype.
     fill(control.diffusion_model, checkpoint, embedding, torch.device("cpu"), torch.float32)
     fill(control.diffusion_model, checkpoint, blocks, torch.device("cpu"), dtype)
     return comfy.model_patcher.CoreModelPatcher(control, model.load_device, model.offload_device)

@@ -1,4 +1,4 @@
-"""The sampler's inputs."""
+"""One run of the sampler node: its inputs, and its start image or clip in the video's size."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .vae import header_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptBlocks:
-    """The first `blocks` blocks of a run of `width` x `height` pixels: normalised latents `b c t h w`.
+    """The first `blocks` blocks of a run of `width` x `height` pixels.
 
-    `lead`: which of their latent frames no model made.
+    `latents`: normalised, `b c t h w`. `lead`: their latent frames that no model made.
     """
 
     blocks: int
@@ -39,15 +39,15 @@ class KeptBlocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
-    """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype.
+    """One run of the sampler node.
 
-    `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, where it is not the preset's.
-    `draft_steps`: after how many steps the drafter stops; 0 for the preset's.
-    `reuse_bytes`: of host memory for results that later runs may use. `notes`: on inputs that have no effect.
-    `request`: what its widgets say, without router and start. `kept`: blocks of an earlier run; the
-    request is then for those after them.
-    `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
-    control. `prompt_id`, `signature`: of the prompt in API form, for the page.
+    `drafter`, `target`: MODELs; None if not wired in or not needed. `tae_kind`: the kind of latents of a TAEHV.
+    `request`: from the widgets, without router and start. `schedules`: by role, if they differ from the preset's.
+    `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
+    runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
+    `kept`: blocks of an earlier run; the request is then for the blocks after them. `until_block`: the last block to
+    make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `prompt_id`, `signature`: of the
+    prompt in API form, for the page.
     """
 
     drafter: Any = None
@@ -81,7 +81,7 @@ class Job:
 
     @property
     def presets(self) -> dict[str, Preset]:
-        """The presets of the MODELs, each with the schedule and the draft steps that the node states."""
+        """The presets of the MODELs, with the schedules and draft steps of the node."""
         presets = {role: preset_of(patcher) for role, patcher in self.models.items()}
         changed = {role: replace(p, schedule=self.schedules.get(role, p.schedule)) for role, p in presets.items()}
         if self.draft_steps and "drafter" in changed:
@@ -90,7 +90,7 @@ class Job:
 
     @property
     def headers(self) -> Headers:
-        """What is known of its models before a weight is used."""
+        """The headers of its models, without their weights."""
         presets = self.presets
         controls = self.controls
         return Headers(
@@ -115,7 +115,7 @@ class Job:
 
     @property
     def continues(self) -> bool:
-        """True if it continues a clip, given as latents or as frames."""
+        """True if it continues a clip, given as latents or frames."""
         extends = self.start is not None and self.start.how not in (PICTURE, RESTYLE)
         return self.continue_from is not None or extends
 
@@ -129,11 +129,11 @@ class Job:
 
     @property
     def main(self) -> Any:
-        """The MODEL that stands for both where they agree."""
+        """The first MODEL, for properties that both share."""
         return next(iter(self.models.values()))
 
     def restrict_to(self, needed: ModelSet) -> Job:
-        """Return the job without the MODELs that its run will not ask for."""
+        """Return the job without the models that its run does not need."""
         return replace(
             self,
             drafter=self.drafter if needed.drafter else None,
@@ -142,29 +142,29 @@ class Job:
         )
 
 
-# --- the picture that a video starts from
+# --- start image and clip
 
 
 def fit(images: Tensor, width: int, height: int) -> Tensor:
-    """Return the first of some images `f h w c` as `1 1 c h w` of that size, its sides or its top and bottom cut off."""
+    """Return the first image of `f h w c` as `1 1 c h w`, cropped at its centre and scaled to `width` x `height`."""
     image = cropped(images, width, height)[:1, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")[:, None]
 
 
 def start_picture(images: Tensor, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Return a start image in the video's size, `1 1 c h w`, and notes on what was done to it."""
+    """Return a start image in the video's size, `1 1 c h w`, and notes on crop and alpha."""
     return fit(images, width, height), crop_note(images, width, height)
 
 
 def from_start(job: Job) -> Job:
-    """Return the job with the picture of its SDVG Start as its start image."""
+    """Return the job with the picture of an SDVG Start moved to `start_image`."""
     if job.start is None or job.start.how != PICTURE:
         return job
     return replace(job, start=None, start_image=job.start.images)
 
 
 def footage_of(start: StartValue, width: int, height: int) -> Footage:
-    """Return a clip in the video's size, its sides or its top and bottom cut off."""
+    """Return a clip cropped at its centre and scaled to `width` x `height`, `f 3 h w`, with a note."""
     images = start.images
     rows, columns = images.shape[1:3]
     part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
@@ -176,30 +176,30 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
 
 
 def cropped(images: Tensor, width: int, height: int) -> Tensor:
-    """Return the middle of images `f h w c`, cropped to the aspect ratio of `width` x `height`."""
+    """Return images `f h w c` cropped at their centre to the aspect ratio of `width` x `height`."""
     rows, columns = images.shape[1:3]
-    # Half of what is cut off, rounded as ComfyUI's Upscale Image rounds it.
+    # Margins are rounded like those of ComfyUI's Upscale Image.
     left = max(0, round((columns - columns * ((width / height) / (columns / rows))) / 2))
     top = max(0, round((rows - rows * ((columns / rows) / (width / height))) / 2))
     return images[:, top : rows - top, left : columns - left]
 
 
 def shines_through(images: Tensor) -> bool:
-    """Return whether any pixel of images `f h w c` is not opaque."""
+    """True if any pixel of images `f h w c` is not opaque."""
     return images.shape[-1] > 3 and bool((images[..., 3] < 1).any())
 
 
 def crop_note(images: Tensor, width: int, height: int) -> tuple[str, ...]:
-    """Say what is lost of the start image, if anything is, and which one of several it is."""
+    """Return notes on the start image: the first of a batch, without alpha, cropped."""
     count, rows, columns = images.shape[:3]
-    left = cropped(images, width, height).shape
+    crop = cropped(images, width, height).shape
     notes = []
     if count > 1:
         notes.append(f"The start image is a batch of {count}; the video starts from its first picture.")
     if shines_through(images[:1]):
         notes.append("The start image is used without its alpha.")
-    if left[1:3] != (rows, columns):
-        sizes = f"from {columns} x {rows} to {left[2]} x {left[1]}"
+    if crop[1:3] != (rows, columns):
+        sizes = f"from {columns} x {rows} to {crop[2]} x {crop[1]}"
         notes.append(
             f"The start image was cropped at its centre {sizes}, the shape of the video of {width} x {height}."
         )

@@ -1,4 +1,4 @@
-"""Blocks that stay as they are: the first ones of a finished run, given to the next ones by the digest of their latents."""
+"""Kept blocks: the first blocks of a finished run, which later runs name by the digest of their latents."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _writing = threading.Lock()  # the page's request is answered in another thread
 def beginnings_of(
     latents: Tensor, spans: Sequence[Span], size: tuple[int, int], lead: Lead
 ) -> dict[str, KeptBlocks]:
-    """Return every beginning of a finished run by its digest; `spans`: of its kept blocks and of its new ones.
+    """Return every beginning of a finished run, by digest. `spans`: of its kept and new blocks.
 
-    Their tensors, on the CPU, are views of one: about 10 MB for nine blocks of 832 x 480.
+    Their latents are views of one CPU tensor: about 10 MB for nine blocks of 832 x 480.
     """
     latents = latents.detach().cpu()
     beginnings = dict[str, KeptBlocks]()
@@ -52,9 +52,9 @@ def beginnings_of(
 
 
 def find_kept(text: str) -> KeptBlocks | None:
-    """Return the blocks that `text`, such as "5:0123456789abcdef", names; None if it is empty.
+    """Return the blocks named by `text`, such as "5:0123456789abcdef", or None if it is empty.
 
-    They are those of a run that the page can still show, or lie on the disk. Raises `BadInput`.
+    Look them up in the runs that the page remembers, then on disk. Raises `BadInput` if they are not there.
     """
     if not text.strip():
         return None
@@ -92,9 +92,9 @@ def _read_lock(name: str, blocks: int) -> KeptBlocks | None:
 
 
 def write_kept(kept: KeptBlocks) -> int:
-    """Write kept blocks to the disk, where they outlast the server, and return the bytes of all that lie there.
+    """Write kept blocks to disk, and return the bytes of all kept blocks there.
 
-    Only people remove them: a saved workflow may name any of them. Raises `BadInput` if the disk is full.
+    Nothing deletes them: a saved workflow may name any. Raises `BadInput` if they cannot be written.
     """
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
@@ -116,7 +116,7 @@ def write_kept(kept: KeptBlocks) -> int:
 
 
 def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: int | None) -> None:
-    """Raise `BadInput` unless a run of this length and size can begin with them."""
+    """Raise `BadInput` unless a run of that many blocks and that size can begin with them; None is not checked."""
     if blocks is not None and kept.blocks >= blocks:
         raise BadInput(f"all {blocks} blocks are kept, so there is nothing to make; raise the length or keep fewer")
     if width is not None and height is not None and (width, height) != (kept.width, kept.height):
@@ -125,7 +125,7 @@ def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: 
 
 
 def with_kept(job: Job, text: str) -> Job:
-    """Return the job for the blocks after the kept ones, and write those to the disk, if the page has not."""
+    """Return the job for the blocks after the kept ones. Write these to disk if the page has not."""
     kept = find_kept(text)
     if kept is None:
         return job

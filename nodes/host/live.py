@@ -1,4 +1,7 @@
-"""The runs that the page can ask about: what each has made so far, small pictures of it, and whether to stop it."""
+"""Runs that the page can ask for: their events, small pictures of their blocks, and whether to stop.
+
+They are kept in memory, with limits, so that a page that is reloaded can show them again.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +19,27 @@ from torch import Tensor
 
 from .job import KeptBlocks
 
-# How many are remembered: newest runs (one per node), earlier ones, takes to compare, and runs' first events.
 MOST_RUNS = 16
 MOST_EARLIER = 4
 MOST_TAKES = 32
 MOST_BEGUN = 256
 SPRITE_WIDTH = 256
-"""Pixels of a cell of a sprite."""
+"""Pixels, of one frame in a sprite."""
 SPRITE_QUALITY = 70
-"""For JPEG: about 9 KB a frame and 110 KB a block for photographs."""
+"""JPEG quality: about 9 KB a frame and 110 KB a block for photographs."""
 LONGEST_ROW = 65_000
-"""Pixels of a block's cells side by side: a JPEG has at most 65535."""
+"""Pixels of a sprite's width: a JPEG has at most 65535."""
 MOST_SPRITE_BYTES = 64 << 20
-"""Bytes of pictures kept for one run; beyond, the oldest blocks' are dropped."""
+"""Bytes of sprites kept for one run; beyond, the oldest are dropped."""
 
 
 @dataclass(slots=True)
 class LiveRun:
-    """One run of a sampler, as the page sees it. `begin`: the fields of its first event; `done`: of its last.
+    """One run of a sampler, as the page sees it.
 
-    In `begin` are the ids of `run`, `node` and `workflow`.
-
-    `clip_frames`: how many of its frames are those of the clip that it continues.
-    `models`, `keys`, `pixel_keys`: what the next run needs to use its blocks again; see `reuse`.
-    `beginnings`: what can be kept of it as it is, by digest; see `kept`.
+    `begin`: fields of its first event, among them the ids `run`, `node` and `workflow`; `done`: of its last.
+    `clip_frames`: number of its frames that belong to the clip it continues. `models`, `keys`, `pixel_keys`: cache
+    keys for the forecast in `reuse`. `beginnings`: its kept blocks by digest; see `kept`.
     """
 
     begin: dict[str, Any]
@@ -54,7 +54,7 @@ class LiveRun:
     beginnings: dict[str, KeptBlocks] = field(default_factory=dict)
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
-        """Keep a small picture of a block's frames `b f c h w`, side by side; return its measures."""
+        """Store a sprite of a block's frames `b f c h w`; return its frame count and cell size in pixels."""
         cells = small(frames[0])
         self.sprites[number] = jpeg(cells)
         while sum(map(len, self.sprites.values())) > MOST_SPRITE_BYTES and len(self.sprites) > 1:
@@ -62,12 +62,12 @@ class LiveRun:
         return {"frames": cells.shape[0], "width": cells.shape[3], "height": cells.shape[2]}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the run as JSON values."""
         return {**self.begin, "events": self.events, "done": self.done}
 
 
 def small(frames: Tensor) -> Tensor:
-    """Return frames `f c h w` at most `SPRITE_WIDTH` pixels wide, narrower if there are very many."""
+    """Return frames `f c h w` scaled to at most `SPRITE_WIDTH` pixels, so that a row fits `LONGEST_ROW`."""
     scale = min(SPRITE_WIDTH, LONGEST_ROW // frames.shape[0], frames.shape[3]) / frames.shape[3]
     size = (max(1, round(frames.shape[2] * scale)), max(1, round(frames.shape[3] * scale)))
     return F.interpolate(frames.float(), size=size, mode="area").clamp(0, 1)
@@ -83,7 +83,7 @@ def jpeg(frames: Tensor) -> bytes:
 
 
 class LiveRuns:
-    """The newest runs, oldest first: one of every node, some earlier ones, and those that make takes."""
+    """The remembered runs: the newest of every node, some earlier ones, and runs that make takes."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
@@ -92,7 +92,7 @@ class LiveRuns:
         self.begun: deque[dict[str, Any]] = deque(maxlen=MOST_BEGUN)
 
     def begin(self, run: LiveRun) -> None:
-        """Remember a run as the node's newest; one that makes a take to be compared is kept with it."""
+        """Remember a run as the newest of its node, or in addition to it if it makes a take."""
         self.begun.append(run.begin)
         if run.begin.get("until"):
             self._takes.append(run)
@@ -108,18 +108,18 @@ class LiveRuns:
         return [run.as_dict() for run in self.now()]
 
     def sprite(self, run_id: str, number: int) -> bytes | None:
-        """Return the picture of a run's block; None if it is not kept."""
+        """Return the JPEG of a run's block, or None if it is no longer kept."""
         return next((run.sprites.get(number) for run in self.now() if run.begin["run"] == run_id), None)
 
     def stop(self, node: str) -> bool:
-        """Ask the run of a node to end after the current block. Return False if it has no run under way."""
-        going_on = [run for run in self.now() if run.begin["node"] == node and run.done is None]
-        for run in going_on:
+        """Ask the run of a node to end after the current block. Return False if the node has no run under way."""
+        active = [run for run in self.now() if run.begin["node"] == node and run.done is None]
+        for run in active:
             run.stop_asked = True
-        return bool(going_on)
+        return bool(active)
 
     def now(self) -> list[LiveRun]:
-        """Return a copy: another run may begin on its own thread while the page's question is answered."""
+        """Return a copy of all runs, as another thread may begin one meanwhile."""
         return [*self._takes, *self._earlier, *self._runs.values()]
 
 

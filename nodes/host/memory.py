@@ -1,7 +1,7 @@
-"""The memory of a run: say what it needs before loading, request it all at once, and give it back.
+"""The memory of a run: plan it before loading, request it from ComfyUI at once, and release it.
 
-It is worked out with the numbers of `sdvg_core.memory`: ComfyUI counts weights, but not keys and values, the VAE's state
-or activations. Left alone, it would fill the device with weights first.
+ComfyUI counts weights, but not our keys and values, the VAE's state or activations; without a request for these it
+would fill the device with weights. The sizes come from `sdvg_core.memory`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .job import Job
 from .model import compute_dtype
 
 SPARE = FRAGMENTS - 4 * GB // 10
-"""Bytes to leave to the allocator; ComfyUI leaves 0.4 GB more, or what `--reserve-vram` says."""
+"""Bytes to leave to the allocator. ComfyUI leaves 0.4 GB more, or the value of `--reserve-vram`."""
 
 DYNAMIC = (
     "Dynamic VRAM did not keep all weights on the card. On 24 GB, ComfyUI started with --disable-dynamic-vram was 1.6 "
@@ -35,19 +35,22 @@ DYNAMIC = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Bytes needed on one device besides weights, in the step that needs most there; names as in `sdvg_core.memory`."""
+    """Bytes needed on one device in addition to weights, in the phase that needs most.
+
+    `step`: the phase. `parts`: bytes by part; names as in `sdvg_core.memory`.
+    """
 
     step: str
     parts: Mapping[str, int]
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all parts."""
         return sum(self.parts.values())
 
 
 def plan_request(job: Job) -> PlanRequest:
-    """Return the request to the core's planner. Nothing is counted on a device for a role without a MODEL."""
+    """Return the job as a request to the core's planner."""
     # The core knows one dtype for both models; if they differ, take the wider.
     dtype = max(map(compute_dtype, job.models.values()), key=lambda d: d.itemsize)
     request = replace(
@@ -64,10 +67,10 @@ def plan_request(job: Job) -> PlanRequest:
 
 
 def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool) -> dict[torch.device, Needs]:
-    """Return what each device must hold besides weights.
+    """Return the bytes that each device needs in addition to weights.
 
-    `devices`: the device of each model, by role, perhaps without a scorer. `fp8`: whether the target's
-    weights are cast up on use.
+    `devices`: the device of each model, by role; a phase of a role that is missing counts nothing. `fp8`: whether
+    the target's weights are cast up on use.
     """
     sizes = Sizes.of(request, fp8=fp8)
     steps = phase_parts(request, sizes)
@@ -89,9 +92,9 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
-    """The memory a run requests from ComfyUI: its models by name, the target first, and further bytes on each device.
+    """The memory that a run requests from ComfyUI.
 
-    `request`: as the core plans it.
+    `request`: for the core's planner. `models`: by name, the target first. `needs`: further bytes on each device.
     """
 
     request: PlanRequest
@@ -100,22 +103,22 @@ class Memory:
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
-        """Where the models run."""
+        """The devices that the models run on."""
         return tuple(patcher.load_device for patcher in self.models.values())
 
     @property
     def lazy(self) -> tuple[str, ...]:
-        """The models that come in the first passes: dynamic VRAM loads each weight when it is used."""
+        """Names of the models under dynamic VRAM, which loads each weight when it is first used."""
         return tuple(name for name, patcher in self.models.items() if patcher.is_dynamic())
 
     @property
     def incomplete(self) -> bool:
-        """True if dynamic VRAM has yet to load a model: small weights are always there, and large ones may not fit."""
+        """True if dynamic VRAM holds less than a tenth of a model: it has yet to load it (small weights always stay)."""
         return any(10 * self.models[name].loaded_size() < weights_of(self.models[name]) for name in self.lazy)
 
     @property
     def plan(self) -> tuple[str, ...]:
-        """What stays on a device, what will be copied, and whether it fits; one sentence each."""
+        """What stays on each device, what will be copied, and whether it fits; one sentence each."""
         return tuple(
             line
             for device, needs in self.needs.items()
@@ -123,12 +126,12 @@ class Memory:
         )
 
     def measured(self) -> tuple[str, ...]:
-        """Return how much of a finished run's models lay on the GPU, and its peak next to the plan."""
+        """Return notes on a finished run: how much of each model the GPU held, and the measured and planned peak."""
         device = self.devices[0]
         if device.type != "cuda":
             return ()
         sizes = _on(device, self.models)
-        # Dynamic VRAM counts whole pages, and the allocator does not see its weights.
+        # Dynamic VRAM counts whole pages, so cap at the size; the allocator's peak does not include its weights.
         loaded = {name: (min(int(self.models[name].loaded_size()), size), size) for name, size in sizes.items()}
         lazy = [name for name in loaded if name in self.lazy]
         planned = sum(loaded[name][0] for name in loaded if name not in lazy) + self.needs[device].total
@@ -138,18 +141,20 @@ class Memory:
 
 
 def memory_of(job: Job) -> Memory:
-    """Work out a run's memory from what is wired in, without loading anything."""
+    """Return the memory of a run, without loading anything."""
     controls = {f"{role} control": control for role, control in job.controls.items()}
     patchers = {**job.models, **controls, "vae": job.vae.patcher}
     if isinstance(job.router.scorer, HostScorer):
         patchers["scorer"] = job.router.scorer.patcher
     request = plan_request(job)
     # One MODEL in both roles is loaded once.
-    again = {"drafter"} if job.headers.one_model else set()
-    again |= {"drafter control"} if len({id(control) for control in controls.values()}) < len(controls) else set()
+    duplicates = {"drafter"} if job.headers.one_model else set()
+    duplicates |= (
+        {"drafter control"} if len({id(control) for control in controls.values()}) < len(controls) else set()
+    )
     return Memory(
         request=request,
-        models={role: patcher for role, patcher in patchers.items() if role not in again},
+        models={role: patcher for role, patcher in patchers.items() if role not in duplicates},
         needs=needs_of(
             request,
             {role: patcher.load_device for role, patcher in patchers.items()},
@@ -160,10 +165,10 @@ def memory_of(job: Job) -> Memory:
 
 @contextmanager
 def resident(memory: Memory) -> Iterator[None]:
-    """Load all models at once, and hold them until the work inside ends.
+    """Load all models at once, and keep them loaded inside the `with` block.
 
-    Every patcher is notified before its model runs, and after, even if that fails: both run callbacks that other
-    packs attach to a MODEL.
+    Call `pre_run()` of every patcher first and `cleanup()` at the end, even after an error: other packs attach
+    callbacks to both.
     """
     if memory.devices[0].type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.devices[0])
@@ -177,13 +182,12 @@ def resident(memory: Memory) -> Iterator[None]:
 
 
 def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, int]) -> None:
-    """Load all models of a run, with one request per device.
+    """Load all models of a run, with one request per device. `room`: bytes to keep free of weights, by device.
 
-    In separate requests, ComfyUI would move one model out to load the next. In one request, the last model gets its
-    place first; parts of the first ones that do not fit are copied over on use. So the target comes first, and the
-    scorer last, because ComfyUI can only load it whole. Dynamic VRAM instead favours the first of the request, the
-    last to be loaded: there the target comes last, as most blocks need the drafter.
-    `room`: the bytes to keep free of weights, per device.
+    With separate requests, ComfyUI would offload one model to load the next. In one request it places the last model
+    first and streams what does not fit of the others, so the target comes first, and the scorer, which ComfyUI can
+    only load whole, last. Dynamic VRAM favours the first model instead: there the target comes last, as most blocks
+    need the drafter.
     """
     for device in dict.fromkeys(patcher.load_device for patcher in patchers):
         others = room.get(device, 0) + (0 if device.type == "cpu" else SPARE)
@@ -197,7 +201,7 @@ def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, 
 
 
 def usable_on(device: torch.device) -> int:
-    """Return the bytes of a device that a run can use: those free, and what ComfyUI can move out of a GPU."""
+    """Return the bytes of a device that a run can use: free ones, and those of models that ComfyUI can offload."""
     free = int(mm.get_free_memory(device))
     if device.type == "cpu":
         return free
@@ -206,7 +210,7 @@ def usable_on(device: torch.device) -> int:
 
 
 def check_room(memory: Memory) -> None:
-    """Raise `BadInput` if a run does not fit on a GPU, however many weights are copied. Nothing is loaded for it."""
+    """Raise `BadInput` if a run does not fit on a GPU even with all weights streamed. Loads nothing."""
     for device, needs in memory.needs.items():
         # ComfyUI can only load the scorer whole.
         least = needs.total + _on(device, memory.models).get("scorer", 0)
@@ -215,7 +219,7 @@ def check_room(memory: Memory) -> None:
 
 
 def refusal_of(memory: Memory) -> BadInput:
-    """Return the error for a run that ran out of memory, with the numbers and what would help."""
+    """Return the error for a run that ran out of memory, with numbers and remedies."""
     mm.soft_empty_cache()
     device = max(memory.needs, key=lambda d: memory.needs[d].total)
     return _refusal(memory, device, f"out of memory on {device}")
@@ -234,12 +238,12 @@ def _refusal(memory: Memory, device: torch.device, fault: str) -> BadInput:
 
 
 def _on(device: torch.device, models: Mapping[str, ModelPatcher]) -> dict[str, int]:
-    """Return the bytes of the weights of those models that run on a device."""
+    """Return the bytes of weights of each model that runs on a device."""
     return {name: weights_of(patcher) for name, patcher in models.items() if patcher.load_device == device}
 
 
 def weights_of(patcher: ModelPatcher) -> int:
-    """Return the bytes of a MODEL's weights on its device: dynamic VRAM keeps the file's dtype elsewhere."""
+    """Return the bytes of a MODEL's weights on its device; under dynamic VRAM, modules hold the file's dtype."""
     modules = patcher.model.modules() if patcher.is_dynamic() else ()
     return int(patcher.model_size()) + sum(
         parameter.numel() * (dtype.itemsize - parameter.dtype.itemsize)
@@ -252,9 +256,9 @@ def weights_of(patcher: ModelPatcher) -> int:
 def describe_plan(
     models: Mapping[str, int], needs: Needs, usable: int, device: torch.device, lazy: Collection[str] = ()
 ) -> list[str]:
-    """Say what a run will keep on `device`, what will be copied there, and whether it fits.
+    """Return sentences on what stays on `device`, what will be copied there, and whether it fits.
 
-    `models`: the bytes of those that run there, in the order of `load_together`. `lazy`: those under dynamic VRAM.
+    `models`: bytes by name, in the order of `load_together`. `lazy`: names under dynamic VRAM. `usable`: bytes.
     """
     weights = sum(models.values())
     if device.type == "cpu":

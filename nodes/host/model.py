@@ -1,7 +1,8 @@
 """A ComfyUI MODEL as a block generator: our causal forward pass over the modules that ComfyUI loaded.
 
 It calls modules and never reads their weights, so LoRA, fp8, GGUF, offloaded and paged weights work as in ComfyUI.
-Latents stay in the model's normalised space; only a node's LATENT sockets use the VAE's.
+ComfyUI's own causal forward is not called, so that nodes and command line share one. Latents stay normalised here;
+those of LATENT sockets are not.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from ...sdvg_core.errors import BadInput
 
 
 class ComfyOps(TorchOps):
-    """The forward pass's operations, done by ComfyUI: its casts, attention kernel and rotary positions.
+    """Operations of the forward pass by ComfyUI: casts, attention kernel and rotary positions.
 
-    `options`: the MODEL's transformer options; of these, only an attention override is used.
+    `options`: the MODEL's transformer options, of which only an attention override is used.
     """
 
     def __init__(self, dtype: torch.dtype, options: Mapping[str, Any]) -> None:
@@ -48,22 +49,22 @@ class ComfyOps(TorchOps):
         return comfy.model_management.cast_to(parameter, dtype=like.dtype, device=like.device)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend with the kernel that ComfyUI or the MODEL chose."""
+        """Attend with the kernel chosen by ComfyUI or the MODEL."""
         return self.attend(None, q, k, v)
 
     def attend(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend with that kernel, or in newer versions with the one that the MODEL's file states for the module."""
+        """Attend with the kernel that newer versions of ComfyUI read for `module` from its file, else as `attention`."""
         flat = (part.flatten(2) for part in (q, k, v))
         preferred = getattr(module, "comfy_attention", None)
         more = {} if preferred is None else {"preferred_attention": preferred}
         return optimized_attention(*flat, heads=q.shape[2], transformer_options=self.options, **more)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
-        """Return cosines, then sines, of each time; float32, as ComfyUI embeds it."""
+        """Return ComfyUI's embedding of each time: cosines, then sines, float32."""
         return sinusoidal_embedding_1d(width, times.flatten()).unflatten(0, times.shape)
 
     def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
-        """Return ComfyUI's rotary table, in float32: in half precision, positions past 256 would coincide."""
+        """Return ComfyUI's rotary table in float32: in half precision, positions above 256 would coincide."""
         sizes = (tokens * patch for tokens, patch in zip(grid, tree.patch_size, strict=True))
         return tree.rope_encode(*sizes, t_start=first, device=device, dtype=torch.float32)
 
@@ -75,8 +76,8 @@ class ComfyOps(TorchOps):
 def settle_attention(device: torch.device) -> None:
     """Attend to one token, so that the first run of a process gives the same bits as later ones.
 
-    In a process's first attention on a GPU, torch sets its own order of kernels, over the one that ComfyUI asks for.
-    Without this, the first run would meet that order in its first call, and round it differently.
+    In a process's first attention on a GPU, torch ignores the kernel priority that ComfyUI sets, so the call rounds
+    differently.
     """
     token = torch.zeros(1, 1, 1, 64, dtype=torch.float16, device=device)
     torch.nn.functional.scaled_dot_product_attention(token, token, token)
@@ -90,10 +91,10 @@ def comfy_wan(
     control: ModelPatcher | None = None,
     stages: Stages = PLAIN,
 ) -> Wan:
-    """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `memory`.
+    """Return a block generator over a MODEL that passed `check_model`. Loads nothing: see `memory`.
 
     `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run with it.
-    `stages`: of its layers, perhaps compiled.
+    `stages`: of its layers, compiled or plain.
     """
     return Wan(
         tree=patcher.model.diffusion_model,
@@ -107,33 +108,33 @@ def comfy_wan(
 
 
 def compute_dtype(patcher: ModelPatcher) -> torch.dtype:
-    """Return the dtype of activations and K/V, even for a MODEL that is not loaded yet.
+    """Return the dtype of activations, keys and values, even of a MODEL that is not loaded yet.
 
-    A patch of the MODEL may set it, as Select Model Device does; the model itself shows it only after loading.
+    Select Model Device and others set it by a patch, which the model itself shows only after loading.
     """
     return patcher.get_model_object("manual_cast_dtype") or patcher.model.get_dtype()
 
 
 def config_of(tree: Any) -> WanConfig:
-    """Return the sizes of a loaded Wan model; ComfyUI uses the same names as we do."""
+    """Return the sizes of a loaded Wan model, whose attributes have the names of `WanConfig`."""
     sizes = {f.name: getattr(tree, f.name) for f in fields(WanConfig)}
     return WanConfig(**{**sizes, "patch_size": tuple(tree.patch_size)})
 
 
-# --- where a MODEL came from, attached to it: it survives every clone that LoRA and device nodes make
+# --- the origin of a MODEL, attached to it: attachments survive the clones that LoRA and device nodes make
 
 ORIGIN = "sdvg_origin"
-"""The attachment of its origin."""
+"""Attachment with a MODEL's `Origin`."""
 CONTROL = "sdvg_control"
-"""That of the VACE MODEL whose control blocks run with it."""
+"""Attachment with the VACE MODEL whose control blocks run with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """Where a MODEL came from, as our loaders know it; nothing is known if another loader loaded it.
+    """Where a MODEL came from, as recorded by our loaders; all defaults for a MODEL of another loader.
 
-    `preset`: None to guess it when the MODEL is used. `state_dict`: the one that was taken from its file, if that has
-    several. `notes`: on that choice, and on the file's name. `compile`: what of it is compiled, if it can be.
+    `preset`: None to guess it when the MODEL is used. `state_dict`: the chosen one of a file with several.
+    `notes`: on that choice and on the file's name. `compile`: the mode chosen on the loader.
     """
 
     preset: Preset | None = None
@@ -144,33 +145,30 @@ class Origin:
 
 
 def origin_of(patcher: Any) -> Origin:
-    """Return where a MODEL came from."""
+    """Return a MODEL's origin."""
     return patcher.get_attachment(ORIGIN) or Origin()
 
 
 def attach_origin(patcher: Any, **known: Any) -> Any:
-    """Attach what is known of a MODEL's origin to what is attached already, and return the MODEL."""
+    """Set fields of the origin attached to a MODEL, and return the MODEL."""
     patcher.set_attachments(ORIGIN, replace(origin_of(patcher), **known))
     return patcher
 
 
 def preset_of(patcher: Any) -> Preset:
-    """Return a MODEL's preset. If another loader loaded it, guess the preset from its size.
-
-    Raises `BadInput` if neither is possible.
-    """
+    """Return a MODEL's preset, or guess it from its size. Raises `BadInput` for a size without a preset."""
     return origin_of(patcher).preset or guess_preset(config_of(patcher.model.diffusion_model))
 
 
-# --- what is wired in, checked before anything is loaded: refused with a reason, or noted if it has no effect
+# --- checks of the MODELs wired in, before anything is loaded
 
 LATENT_CHANNELS = 16
-# The plain model, and the same weights under ComfyUI's own causal forward (which ours does not call).
+# The plain model, and the same weights under ComfyUI's own causal forward, which ours does not call.
 CLASSES = ("WanModel", "CausalWanModel")
 
 HONOURED = ("transformer_options", "optimized_attention_override")
 WRAPPERS = "a wrapper around the sampler's calls (compilation, caching, context windows)"
-# Where a MODEL's options keep a patch -> what the artist calls it.
+# Key of a patch in a MODEL's options -> its name in a note.
 OPTIONS = {
     "patches": "a patch of its attention or blocks",
     "patches_replace": "a replacement of its blocks",
@@ -190,7 +188,7 @@ MAY_BE_EMPTY = (bool, int, float, str, list, tuple, set, type(None))
 
 
 def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
-    """Return notes on the parts of a MODEL that have no effect here. `role`: "drafter" or "target".
+    """Return notes on patches of a MODEL that have no effect here. `role`: "drafter" or "target".
 
     Raises `BadInput` unless it is a Wan 2.1 text-to-video model.
     """
@@ -204,7 +202,7 @@ def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
 
 
 def describe_foreign(patcher: ModelPatcher) -> str | None:
-    """Say what a MODEL is instead; None if it is a Wan 2.1 text-to-video model."""
+    """Describe a MODEL that is not a Wan 2.1 text-to-video model; return None if it is one."""
     tree = getattr(patcher.model, "diffusion_model", None)
     if not isinstance(tree, WanModel):
         return f"a model of another family ({type(patcher.model).__name__})"
@@ -221,7 +219,7 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
 
 
 def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
-    """Raise `BadInput` unless `control` has the control blocks of VACE for a MODEL. `role`: the MODEL's."""
+    """Raise `BadInput` unless `control` has VACE control blocks that fit a MODEL. `role`: the MODEL's."""
     ours = patcher.model.diffusion_model
     theirs = getattr(getattr(control, "model", None), "diffusion_model", None)
     blocks = len(getattr(theirs, "vace_blocks", ()))
@@ -249,7 +247,7 @@ def check_loras(models: Mapping[str, ModelPatcher]) -> None:
 def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
     options: Mapping[str, Any] = patcher.model_options
     for name, value in (*options.items(), *options.get("transformer_options", {}).items()):
-        # Patches that were removed again leave empty nested dicts behind.
+        # Removed patches leave empty nested dicts.
         if name not in HONOURED and _filled(value):
             yield OPTIONS.get(name, f"the option {name}")
     if _filled(patcher.wrappers):

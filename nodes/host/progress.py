@@ -1,4 +1,4 @@
-"""What an artist sees during a run: the progress bar, the newest frame, a sentence, and the strip's events."""
+"""Show a run on its node and in the page: progress bar, newest frame, a line of text, and events of the strip."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .live import RUNS, LiveRun
 logger = logging.getLogger(__name__)
 
 _notified: set[str | None] = set()
-"""The nodes that `notify` left a text on."""
+"""Ids of the nodes that show a text by `notify`."""
 DONE_EVENT = "sdvg.done"
 KEPT_EVENT = {
     "fate": "given",
@@ -38,10 +38,10 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class NodeProgress:
-    """Reports one run on its node, and stops it when the user interrupts.
+    """Shows one run on its node, and stops it when the user interrupts.
 
-    `steps`: of a block, by both models. `kept_count`: how many blocks are kept from an earlier run; `until`: the last block
-    that is made now, to be compared, or 0. `more`: further fields of the run's first event.
+    `steps`: denoising steps of a block, of both models. `kept_count`: number of blocks kept from an earlier run.
+    `until`: the last block to make for a take, or 0. `more`: further fields of the run's first event.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class NodeProgress:
     ) -> None:
         self._node_id = node_id
         self._blocks = blocks
-        # The bar skips the steps that were not needed.
         self._steps_per_block = steps
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
         self._done = 0
@@ -69,20 +68,20 @@ class NodeProgress:
         self.live = LiveRun({**ids, "of": blocks, "loading": 0.0, "until": until, **more})
 
     def begin(self) -> None:
-        """Say that the run begins, now that the models are loaded."""
+        """Send the first event; call it when the models are loaded."""
         self.live.begin["loading"] = time.perf_counter() - self._began
         RUNS.begin(self.live)
         self._send("sdvg.run", self.live.begin)
 
     def before_pass(self, kind: str) -> None:
-        """Stop if the user interrupts; otherwise count a denoising step. Called before every forward pass."""
+        """Count a denoising step, or raise if the user interrupted. Called before every forward pass."""
         mm.throw_exception_if_processing_interrupted()
         if kind == "denoise":
             self._passes += 1
             self._bar.update_absolute(self._done * self._steps_per_block + min(self._passes, self._steps_per_block))
 
     def block(self, record: BlockRecord, frames: Tensor) -> None:
-        """Show a finished block: its last frame of `b f c h w`, the sentence, and the strip's next square."""
+        """Show a finished block with its frames `b f c h w`: preview of the last one, text, and event."""
         self._done += 1
         self._passes = 0
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
@@ -92,12 +91,12 @@ class NodeProgress:
         start, comma, comparison = block_line(record, self._done, self._blocks).rpartition(", ")
         self.show(start + comma + comparison.replace(" ", NO_BREAK))
         event = block_event(record, self._done, self._blocks)
-        if self._done >= self.live.begin["until"]:  # for a take to compare, only that block is shown
+        if self._done >= self.live.begin["until"]:  # of a take, only the last block is shown
             event["sprite"] = self.live.add_sprite(self._done, frames)
         self._add(event)
 
     def kept_block(self, frames: Tensor) -> None:
-        """Show a block that is kept from an earlier run: its square and its pixels."""
+        """Show a block kept from an earlier run, with its frames `b f c h w`."""
         self._done += 1
         self.kept_left -= 1
         sprite = self.live.add_sprite(self._done, frames)
@@ -108,19 +107,22 @@ class NodeProgress:
         self._send("sdvg.block", self.live.events[-1])
 
     def done(self, report: RunReport) -> None:
-        """Say that the run has ended, and how."""
+        """Send the last event of a run with a result."""
         blocks = len(report.blocks)
-        of = self._blocks - self._kept_count
+        wanted = self._blocks - self._kept_count
         self.live.done = {
             **whose(self.live),
-            **{"blocks": blocks, "of": of, "stopped": blocks < of},
-            **{"seconds": report.seconds.total, "speed_up": report.speed_up},
+            "blocks": blocks,
+            "of": wanted,
+            "stopped": blocks < wanted,
+            "seconds": report.seconds.total,
+            "speed_up": report.speed_up,
             "digests": list(self.live.beginnings),
         }
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:
-        """Say that the run ended without a result, unless it had one."""
+        """Send the last event of a run that failed; do nothing after `done()`."""
         if self.live.done is None:
             ended = {"blocks": self._done, "of": self._blocks, "stopped": False, "failed": True}
             self.live.done = {**whose(self.live), **ended, "seconds": 0.0, "speed_up": None}
@@ -131,10 +133,10 @@ class NodeProgress:
         show_on(self._node_id, text)
 
     def _preview(self, picture: Image.Image) -> None:
-        """Show a picture in the page's queue and app mode, but not on the node, whose strip has it."""
+        """Show a picture in the page's queue and app mode, but not on the node, whose strip shows it."""
         names = ("node_id", "display_node_id", "parent_node_id", "real_node_id")
         place = {**dict.fromkeys(names, f"{self._node_id}.film"), "prompt_id": self.live.begin.get("prompt")}
-        # None: in the video's own size.
+        # None: do not scale the picture.
         self._send(BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA, (("JPEG", picture, None), place))
 
     def _send(self, event: str | int, data: Any) -> None:
@@ -143,9 +145,9 @@ class NodeProgress:
 
 
 def show_on(node_id: str | None, text: str) -> None:
-    """Show a line of text on a node, if there is a page to show it."""
+    """Show a line of text on a node, if a page is open."""
     if server := getattr(PromptServer, "instance", None):
-        # To the page that queued the prompt: others may have another node of that id.
+        # Only to the page that queued the prompt: another page may use the same node id.
         server.send_progress_text(text, node_id, server.client_id)
 
 
@@ -159,7 +161,7 @@ def notify(node_id: str | None, text: str) -> None:
 
 
 def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
-    """Return what the strip needs to know about block `number` of a run of `of` blocks."""
+    """Return the strip's event for block `number`, from 1, of a run of `of` blocks."""
     return {
         "number": number,
         "of": of,
@@ -178,10 +180,10 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
 
 
 def whose(live: LiveRun) -> dict[str, Any]:
-    """Return the fields with which every event of a run begins."""
+    """Return the fields that identify a run, first in each of its events."""
     return {name: live.begin.get(name) for name in ("run", "node", "workflow", "prompt", "until")}
 
 
 def output_of(live: LiveRun) -> dict[str, Any]:
-    """Return a run for the history, and for a cached result: its events, and the fields of its first and last one."""
+    """Return a run's events for the node's `ui`, which ComfyUI keeps in its history and with cached results."""
     return {"sdvg_route": live.events, "sdvg_run": [{**live.begin, **(live.done or {})}]}

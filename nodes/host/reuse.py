@@ -1,9 +1,8 @@
-"""What later runs may re-use: one store for all samplers, the identities of ComfyUI's models, and what the page needs to
-forecast a run.
+"""Re-use of results by later runs: the store of all samplers, cache keys of ComfyUI's models, and the page's forecast.
 
-ComfyUI keeps a model's weights in an object, and names the set of its patches by a uuid that every change renews. So the
-object and the uuid identify the weights for as long as both live. Everything else that could change a result is named too, and
-anything unknown gets a new name: in doubt a block is made again.
+ComfyUI keeps a model's weights in an object, and gives its patches a uuid that changes with them, so the two identify
+the weights. Hashing 28 GB of weights would be exact but slow. Everything else that could change a result is part of
+the key, and an unknown object gets a new key each time: in doubt a block is made again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .vae import kind_of_wire
 PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
 SET_BY_NODES = ("model_options", "object_patches", "weight_wrapper_patches", "injections", "force_cast_weights")
 
-# By identity: two tensors cannot be compared with one `==`.
+# Keyed by identity, as tensors have no boolean `==`.
 _tokens: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _count = itertools.count(1)
 _STORE = Store(0)
@@ -41,7 +40,7 @@ _PIXELS = PixelStore()
 
 
 def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> Identities:
-    """Return what the results of each part of a run depend on. `compiled`: the roles whose layers are."""
+    """Return the cache keys of a run's models, codec and scorer. `compiled`: roles whose layers are compiled."""
     presets = job.presets
 
     def of_model(role: str, patcher: ModelPatcher) -> str:
@@ -61,7 +60,10 @@ def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> Identities:
 
 
 def token(value: Any) -> str:
-    """Return a name for an object that no other object has had or will have. One that cannot be remembered gets a new name each time."""
+    """Return a name that is unique to an object for the life of the process.
+
+    An object that has no weak references gets a new name at each call.
+    """
     if isinstance(value, PLAIN):
         return repr(value)
     try:
@@ -80,14 +82,13 @@ def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
 
 
 def _of_module(module: Any, patcher: ModelPatcher, device: torch.device, *settings: Any) -> str:
-    """Return what the results of a module depend on: its weights, its patches, and how and where it runs."""
-    # Everything else that an artist's nodes set on a MODEL.
+    """Return the cache key of a module: its weights, patches, settings and device."""
     options = [_named(getattr(patcher, name)) for name in SET_BY_NODES]
     return repr((token(module), str(patcher.patches_uuid), options, *settings, arithmetic_on(device)))
 
 
 def _named(value: Any) -> Any:
-    """Return nested dicts and lists with a token for every object in them."""
+    """Return nested dicts and lists with every object replaced by its token."""
     if isinstance(value, Mapping):
         return [(token(name), _named(inner)) for name, inner in value.items()]
     if isinstance(value, list | tuple | set):
@@ -96,9 +97,9 @@ def _named(value: Any) -> Any:
 
 
 def begin_reuse(job: Job, compiled: Set[str]) -> Reuse | None:
-    """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything.
+    """Begin a run in the store, and return its `Reuse`. A limit of 0 bytes empties the store and returns None.
 
-    `compiled`: the roles whose layers are.
+    `compiled`: roles whose layers are compiled.
     """
     _STORE.begin_run(job.reuse_bytes)
     _PIXELS.shrink(job.reuse_bytes - _STORE.bytes)
@@ -108,7 +109,7 @@ def begin_reuse(job: Job, compiled: Set[str]) -> Reuse | None:
 
 
 def store_notes() -> tuple[str, ...]:
-    """Say what the newest run pushed out of the store, and which of its own results did not fit."""
+    """Return notes on results that the newest run evicted from the store, or could not store."""
     limit = f"{_STORE.limit / GIGABYTE:g} GB"
     notes = []
     if _STORE.forgotten:
@@ -123,20 +124,20 @@ def store_notes() -> tuple[str, ...]:
     return tuple(notes) if _STORE.limit else ()
 
 
-# --- the signature of all that a sampler's video depends on: a hash of the node and everything upstream of it in the API
-# prompt. Nothing is run. Node ids do not count, so the same settings have the same signature in every workflow.
+# --- signature of a sampler: hashes of the node and everything upstream of it in the API prompt. Node ids do not count,
+# so the same settings have the same signature in every workflow.
 
 PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
-"""Nodes whose prompt may have lines, and its input."""
+"""Class -> input of nodes whose prompt may have several lines."""
 OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
-"""Inputs that the strip shows, and compares block by block."""
+"""Inputs that the page itself compares block by block."""
 
 
 def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
-    """Return the signature of a sampler in an API prompt; None if the prompt has no such sampler.
+    """Return the signature of a sampler in an API prompt, or None if `node_id` is not a valid sampler.
 
-    `all`: of everything; `router`: of the router without its `tau`, which is None if it is not known; `prompts`: from which block on, and of what; `wired`: of those of
-    `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.
+    `all`: hash of everything. `router`: of the router without `tau`; `tau`: None if it is not known. `prompts`: pairs
+    of first block, from 1, and hash. `wired`: of the inputs in `OF_BLOCKS` that come over a wire. `rest`: of all else.
     """
     try:
         if prompt[node_id]["class_type"] != "SDVGSpeculativeSampler":
@@ -145,7 +146,7 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         inputs = dict(prompt[node_id]["inputs"])
         prompts = [*graph.lines(inputs.get("positive")), *graph.schedule(inputs.pop("prompt_schedule", None))]
         prompts.sort()
-        inputs.pop("reuse_gb", None)  # which changes no video
+        inputs.pop("reuse_gb", None)  # does not change the video
         rest = {name: graph.value(value) for name, value in inputs.items()}
         of_blocks = [rest.pop(name, "") for name in OF_BLOCKS]
         router, tau = graph.gate(rest.pop("router", None), inputs.get("router"))
@@ -157,14 +158,14 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
 
 
 class _Graph:
-    """Hashes of the nodes of an API prompt, each with everything upstream of it."""
+    """Hashes of the nodes of an API prompt, each over everything upstream of it."""
 
     def __init__(self, prompt: Mapping[str, Any]) -> None:
         self._prompt = prompt
         self._hashes = dict[str, str]()
 
     def value(self, value: Any) -> Any:
-        """Return an input: the hash and output of the node wired to it, or its value as ComfyUI's validation leaves it."""
+        """Return the hash and output index of the node wired to an input, or its value as ComfyUI normalises it."""
         if isinstance(value, list):
             return [self.node(value[0]), value[1]]
         return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -179,7 +180,7 @@ class _Graph:
         return self._hashes[name]
 
     def gate(self, known: Any, wire: Any) -> tuple[Any, float | None]:
-        """Return what a router depends on without its tau, and this, if it is a reward gate; else all, and None."""
+        """Return a reward gate's inputs without tau, and tau; for any other router, `known` and None."""
         node = self._prompt[wire[0]] if isinstance(wire, list) else {}
         inputs = dict(node.get("inputs", {}))
         tau = inputs.pop("policy.tau", None)
@@ -193,11 +194,11 @@ class _Graph:
         return {name: self.value(value) for name, value in inputs.items()}, float(tau)
 
     def lines(self, wire: Any) -> list[tuple[int, str]]:
-        """Return what the lines of a prompt change, and from which block on."""
+        """Return pairs of first block, from 1, and hash for the lines of a prompt after the first."""
         node = self._prompt[wire[0]] if isinstance(wire, list) else {}
         inputs = node.get("inputs", {})
         if "positive" in inputs and node["class_type"] not in PROMPTS:
-            return self.lines(inputs["positive"])  # as WanVaceToVideo hands it on
+            return self.lines(inputs["positive"])  # WanVaceToVideo and others pass it on
         text = inputs.get(PROMPTS.get(node.get("class_type")))
         if not isinstance(text, str) or not text.strip():
             return []
@@ -208,7 +209,7 @@ class _Graph:
         return [(at + 1, _hash([part.get(at) for part in parts])) for at in starts]
 
     def schedule(self, wire: Any) -> list[tuple[int, str]]:
-        """Return the prompts of a schedule; one whose blocks are not known counts from the first block on."""
+        """Return such pairs for a prompt schedule; an entry whose block is not known counts from block 1."""
         if not wire:
             return []
         name = self.node(wire[0])
@@ -226,23 +227,23 @@ def _hash(value: Any) -> str:
 
 
 def ended(run: LiveRun, patchers: Iterable[Any]) -> None:
-    """Remember what a run left in the store for the next one; nothing if not all of it fitted."""
+    """Record a run's models and store keys for the forecast; no keys if some results did not fit."""
     run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
     run.keys = () if _STORE.refused else tuple(_STORE.newest)
 
 
 def blocks_to_decode(keys: Sequence[str]) -> list[int]:
-    """For n = 0, 1, 2 ..., return how many of the first n blocks a run that continues after them decodes again."""
-    kept = (keys[:count] for count in range(len(keys) + 1))
-    return [_PIXELS.count_to_decode(few, to_go_on=len(few) < len(keys)) for few in kept]
+    """Return, for n = 0, 1, 2 ..., how many of the first n blocks are decoded again by a run that changes the next."""
+    beginnings = (keys[:count] for count in range(len(keys) + 1))
+    return [_PIXELS.count_to_decode(start, to_go_on=len(start) < len(keys)) for start in beginnings]
 
 
 def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
-    """Return what the page compares. Nothing is run or changed.
+    """Return the facts from which the page forecasts a run. Runs nothing.
 
-    `asked`: by node, the signature of each sampler of an API prompt, with the runs that were made of the same rest.
-    `loading`: by run whose blocks can still be re-used, the seconds until its models are loaded again. `decoding`: by
-    such a run and how many blocks (those of a continued clip too) stay as they are, how many of them are decoded again.
+    `asked`: signature of each sampler of an API prompt, by node, with the earlier runs whose `rest` is equal.
+    `loading`: seconds to load the models again, by run whose blocks can still be re-used. `decoding`: by such a run,
+    `blocks_to_decode()` by number of unchanged blocks, those of a continued clip included.
     """
     asked = {node: signature(prompt, node) for node in prompt} if isinstance(prompt, dict) else {}
     loaded = {id(entry.model.model) for entry in mm.current_loaded_models if entry.model is not None}

@@ -1,4 +1,7 @@
-"""One run of the sampler node: from its inputs to frames, latents and report."""
+"""Run the sampler node: from its inputs to frames, latents and report.
+
+Checks come first, then memory, then models. The request is resolved by the core, as for the command line.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,14 @@ from .vae import ComfyCodec, check_vae, codec_of, kind_of_wire
 logger = logging.getLogger(__name__)
 
 LOADING = "loading: the models' weights come as they are first used, so the first blocks take longer"
-LONG_BYTES = GB  # of the video's frames: from this size on, the node says what they take
+LONG_BYTES = GB  # of the frames; from this size on, a note states it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadyRun:
-    """A job whose inputs were checked, and what its run needs; no model is loaded yet.
+    """A checked job and everything for its run; no model is loaded yet.
 
-    `kept_count`: how many blocks an earlier run made. `clip_blocks`: how many the clip before them has.
+    `kept_count`: number of blocks kept from an earlier run. `clip_blocks`: number of blocks of the clip before them.
     """
 
     job: Job
@@ -79,10 +82,10 @@ class ReadyRun:
 
 
 def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
-    """Make the video: frames `f h w c` in [0, 1], a LATENT, the report, and what the page saw.
+    """Make the video; return frames `f h w c` in [0, 1], a LATENT, the report, and the run as the page saw it.
 
-    `kept_blocks`: how many of the node's blocks an earlier run made, and their digest.
-    Raises `BadInput` for any unusable input, before a model is loaded.
+    `kept_blocks`: number and digest of blocks kept from an earlier run, or empty.
+    Raises `BadInput` for any unusable input before a model is loaded, and if memory runs out.
     """
     ready = _prepare(job, kept_blocks)
     progress = ready.progress
@@ -102,8 +105,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     finally:
         progress.give_up()
     if made is None:
-        # Raised inside the handler, our error would hold on to the first one, and so to the tensors of every stack
-        # frame it passed through, for as long as ComfyUI keeps the error it shows.
+        # Inside the handler, our error would keep a reference to the first one, and so to the tensors of every stack
+        # frame, for as long as ComfyUI shows it.
         raise refusal_of(ready.memory)
     frames, latents, report = made
     samples = ready.job.main.model.process_latent_out(latents).cpu()
@@ -171,7 +174,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
 
 
 def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
-    """Say which inputs have no effect; not after kept blocks, which may have been made by them."""
+    """Return a note on inputs without effect. After kept blocks there is none: those may have used the inputs."""
     config = job.router.config
     names = list(job.router.unread)
     if config.part is None and job.router.budget is None:
@@ -191,7 +194,10 @@ def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
 
 
 def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> ResolvedRequest:
-    """Return the request up to the job's last block; after kept blocks, without the note on a route that was known."""
+    """Return the request up to `until_block`. Raises `BadInput` if that is not one of the blocks to make.
+
+    After kept blocks, drop the note that no block needs the target: the kept ones may have used it.
+    """
     if job.kept:
         resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
     if not job.until_block:
@@ -207,7 +213,7 @@ def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> Resolved
 def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunReport]:
     """Return frames `f h w c`, latents `b c t h w` and the report. `shows_clip`: whether the frames begin with a clip.
 
-    The engine, which holds the K/V caches, is built in here so that it is freed on return.
+    The engine, which holds the K/V caches, is built here so that it is freed on return.
     """
     job = ready.job
     live = ready.progress.live
@@ -219,14 +225,15 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
         clips, latents, records = _play(run, ready.progress)
         if shows_clip:
             live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
-        frames = torch.cat(clips)  # a long video has gigabytes, so it is copied once
-        if records and not job.until_block:  # the page shows no more of a take than its last block
+        frames = torch.cat(clips)  # once: a long video has gigabytes
+        if records and not job.until_block:  # blocks of a take cannot be kept
             spans = (*run.plan.clip[ready.clip_blocks :], *run.plan.spans[: len(records)])
             size = (ready.resolved.width, ready.resolved.height)
             live.beginnings = beginnings_of(latents, spans, size, ready.resolved.plan.lead)
     finally:
         ended(live, ready.memory.models.values())
-    return frames, latents, _report(ready, run, records, (checked, *(of.note for of in layers.values() if of.note)))
+    layer_notes = [part.note for part in layers.values() if part.note]
+    return frames, latents, _report(ready, run, records, (checked, *layer_notes))
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -241,7 +248,7 @@ def resolve(job: Job) -> ResolvedRequest:
 
 
 def _start(job: Job) -> Start | ReadStart:
-    """Return the start that a job's inputs give."""
+    """Return the start of a job's video."""
     usual = job.start.strength if job.start else ""
     strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
     if job.kept:
@@ -260,7 +267,7 @@ def _start(job: Job) -> Start | ReadStart:
 
 
 def _most_steps(presets: Collection[Preset]) -> int:
-    """Return the most denoising steps of a block by all models; a model may make it as several of its own blocks."""
+    """Return the most denoising steps of a block, of all models; it may be several of a model's own blocks."""
     frames = max(preset.block_frames for preset in presets)
     return sum(frames // p.block_frames * max(len(p.steps), len(p.first_steps)) for p in presets)
 
@@ -285,7 +292,7 @@ def _plan(ready: ReadyRun, layers: Mapping[str, Layers]) -> Run:
         job.router.scorer,
         before_pass=ready.progress.before_pass,
     )
-    compiled = frozenset(role for role, of in layers.items() if of.stages is not PLAIN)
+    compiled = frozenset(role for role, part in layers.items() if part.stages is not PLAIN)
     return ready.resolved.run(
         engine, ready.conditions, begin_reuse(job, compiled), device_clock(*ready.memory.devices)
     )
@@ -355,7 +362,7 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], notes: tuple[
 
 
 HOST = "comfyui"
-"""The name in the report for kernels and layers that ComfyUI chooses."""
+"""Value in the report for kernels and layers chosen by ComfyUI."""
 
 
 def _model_settings(patcher: Any, preset: Preset, execution: Execution) -> dict[str, Any]:

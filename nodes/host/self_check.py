@@ -1,8 +1,8 @@
-"""Check before a run, on a few tokens, that ComfyUI computes what we compute over its modules.
+"""Check before a run, on a few tokens, that ComfyUI's forward and ours agree.
 
-Our forward calls a layer's parts one by one, and our decoder the VAE's. A newer ComfyUI may put other work around or
-into them; comparing versions would refuse those that still agree, and miss packs that patch the classes. So one layer
-and the head, one control block and two latent frames of the VAE run both ways, with random inputs.
+Our forward calls the parts of ComfyUI's layers one by one, so a newer ComfyUI may compute something else around them.
+A check of the version would reject those that still agree, and miss packs that patch the classes. So one layer with
+the head, one control block and two latent frames of the VAE run both ways on random inputs.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from .vae import ComfyCodec, is_tae
 
 FRAMES = 2
 SIDE = 2
-"""Tokens, or latent pixels of the VAE, along height and width."""
+"""Tokens, or latent pixels for the VAE, along height and width."""
 WORDS = 5
 TIMESTEP = 500.0
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01}
-"""The relative difference up to which two results are equal but for rounding; else, and if quantised, `COARSE`."""
+"""Largest relative difference that is rounding, by dtype; `COARSE` for other dtypes and quantised weights."""
 COARSE = 0.06
 OVERRIDE = "optimized_attention_override"
 CHANGED = (AttributeError, TypeError, ValueError, LookupError, RuntimeError, AssertionError)
-"""What calling a changed module raises."""
+"""Errors that a call of a changed module raises."""
 
 Both = Callable[[torch.dtype], tuple[Tensor, Tensor]]
-"""Runs a part in a dtype; returns ComfyUI's result and ours."""
+"""Function that runs a part in a dtype and returns ComfyUI's result and ours."""
 
 _CHECKED: WeakKeyDictionary[nn.Module, tuple[Any, Mapping[str, float]]] = WeakKeyDictionary()
 
 
 @torch.inference_mode()
 def check_host(job: Job) -> str:
-    """Compare ComfyUI with us on a job's loaded models, each once; return a note with the largest differences.
+    """Compare ComfyUI's forward with ours on a job's models, once each; return a note with the largest differences.
 
-    Raises `BadInput` if they differ by more than rounding. Of a model that is not on its device only the parts that
-    are tried are copied there.
+    Raises `BadInput` if they differ by more than rounding. Of an offloaded model, only the compared parts are copied
+    to its device.
     """
     differences: dict[str, float] = {}
 
@@ -69,14 +69,12 @@ def check_host(job: Job) -> str:
             compare(control, f"control block 1 of the {role}", dtypes, partial(_control_block, patcher, control))
     if not is_tae(job.vae):
         compare(job.vae.patcher, "the VAE", (job.vae.vae_dtype,), lambda dtype: _decoded(job.vae))
-    told = ", ".join(f"{difference:.0e} in {name}" for name, difference in differences.items())
-    return (
-        f"Checked against ComfyUI {comfyui_version.__version__} before the run: it computes the same, up to {told}."
-    )
+    largest = ", ".join(f"{difference:.0e} in {name}" for name, difference in differences.items())
+    return f"Checked against ComfyUI {comfyui_version.__version__} before the run: it computes the same, up to {largest}."
 
 
 def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...], both: Both) -> Mapping[str, float]:
-    """Return the relative difference in each dtype. A part is tried again if its patches or the host changed."""
+    """Return the relative difference by dtype, memoised until patches, device or host change."""
     override = patcher.model_options.get("transformer_options", {}).get(OVERRIDE)
     host = f"ComfyUI {comfyui_version.__version__}"
     key = (host, patcher.patches_uuid, patcher.load_device, dtypes, id(override))
@@ -84,7 +82,7 @@ def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...],
     if known == key:
         return differences
     differences = {}
-    # Layers that round their inputs to 8 bits, as fp8_e4m3fn_fast does too, make a last digit a large step.
+    # Layers that round their inputs to 8 bits (fp8_e4m3fn_fast too) turn a last-digit difference into a large step.
     weights = patcher.model.parameters()
     quantised = any(isinstance(weight, QuantizedTensor) or weight.element_size() == 1 for weight in weights)
     for dtype in dtypes:
@@ -96,11 +94,11 @@ def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...],
             if mm.is_oom(error):
                 raise
             if differences:
-                continue  # it is as we know it in the MODEL's own dtype, and quantised layers may take no other
+                continue  # quantised layers may accept only the MODEL's own dtype, which agreed
             fault = f"{host} cannot be compared with this pack at {part} ({first_line(error)})"
             raise BadInput(f"{fault}; use the command line, or another ComfyUI") from error
         if not bool(theirs.isfinite().all()):
-            continue  # what the model makes of random inputs says nothing then; a run checks its own numbers
+            continue  # random inputs may overflow; a run checks its own latents
         if not difference <= (COARSE if quantised else TOLERANCE.get(dtype, COARSE)):
             fault = f"{host} computes {part} otherwise than this pack ({difference:.0e} apart in {name})"
             raise BadInput(f"{fault}; use the command line, or another ComfyUI")
@@ -110,19 +108,19 @@ def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...],
 
 
 def _layer(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Run a MODEL as if it had one layer: by the class's own forward, and by ours."""
+    """Run a MODEL cut to one layer by its class's forward and by ours."""
     tree = _with_layers(patcher.model.diffusion_model, blocks=1)
     x, text, ops = small_inputs(patcher, dtype)
     with _casting(tree):
         ours = denoise_pass(tree, x.clone(), TIMESTEP, pass_inputs(tree, x, project_text(tree, text, ops), ops))
         times = torch.full((1,), TIMESTEP, device=x.device)
-        # Of the class: packs replace the forward of the object, which has no effect on block-by-block sampling.
+        # The class's forward: one that a pack put on the object has no effect on block-by-block sampling.
         theirs = type(tree).forward(tree, x, times, text, transformer_options=ops.options)
     return theirs, ours
 
 
 def _control_block(patcher: ModelPatcher, control: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Run the first block of a control module, after its embedding, over a MODEL's tokens; return the hints."""
+    """Run the embedding and first block of a control module over a MODEL's tokens; return both hints."""
     tree = _with_layers(patcher.model.diffusion_model, blocks=0)
     module = _with_layers(control.model.diffusion_model, vace_blocks=1)
     block = module.vace_blocks[0]
@@ -143,7 +141,7 @@ def _control_block(patcher: ModelPatcher, control: ModelPatcher, dtype: torch.dt
 
 
 def _decoded(vae: Any) -> tuple[Tensor, Tensor]:
-    """Decode two latent frames in one go, and one after the other; pixels in [-1, 1]."""
+    """Decode two latent frames at once by ComfyUI, and one by one by ours; return pixels in [-1, 1]."""
     z = _random(6, 1, ComfyCodec.latent_channels, FRAMES, SIDE, SIDE)
     codec = ComfyCodec(vae)
     first, state = codec.decode(z[:, :, :1])
@@ -166,7 +164,7 @@ def small_inputs(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Ten
 
 
 def _with_layers(tree: nn.Module, **counts: int) -> Any:
-    """Return a copy of a tree that shares its modules, but has only the first ones of some lists."""
+    """Return a shallow copy of a tree with its module lists cut to `counts`."""
     shortened = copy.copy(tree)
     lists = {name: nn.ModuleList([*getattr(tree, name)][:count]) for name, count in counts.items()}
     shortened._modules = {**tree._modules, **lists}
@@ -187,7 +185,7 @@ def _random(seed: int, *shape: int) -> Tensor:
 
 @contextmanager
 def _casting(tree: nn.Module) -> Iterator[None]:
-    """Let layers cast their weights to the input's dtype, also those that ComfyUI loaded in the dtype they run in."""
+    """Let all layers cast their weights to the input's dtype, even if ComfyUI switched that off at load."""
     switched = [module for module in tree.modules() if getattr(module, "comfy_cast_weights", True) is False]
     stated = [module for module in switched if "comfy_cast_weights" in vars(module)]
     for module in switched:

@@ -1,7 +1,7 @@
-"""A ComfyUI VAE, Wan 2.1's or a TAEHV, as a codec whose decode state is a value.
+"""A ComfyUI VAE (Wan 2.1's or a TAEHV) as a codec whose decode state is a value.
 
-ComfyUI's own `decode` starts over at every call. Here the decoder gets its feature cache as an argument and returns it,
-so a rejected draft costs a list copy and nothing else.
+ComfyUI's own `decode` starts a new clip at every call. Here the feature cache is an argument and a result, so a
+rejected draft costs no more than a copy of a list.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
-# The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.
+# Layers replace entries and never write into the tensors, so a tuple of them is a snapshot.
 DecodeState = tuple[Any, ...]
 
 LATENT_CHANNELS = 16
@@ -37,14 +37,11 @@ RGB = 3
 
 
 LIKELY = 1e-6, 1e3
-"""Between these lies the largest value of every weight of a network that was trained."""
+"""Range of the largest absolute value of each weight of a trained network."""
 
 
 def check_vae(vae: VAE, tae_kind: StatedKind) -> None:
-    """Raise `BadInput` unless `vae` decodes Wan 2.1's latents.
-
-    `tae_kind`: the kind of a TAEHV that does not carry it, as the artist states it.
-    """
+    """Raise `BadInput` unless `vae` decodes Wan 2.1's latents. `tae_kind`: as stated for a TAEHV, or `auto`."""
     vae.throw_exception_if_invalid()
     model = vae.first_stage_model
     channels = vae.latent_channels
@@ -73,17 +70,17 @@ def check_vae(vae: VAE, tae_kind: StatedKind) -> None:
 
 
 def is_tae(vae: VAE) -> bool:
-    """True if a VAE is a TAEHV, of ComfyUI's class or of ours."""
+    """True if a VAE is a TAEHV of ComfyUI's class or ours."""
     return isinstance(vae.first_stage_model, Taehv | TAEHV)
 
 
 def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
-    """Return the kind of a TAEHV: its own if it carries one, as ours do, else `stated`; None for another VAE."""
+    """Return the kind of a TAEHV: that of the object, as ours have one, else `stated`; None for another VAE."""
     return getattr(vae, "tae_kind", stated) if is_tae(vae) else None
 
 
 def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
-    """Return what is known of a VAE that passed `check_vae`, as the header of its file would tell."""
+    """Return the header of a VAE that passed `check_vae`."""
     return VaeHeader(
         latent_channels=ComfyCodec.latent_channels,
         temporal_stride=ComfyCodec.temporal_stride,
@@ -97,7 +94,7 @@ def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
 def _has_encoder(model: Taehv | TAEHV) -> bool:
     """True if a TAEHV's file had an encoder.
 
-    ComfyUI builds one in any case, and leaves the memory of weights that the file lacks as it was.
+    ComfyUI always builds one, and leaves weights that the file lacks uninitialised, so look at their values.
     """
     if model.encoder is None:
         return False
@@ -107,9 +104,10 @@ def _has_encoder(model: Taehv | TAEHV) -> bool:
 
 
 def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
-    """Return the codec over a VAE that passed `check_vae`, which ComfyUI has put on its device.
+    """Return the codec over a VAE that passed `check_vae` and that ComfyUI has loaded onto its device.
 
-    A TAEHV's weights are used with our own scaling: ComfyUI goes by their dtype, which tells nothing.
+    A TAEHV's weights run in our own network: ComfyUI derives the latents' scaling from the dtype, which does not
+    determine it.
     """
     kind = kind_of_wire(vae, tae_kind)
     if kind is None:
@@ -121,10 +119,10 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
 
 
 class ComfyCodec:
-    """Turns Wan 2.1 latents into pixels and back, with a Wan VAE that passed `check_vae`; a `VideoCodec`.
+    """`VideoCodec` over a Wan VAE that passed `check_vae`.
 
-    It works in the VAE's dtype and on its device, where ComfyUI must have put it (see `memory`). Results are
-    float32 on that device.
+    Computes in the VAE's dtype on its device, where ComfyUI must have loaded it (see `memory`). Results are float32
+    on that device.
     """
 
     latent_channels = LATENT_CHANNELS
@@ -137,11 +135,10 @@ class ComfyCodec:
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
-        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state; `state` itself is unchanged.
+        """Decode latents `b c t h w` into frames `b f c h w` in [0, 1], and return the next state. `state` is unchanged.
 
         The first latent frame of a clip gives one pixel frame, each later one four. Latent frames are decoded one by
-        one, so the result does not depend on how a clip is cut into calls, bit for bit. ComfyUI's own decode takes
-        them in pairs.
+        one, unlike ComfyUI's pairs, so that the bits do not depend on how a clip is split into calls.
         """
         model = self._vae.first_stage_model
         device = self._vae.device
@@ -151,14 +148,14 @@ class ComfyCodec:
             cache = list(state or (None,) * convolutions)
             shown: list[Tensor] = []
             for frame in z.split(1, dim=2):
-                # Contiguous, so that the layers see the same strides for any number of frames.
+                # Contiguous: the same strides for any number of frames.
                 shown += _decode_frame(model.decoder, model.conv2(frame.contiguous()), cache)
             video = self._vae.process_output(torch.cat(shown, dim=2).to(torch.float32, copy=True))
         return rearrange(video, "b c f h w -> b f c h w"), tuple(cache)
 
     @torch.inference_mode()
     def encode(self, frames: Tensor) -> Tensor:
-        """Encode a clip of 1 + 4 k pixel frames, `b f c h w` in [0, 1], into normalised latents `b c t h w`."""
+        """Encode 1 + 4 k pixel frames `b f c h w` in [0, 1] into normalised latents `b c t h w`."""
         check_frames(frames, self.temporal_stride, self.spatial_stride)
         device = self._vae.device
         with _current(device):
@@ -172,10 +169,10 @@ class ComfyCodec:
 def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
     """Decode one latent frame into pieces of pixels `b c f h w`, and update the cache.
 
-    ComfyUI decodes a single frame only at the start of a clip, and its layers keep frames of the newest call only. The
-    layers before the first temporal upsampling see one frame per call, so we add the frame before it to their cache.
+    ComfyUI decodes a single frame only at the start of a clip, and its layers cache frames of the last call only.
+    Layers before the first temporal upsampling see one frame per call, so we prepend the previous one to their cache.
     """
-    # These layers work at the latents' own size. Keeping the entries of the others would cost a second cache.
+    # Only those layers work at the latents' size; copies of the other entries would double the cache.
     old = [entry if torch.is_tensor(entry) and entry.shape[-2:] == x.shape[-2:] else None for entry in cache]
     out: list[Tensor] = decoder(x, feat_cache=cache, feat_idx=[0])
     for i, (before, after) in enumerate(zip(old, cache, strict=True)):
@@ -189,15 +186,15 @@ def _current(device: torch.device) -> Any:
 
 
 class FastVAE(VAE):
-    """A TAEHV as ComfyUI's VAE: the sampler, VAE Decode and Select VAE Device take it.
+    """A TAEHV as ComfyUI's VAE, for the sampler, VAE Decode and Select VAE Device.
 
-    ComfyUI's own class for a TAEHV takes only the published widths. This one carries its kind.
-    `first_stage_model`: our network, which has no `decode`, so no base method that runs it is used.
+    ComfyUI's own class loads only the published widths and does not know the kind.
+    `first_stage_model`: our network, which has no `decode`, so every base method that calls it is overridden.
     """
 
     def __init__(self, path: str | Path) -> None:
         """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
-        # The base class's `__init__` is not called: it would look for a class of ComfyUI's that fits the weights.
+        # Do not call the base class's `__init__`, which would look for a ComfyUI class that fits the weights.
         codec = load_vae(path)
         assert isinstance(codec, TaehvCodec)
         net = codec.net
@@ -218,17 +215,17 @@ class FastVAE(VAE):
         self.size = None
 
     def decode(self, samples_in: Tensor, vae_options: Any = None) -> Tensor:
-        """Return the pixel frames `b f h w c` of a LATENT's samples `b c t h w`."""
+        """Decode a LATENT's samples `b c t h w` into pixel frames `b f h w c`."""
         mm.load_models_gpu([self.patcher])
         frames, _ = codec_of(self, self.tae_kind).decode(Wan21().process_in(samples_in.float()))
         return frames.movedim(2, -1).to(self.output_device)
 
     def decode_tiled(self, samples: Tensor, *sizes: Any, **more: Any) -> Tensor:
-        """Return the same; the network is too small to need tiles."""
+        """Decode without tiles, which so small a network does not need."""
         return self.decode(samples)
 
     def encode(self, *frames: Any, **more: Any) -> NoReturn:
-        """Refuse: outside the sampler, it only decodes."""
+        """Raise `BadInput`: outside the sampler, it only decodes."""
         raise BadInput("fast_vae encodes only in the sampler; wire the vae of SDVG Pocket Models in here")
 
     encode_tiled = encode
