@@ -1,7 +1,7 @@
-"""SDVG: speculative decoding for autoregressive video. The core; it knows nothing of ComfyUI.
+"""SDVG: speculative decoding for autoregressive video. The core, without ComfyUI.
 
 Source: arXiv 2604.17397. Start reading at `engine/speculate.py`; docs/architecture.md shows the rooms.
-The names below are what a Python user needs to make a video; they load on first use, so the import is quick.
+The public names are imported on first use, so that `import sdvg_core` does not import torch.
 """
 
 from importlib import import_module
@@ -53,7 +53,7 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its home."""
+    """Import a public name from its module."""
     if name not in _HOMES:
         raise AttributeError(f"sdvg_core has no {name}; it offers {', '.join(__all__)}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,4 +1,4 @@
-"""So that `python -m sdvg_core`, and `sdvg` where it is installed, run the command line."""
+"""Entry point of `python -m sdvg_core` and `sdvg`: handle signals and a full or closed output."""
 
 import io
 import os
@@ -15,12 +15,12 @@ ENDING = ("SIGTERM", "SIGHUP")
 
 
 class Output(io.FileIO):
-    """A terminal or a log file. What a full disk does not take is lost, and the work goes on."""
+    """A terminal or a log file. Output that a full disk rejects is lost, and the work goes on."""
 
     fault: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write bytes; note a fault, but for a reader that has gone."""
+        """Write bytes, and record an error. Raises `BrokenPipeError` if the reader has closed the pipe."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -31,7 +31,10 @@ class Output(io.FileIO):
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line in this terminal, which may be closed, full, or lack letters that a prompt has."""
+    """Run the command line and return its exit code. `arguments`: without the program's name; default `sys.argv`.
+
+    Output may be closed or full, or lack characters of a prompt.
+    """
     if sys.flags.optimize > 1 and arguments is None:  # diffusers reads docstrings, which -OO drops
         os.environ.pop("PYTHONOPTIMIZE", None)
         os.execv(sys.executable, [sys.executable, "-m", "sdvg_core", *sys.argv[1:]])
@@ -39,7 +42,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     sys.stderr, _ = _opened(sys.stderr)
     for name in ENDING:
         number = getattr(signal, name, None)
-        if number and signal.getsignal(number) is signal.SIG_DFL:  # under nohup, one is ignored
+        if number and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _end)
     code = main(arguments)
     sys.stdout.flush()
@@ -53,7 +56,7 @@ def _opened(stream: TextIO | None) -> tuple[TextIO, Output | None]:
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8"), None
     if not isinstance(stream, io.TextIOWrapper):
-        return stream, None  # a host's
+        return stream, None  # replaced by the calling program
     output = Output(stream.fileno(), "w", closefd=False)
     buffer = io.BufferedWriter(output)
     lines = stream.line_buffering
@@ -61,7 +64,7 @@ def _opened(stream: TextIO | None) -> tuple[TextIO, Output | None]:
 
 
 def _end(number: int, frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # once is enough
+    signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt(number)
 
 

@@ -1,30 +1,30 @@
-"""Our one exception, and its sentence for a damaged file."""
+"""`BadInput`, the one exception that users see as a sentence, and the parts that its messages share."""
 
 LONGEST = 390
-"""Characters of a message; the command line puts its name before it."""
+"""Characters of a message; with the command line's prefix it stays under 400."""
 
 
 GAP = " ... "
 
 
 class BadInput(ValueError):
-    """Something the user gave cannot be used.
+    """Input that cannot be used.
 
     The message is one sentence: the fault, then the remedy. The command line prints it and exits with code 2;
-    ComfyUI shows it on the node. It may quote a stranger's file, so unprintable characters are escaped, and the
-    middle of a very long message is cut out.
+    ComfyUI shows it on the node. It may quote an untrusted file, so unprintable characters are escaped, and the
+    middle of a message longer than `LONGEST` is cut out.
     """
 
     def __init__(self, message: str, help: str = "") -> None:
-        """Take the sentence, and help to print below it, unchanged."""
+        """`help`: lines to print below the message, unchanged."""
         super().__init__(printable(message) + (f"\n{help}" if help else ""))
 
 
 class MissingModel(BadInput):
-    """A block may ask for a model that is not there."""
+    """A block needs a model that is missing."""
 
     def __init__(self, role: str, fault: str, way_out: str) -> None:
-        """`role`: drafter, target or scorer. `way_out`: what to do without it."""
+        """`role`: drafter, target or scorer. `way_out`: the remedy without it."""
         super().__init__(f"{fault}; load one, or {way_out}")
         self.role = role
         self.fault = fault
@@ -32,7 +32,7 @@ class MissingModel(BadInput):
 
 
 def printable(text: str) -> str:
-    """Return text that is safe on a terminal: no control characters, no change of direction, not too long."""
+    """Return text with control and direction characters escaped, at most `LONGEST` long."""
     text = _shortened(text)
     if text.isprintable():
         return text
@@ -40,7 +40,7 @@ def printable(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning and the end of a long text; in a message, the end says what to do."""
+    """Cut out the middle of a long text: the end of a message is the remedy."""
     if len(text) <= LONGEST:
         return text
     half = (LONGEST - len(GAP)) // 2
@@ -48,31 +48,28 @@ def _shortened(text: str) -> str:
 
 
 def see(heading: str) -> str:
-    """Return the end of a message whose remedy takes more than a sentence.
-
-    `heading`: of docs/troubleshooting.md.
-    """
+    """Return the reference that ends a message. `heading`: of docs/troubleshooting.md."""
     return f" (troubleshooting: {heading})"
 
 
 def unreadable(container: str, name: str, error: Exception) -> BadInput:
-    """Return the error for a damaged file `name`; `container`: the kind of file it should be."""
-    # A private mapping counts as memory on systems that do not overcommit.
+    """Return the error for a damaged file `name`. `container`: its expected type."""
+    # On systems that do not overcommit, a private mapping needs memory.
     short = "unable to mmap" in str(error)
     cure = "use a smaller version of the file, or add swap" if short else "fetch it again"
     return BadInput(f"{name} is no whole {container} file ({first_line(error)}); {cure}")
 
 
 def why(error: Exception) -> str:
-    """Return what the system says of a file, without the name that a sentence has already."""
+    """Return the reason of an `OSError` without the file's name."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def first_line(error: object) -> str:
-    """Return the start of an error's message, or its type if it has none."""
+    """Return the first line of an error's message, at most 160 characters, or its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def count(number: int, what: str) -> str:
-    """Return `1 block`, `2 blocks`."""
+    """Return a number with its noun: `1 block`, `2 blocks`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,7 +1,7 @@
-"""Settings are data: a field's name, type, default, range and words stand once, where the field is declared.
+"""Settings are data: a field's name, type, default, range and help stand once, where the field is declared.
 
-Each such dataclass checks itself by `check_fields`. The command line, reports, `--from` and widgets in ComfyUI are
-derived from the same fields. The road not taken, a table of options apart from the values, let the two disagree.
+Each such dataclass validates itself with `check_fields`; command line, reports, `--from` and ComfyUI widgets are
+derived from its fields. A separate table of options was not kept: it could disagree with the values.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from .errors import BadInput
 
 WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Path: "a path"}
 LARGEST = 2**64
-"""A whole number above it may be too large for a float."""
+"""Largest whole number accepted for a float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a field is. `settings_of` adds what its declaration says: `name`, `kinds` (of its values), `default`.
+    """The description of a field. `settings_of` fills in `name`, `kinds` (types), `default`, `choices` (literals).
 
-    `help`: the words of its option on the command line; without them it has no option. `flags`: how the option is
-    spelled, if not like the field. `metavar`: what stands for its value there. `least`, `most`: of a number; both
-    are allowed. `check`: raises `BadInput` for a value that cannot be used. `needs`: the field without which it has
-    no effect; `part`: the model that reads it. `chooses`: the router's policy that it stands for, unless another
-    one is given that reads it. `widget`: what its widget in ComfyUI has besides; None without one. `reported`:
-    whether the report has it. `choices`: the words among its values.
+    `help`: of its command-line option; without it there is none. `flags`: spellings of the option, if not the
+    field's name. `metavar`: placeholder of its value in the help. `least`, `most`: inclusive range of a number.
+    `check`: raises `BadInput` for an invalid value. `needs`: the field without which it has no effect. `part`: the
+    model that reads it. `chooses`: the policy that it selects if no other option does. `widget`: details of its
+    ComfyUI widget; None without one. `reported`: whether it is in the report.
     """
 
     name: str = ""
@@ -51,7 +50,7 @@ class Setting:
     reported: bool = True
 
     def fitted(self, value: Any) -> Any:
-        """Return a value as the field holds it. Raises `BadInput` for one that is not as it is declared."""
+        """Return a value converted to the field's type. Raises `BadInput` for an invalid one."""
         for kind in self.kinds:
             with suppress(TypeError):
                 fit = _fitted(kind, value)
@@ -83,13 +82,13 @@ PLAIN = Setting()
 
 
 def setting(default: Any = MISSING, *, factory: Any = MISSING, **details: Any) -> Any:
-    """Return a dataclass field with these details of a `Setting`; `factory` makes its default."""
+    """Declare a dataclass field with the details of a `Setting`. `factory`: makes its default."""
     return field(default=default, default_factory=factory, metadata={"setting": Setting(**details)})
 
 
 @cache
 def settings_of(config: type) -> Mapping[str, Setting]:
-    """Return what each field of a dataclass is, by its name."""
+    """Return the settings of a dataclass, by field name."""
     hints = get_type_hints(config)
     settings = {}
     for item in fields(config):
@@ -108,7 +107,7 @@ def settings_of(config: type) -> Mapping[str, Setting]:
 
 
 def check_fields(settings: Any) -> None:
-    """Raise `BadInput` for a field that is not as it is declared; text becomes a path, and a list a tuple."""
+    """Convert fields to their types (text to path, list to tuple). Raises `BadInput` for an invalid value."""
     config = settings.__class__
     known = settings_of(config)
     values = {name: getattr(settings, name) for name in known}
@@ -120,7 +119,7 @@ def check_fields(settings: Any) -> None:
 
 
 def check_needs(config: type, values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise `BadInput` for a field among `names` that has no effect, because `values` lack another one."""
+    """Raise `BadInput` if a field among `names` needs another one that `values` lack."""
     for name in names:
         needed = settings_of(config)[name].needs
         if needed and not values.get(needed):
@@ -130,7 +129,7 @@ def check_needs(config: type, values: Mapping[str, Any], names: Iterable[str]) -
 
 
 def _fitted(kind: Any, value: Any) -> Any:
-    """Return a value as a field of this type holds it. Raises `TypeError` for a value of another type."""
+    """Return a value converted to one type. Raises `TypeError` if it does not fit."""
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         return tuple(_fitted(get_args(kind)[0], item) for item in value)
     if kind is Path and isinstance(value, str) and value:

@@ -1,4 +1,8 @@
-"""The command line. Exit code 0 for success; 2 for bad usage or bad input, with one sentence on stderr."""
+"""The command line: the parser of all commands, and errors as one sentence on stderr with an exit code.
+
+argparse does the parsing; a package of its own for it would be one more dependency. `Parser` adds what argparse
+lacks: suggestions for misspelled options, refusal of repeated ones, and a short help.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +25,20 @@ FIRST = ("demo", "generate", "report", "plan", "inspect", "doctor")
 HELPERS = {"again", "options", "shared"}
 NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
-"""The commands, in the order of the help: every file here that is not a helper of the others."""
+"""The modules of the commands in the order of the help: every file of this folder except helpers."""
 
-# Exit codes; that of a signal is its number more than `SIGNALLED`.
+# Exit codes; that of a signal is `SIGNALLED` plus its number.
 OUT_OF_MEMORY = 1
 BAD_INPUT = 2
 SIGNALLED = 128
 NOBODY_READS = 141
-# What torch says when the host has none left.
 NEGATIVE = re.compile(r"-(?:[\d.]+(?:e[-+]?\d+)?|inf|nan)$", re.IGNORECASE)
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
+"""Messages of torch when the host has no memory left."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what is wrong in one line, and which option was meant.
+    """Argument parser with errors of one line and suggestions.
 
     `short`: the options in its help, all if empty; `--help-all` shows the rest.
     """
@@ -42,20 +46,20 @@ class Parser(argparse.ArgumentParser):
     short: tuple[str, ...] = ()
 
     def __init__(self, *args: Any, **details: Any) -> None:
-        """Take numbers such as -1e3 and -inf for values, not only -1 and -0.5 as argparse does."""
+        """Make the parser accept -1e3 and -inf as values, where argparse takes them for options."""
         super().__init__(*args, **details)
         self._negative_number_matcher = NEGATIVE
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; an unknown option is refused before a missing one."""
+        """Parse the arguments. Report an unknown option before a missing one."""
         words = sys.argv[1:] if args is None else list(args)
-        # After a command's name, the options are that command's.
+        # The options after a command's name are checked by its own parser.
         self._check_names(takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words)
         self.short = () if "--help-all" in words else self.short
         return super().parse_known_args(words, namespace)
 
     def _check_names(self, words: Iterable[str]) -> None:
-        """Refuse an option that there is not, and one that is given twice, of which argparse keeps the last."""
+        """Exit for an unknown option, and for one given twice with two values (argparse would keep the last)."""
         given: dict[argparse.Action, list[list[str]]] = {}
         values: list[str] = []
         for word in takewhile(lambda word: word != "--", words):
@@ -75,19 +79,19 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{action.option_strings[0]} is given twice, with other values; leave one of them out")
 
     def format_help(self) -> str:
-        """Return the help: for a command with many options, those of its `SHORT` list and its examples."""
+        """Return the help, limited to the options in `short` and the examples if there are any."""
         if not self.short:
             return super().format_help()
-        some = argparse.ArgumentParser(self.prog, f"{self.prog} [options]", self.description, self.epilog)
-        some.formatter_class = self.formatter_class
-        some._actions[0].help = argparse.SUPPRESS
+        parser = argparse.ArgumentParser(self.prog, f"{self.prog} [options]", self.description, self.epilog)
+        parser.formatter_class = self.formatter_class
+        parser._actions[0].help = argparse.SUPPRESS
         for action in self._actions:
             if {*action.option_strings} & {*self.short, "--help-all"}:
-                some._add_action(action)
-        return some.format_help()
+                parser._add_action(action)
+        return parser.format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Print the sentence and exit with code 2."""
+        """Print the message and exit with code 2."""
         self.exit(BAD_INPUT, printable(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
 
 
@@ -97,18 +101,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser(words).parse_args(words)
 
     def work() -> int:
-        # The modules that do the work take seconds to import, so --help must not import them.
+        # Commands import torch inside `run`, which takes seconds, so that --help does not.
         code = int(import_module(f".{options.command}", __name__).run(options))
-        sys.stdout.flush()  # while a reader that has gone is expected
+        sys.stdout.flush()  # here, where `guarded` handles a closed pipe
         return code
 
     return guarded(work)
 
 
 def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str = "run") -> int:
-    """Return the exit code of `work`; what went wrong is a sentence on stderr.
+    """Call `work` and return its exit code; print an expected error as one sentence on stderr.
 
-    `extra`: of this package, where `work` needs another package. `instead`: the command of dev.py that installs it.
+    `extra`: the optional dependencies that `work` needs. `instead`: the command of dev.py that installs them.
     """
     code = BAD_INPUT
     try:
@@ -121,7 +125,7 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
         lacking = f"this needs the package {error.name}, but {sys.executable} has none"
         message = f"{lacking}; call it by python3 dev.py {instead}, or install sdvg[{extra}]"
     except BrokenPipeError:
-        # The reader has closed the pipe. Python would complain once more when it flushes at the end.
+        # The reader has closed the pipe. Redirect stdout, or Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
     except KeyboardInterrupt as error:
@@ -133,7 +137,7 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
         where = printable(str(error.filename or "a file")[:200])
         message = f"the system refused {where} ({error.strerror or first_line(error)}); check it"
     except (MemoryError, RuntimeError) as error:
-        # torch's own error for a GPU goes by its name, because torch is not imported here.
+        # torch is not imported here, so recognise its GPU error by name.
         known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
         if not known and not NO_MEMORY.search(str(error)):
             raise
@@ -147,7 +151,7 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
 def make_parser(words: Collection[str] = ()) -> Parser:
     """Return the parser of all commands; it stores the name of the chosen one as `command`.
 
-    `words`: what will be parsed; options are declared only of commands that are among them, without any of all.
+    `words`: the arguments. Only commands named there get their options, or all if there are none, which saves time.
     """
     parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
     parser.add_argument("--version", action="version", version=f"sdvg {__version__}")

@@ -1,4 +1,7 @@
-"""A video again, from its report: the values that make it, and what differs once it is made."""
+"""Make a video again from its report (`--from`): read request, files and options from it, then compare the results.
+
+The report is read into a request, not into words of a command line, so that Python and the nodes' reports work too.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +31,24 @@ from ..text.prompts import PromptSchedule
 from ..videos.identity import differences
 
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
-"""Part of a report's settings -> role of its file."""
+"""Key in a report's settings -> role of the model file."""
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
 
 
 def is_embedded(report: RunReport) -> bool:
-    """Whether a report is of a video by the embedded models."""
+    """True if a report is of a video made by the embedded models."""
     return _settings(report, "vae").get("file") in (NAMES["vae"], FAST_VAE_NAME)
 
 
 def embedded_again(report: RunReport) -> dict[str, Path]:
-    """Return the files of a report of the embedded models that are not the usual ones, by role."""
+    """Return the files of a report of embedded models that are not the default, by role."""
     return {"vae": pocket_fast_vae()} if _settings(report, "vae").get("file") == FAST_VAE_NAME else {}
 
 
 def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a report's request, but for its router. `stated`: those that the user gives again.
+    """Return the fields of a report's request except the router. `stated`: fields that the user gives.
 
-    Raises `BadInput` for a clip or a picture that is not among them: the report has only its name.
+    Raises `BadInput` for a clip or picture that is not stated: the report has only its name.
     """
     reported = {name: known for name, known in settings_of(VideoRequest).items() if known.reported}
     values = {name: report.settings[name] for name in reported if report.settings.get(name) is not None}
@@ -61,7 +64,7 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
 
 
 def router_again(report: RunReport) -> RouterConfig:
-    """Return the router of a report's video, without the directions. Raises `BadInput` for one from outside."""
+    """Return the router of a report without directions. Raises `BadInput` for a custom one."""
     settings = {**_settings(report, "router"), "directions": ""}
     if part := settings.pop("part", None):
         raise BadInput(f"the video was made with a router of your own, {part!s:.40}; make it again from Python")
@@ -74,7 +77,7 @@ def router_again(report: RunReport) -> RouterConfig:
 
 
 def load_again(report: RunReport, load: LoadOptions) -> LoadOptions:
-    """Return how a report's models were loaded, and as in `load` what it does not say."""
+    """Return the load options of a report; those that it lacks are taken from `load`."""
     scorer = _settings(report, "scorer")
     models = {role: _settings(report, role) for role in ("drafter", "target") if report.settings.get(role)}
     values = {
@@ -103,9 +106,9 @@ def _model_again(model: Mapping[str, Any]) -> ModelOptions:
 def files_again(
     report: RunReport, models: Path, stated: Collection[str]
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Return the files of a report that are in a folder of models, by role, and its LoRAs with their strengths.
+    """Look up a report's files in a folder of models; return them by role, and its LoRAs as `path:strength`.
 
-    `stated`: the roles whose files the user gives again. Raises `BadInput` for another one that is not there.
+    `stated`: roles whose files the user gives. Raises `BadInput` for another file that is missing.
     """
     paths = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
     parts = {part: _settings(report, part) for part in FILES if report.settings.get(part)}
@@ -123,7 +126,7 @@ def files_again(
 
 
 def _settings(report: RunReport, part: str) -> Mapping[str, Any]:
-    """Return a part of a report's settings. Raises `BadInput` if it has none."""
+    """Return one mapping of a report's settings. Raises `BadInput` if it is missing."""
     settings = report.settings.get(part)
     if not isinstance(settings, Mapping):
         raise BadInput(NO_SETTINGS)
@@ -147,14 +150,14 @@ def prompts_again(report: RunReport) -> PromptSchedule:
 
 
 def latents_in(folder: Path) -> Tensor | None:
-    """Return the latents of a video, or None if their file is gone."""
+    """Return the latents of a video, or None if the file is missing."""
     return load_latents(folder / LATENTS).latents if os.path.lexists(folder / LATENTS) else None
 
 
 def compared(then: RunReport, latents: Tensor | None, at: Path, now: RunReport, folder: Path) -> str:
-    """Return whether a video made again is the same, or what differs.
+    """Return a sentence on whether a video made again is the same, or what differs.
 
-    `latents`: those of the first video, which was in `at`. `folder`: where the new one is.
+    `then`, `latents`, `at`: report, latents and folder of the first video. `now`, `folder`: of the new one.
     """
     hidden = any(is_hidden(block.prompt) for report in (then, now) for block in report.blocks)
     changed = differences(_settings_of(then, hidden=hidden), _settings_of(now, hidden=hidden))
@@ -169,9 +172,9 @@ def compared(then: RunReport, latents: Tensor | None, at: Path, now: RunReport, 
 
 
 def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
-    """Return the settings that a video was made with, as text by name; what people choose comes first.
+    """Return the settings of a video as text, by name; prompts and the user's choices come first.
 
-    `hidden`: whether prompts are hashes, so that they can be compared with those of a report that has no others.
+    `hidden`: replace prompts by hashes, to compare with a report that has only hashes.
     """
     settings = dict(report.settings)
     router = _settings(report, "router")
@@ -192,5 +195,5 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
     }
     values = {name: part if isinstance(part, Mapping) else {"": part} for name, part in parts.items()}
     flat = {f"{name} {inner}".strip(): str(value) for name, part in values.items() for inner, value in part.items()}
-    # Where a video was made is not what it is.
+    # A different device is no different video.
     return {name: value for name, value in flat.items() if not name.endswith("device")}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..videos.maker import StopRequest
 
 TARGET_ONLY = "target-only"
-"""The folder, inside that of the video, of what the target alone makes."""
+"""Subfolder of the video's folder, for the target-only video."""
 COMPARISON = "comparison.mp4"
 
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make one video with the embedded models; say who made its blocks, how long it took, and where to look."""
+    """Make a video with the embedded models and the comparison; print route, seconds and folder."""
     from ..devices.device import resolved_threads
 
     options.prompt = options.prompt.strip()
@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
     if note:
         print(note, file=sys.stderr)
     request = video_request(options, {"width": SIZE, "height": SIZE})
-    load = pocket_options()  # on the CPU, which is enough
+    load = pocket_options()
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
     stopping = StopRequest()
@@ -100,8 +100,8 @@ def _run(options: argparse.Namespace) -> int:
     )
     warn = partial(print, "sdvg:", file=sys.stderr)
     ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn)
-    compared = not options.overwrite and (folder / COMPARISON).exists()  # then all was there
-    if options.overwrite:  # what is there is of an earlier video
+    compared = not options.overwrite and (folder / COMPARISON).exists()
+    if options.overwrite:  # the comparison there is of an earlier video
         (folder / COMPARISON).unlink(missing_ok=True)
         remove_video(folder / TARGET_ONLY)
     alone = None
@@ -123,10 +123,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
-    """Make the target-only video, and from the latents of both the comparison; an mp4's pixels are compressed.
+    """Make the target-only video and the comparison; return the report of the former, or None if it was stopped.
 
-    The set's VAE decodes it: the TAEHV, which is part of the seconds, blurs a clip's first frame.
-    `folder`, `report`: of the routed video. Return the report of the other one; None if this was stopped.
+    The comparison is decoded from both latents, as an mp4's pixels are compressed, and by the VAE, as the TAEHV
+    (whose time is measured) blurs a clip's first frame. `folder`, `report`: of the routed video.
     """
     from ..checkpoints.latents import load_latents
     from ..engine.router import RouterConfig
@@ -138,7 +138,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     from ..videos.maker import make_videos
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
-    # Without the comparison, a finished video here is one that we go on with.
+    # `last`: a target-only video without its comparison counts as unfinished.
     last = f"../{COMPARISON}"
     batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=last)
     ((other, alone_report),) = make_videos(batch, stopping=stopping)

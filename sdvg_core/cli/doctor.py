@@ -32,14 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the findings. Missing files are findings, not errors."""
+    """Print the findings and return 0: missing files are findings, not errors."""
     findings = examine(options.models)
     print(json.dumps(findings, indent=2) if options.json else "\n".join(describe(findings)))
     return 0
 
 
 def examine(models: Path) -> dict[str, Any]:
-    """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
+    """Return versions, devices, attention kernels, and a description or a source of each model file."""
     from ..devices.device import package_version
     from ..videos.files import files_in
 
@@ -92,7 +92,7 @@ def _devices() -> list[dict[str, Any]]:
 
 
 def _attention() -> dict[str, Any]:
-    """Return the kernel `auto` takes for the published models, and for each kernel why it would not work, if so."""
+    """Return the kernel that `auto` chooses for the published models, and why each other one would not work."""
     import torch
 
     from ..causal_wan.attention import NEEDS, choose_attention, why_not

@@ -33,7 +33,7 @@ SHORT = (
     *("--prompt", "--prompt-file", "--output", "--models", "--size", "--blocks", "--seed", "--start-image"),
     *("--preset", "--gate", "--takes", "--reuse"),
 )
-"""What --help shows of the options."""
+"""Options shown by --help."""
 EXAMPLES = """examples:
   python -m sdvg_core generate --models pocket --prompt "a big blue ball drifts right from the left over sand"
   python -m sdvg_core generate --models ~/ComfyUI/models --size portrait --prompt "a red fox runs through snow"
@@ -124,7 +124,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     load = batch.load
     devices = worker_devices(options, load.device)
     stopping = StopRequest()
-    # Its latents are read now, as the video may be replaced.
+    # Read the earlier latents now, as the new video may replace them.
     compare: Callable[[RunReport, Path], str] | None = None
     if again:
         compare = partial(compared, again, latents_in(options.report.parent), options.report.parent)
@@ -155,7 +155,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
 def _batch(
     options: argparse.Namespace, again: RunReport | None, prompts: tuple[PromptSchedule, ...], *, embedded: bool
 ) -> Batch:
-    """Return what is to be made: what the user gives, over what a report says, over what is usual."""
+    """Return the batch: the user's options over the report's values over the defaults."""
     from ..models.options import LoadOptions
     from ..pocket.trained_set import pocket_options
     from ..pocket.world import SIZE
@@ -201,7 +201,7 @@ def _batch(
 
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
-    """Print what was made of many videos, what is missing, and why. `folder`: of their table."""
+    """Print the results of many videos, with failures grouped by reason. `folder`: of their table."""
     from ..errors import count
     from ..files.outputs import TABLE
     from ..videos.table import FAILED, FINISHED
@@ -217,10 +217,7 @@ def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
 
 
 def exit_code(stopping: StopRequest, *, whole: bool) -> int:
-    """Return 0, or what shells expect of a program that Ctrl-C ended; then say how to go on.
-
-    `whole`: whether everything was made by then.
-    """
+    """Return 0, or 130 after Ctrl-C with a line on how to go on. `whole`: whether everything was made anyway."""
     if whole or not stopping.asked:
         return 0
     sys.stderr.write("sdvg: stopped as asked; the same command makes the rest\n")
@@ -230,7 +227,7 @@ def exit_code(stopping: StopRequest, *, whole: bool) -> int:
 def read_prompts(
     options: argparse.Namespace, again: RunReport | None
 ) -> tuple[tuple[PromptSchedule, ...], list[str]]:
-    """Return the prompts of each video, and notes; for the embedded models, the nearest of their small world."""
+    """Return the prompts of each video, and notes. The embedded models get the nearest prompts they know."""
     from ..pocket.grammar import understood
     from ..text.prompts import read_prompt_list, read_video_prompt
     from .again import prompts_again

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the file is."""
+    """Print the inspection of the file."""
     from ..models.inspection import inspect_file
 
     inspection = inspect_file(options.file, values=options.values)

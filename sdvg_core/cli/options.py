@@ -1,4 +1,7 @@
-"""From the options of a command to the values of a run."""
+"""Turn parsed options into the values of a run: request, router, load options, files, worker devices.
+
+Options that would have no effect are rejected here, where the spelling of the user's option is known.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +32,22 @@ READ_AS = {
     "preset": ("policy", "forced_blocks", "handover"),
     "budget": ("policy", "forced_blocks"),
 }
-"""Options that choose several fields of the router, or none; the fields that are read where they have an effect."""
+"""Option -> fields of the router: it has an effect if a block reads one. Other options are fields themselves."""
 SPENT = ("preset", "policy", "forced_blocks", "handover")
-"""What a budget chooses."""
+"""Options whose values a budget chooses."""
 
 
 def stated(options: argparse.Namespace, config: type) -> dict[str, Any]:
-    """Return the fields of a dataclass of settings that the user gave."""
+    """Return the fields of a settings dataclass that the user gave."""
     return {name: getattr(options, name) for name in settings_of(config) if hasattr(options, name)}
 
 
 def video_request(
     options: argparse.Namespace, base: Mapping[str, Any], router: RouterConfig | None = None
 ) -> VideoRequest:
-    """Return the video asked for. Raises `BadInput` for impossible values, and for one without effect.
+    """Return the requested video. Raises `BadInput` for invalid values and for options without effect.
 
-    `base`: what is not given. `router`: what the options override, if it is no preset.
+    `base`: values of fields that the user did not give. `router`: overridden by options; None for a preset.
     """
     values = stated(options, VideoRequest)
     check_needs(VideoRequest, {**base, **values}, values)
@@ -58,7 +61,7 @@ def video_request(
 def router_config(
     options: argparse.Namespace, request: VideoRequest, base: RouterConfig | None = None
 ) -> RouterConfig:
-    """Return the router's settings: those of the preset, or of `base`, overridden by the options.
+    """Return the router settings: a preset or `base`, overridden by options.
 
     Raises `BadInput` for an option that no block would read.
     """
@@ -83,10 +86,10 @@ def router_config(
         chooser = f"the policy {router.policy}"
     read = _read_in(request, router)
     spent = SPENT if "budget" in others else ()
-    # To hand over nothing has its effect everywhere, and a quantile comes from `aggregation`.
-    sound = {"quantile"} if router.handover or spent else {"quantile", "handover"}
+    # handover 0 always has its effect, and `quantile` comes from `aggregation`.
+    unchecked = {"quantile"} if router.handover or spent else {"quantile", "handover"}
     for name in (*others, *settings):
-        if name in sound or (name not in spent and not read.isdisjoint(READ_AS.get(name, (name,)))):
+        if name in unchecked or (name not in spent and not read.isdisjoint(READ_AS.get(name, (name,)))):
             continue
         flag = known[name].flags[0] if name in known else f"--{name.replace('_', '-')}"
         if name in spent:
@@ -96,7 +99,7 @@ def router_config(
 
 
 def _without_effect(name: str, flag: str, chooser: str, router: RouterConfig, read: set[str]) -> str:
-    """Return why an option has no effect, and what to do. `read`: the fields that blocks read."""
+    """Return the message for an option without effect. `read`: the fields that blocks read."""
     if name == "handover":
         return f"no block is handed over, so {flag} has no effect; leave it out"
     if read.isdisjoint(READ_AS["policy"]):
@@ -108,7 +111,7 @@ def _without_effect(name: str, flag: str, chooser: str, router: RouterConfig, re
 
 
 def _read_in(request: VideoRequest, router: RouterConfig) -> set[str]:
-    """Return the fields of a router that a block of a video reads, after a clip of some length if it has one."""
+    """Return the router fields that any block of a video reads; a continued clip's length is not known yet."""
     several = min(max(router.forced_blocks, math.ceil(router.stride)), MOST_BLOCKS)
     read: set[str] = set()
     for clip in (0, 1, several) if request.continue_from else (0,):
@@ -118,7 +121,7 @@ def _read_in(request: VideoRequest, router: RouterConfig) -> set[str]:
 
 
 def load_options(options: argparse.Namespace, base: LoadOptions, *, embedded: bool) -> LoadOptions:
-    """Return how to load and run the models. `base`: what is not given. `embedded`: they are the embedded set."""
+    """Return the load options. `base`: values that the user did not give. `embedded`: of the embedded models."""
     values = stated(options, LoadOptions)
     for role in ("drafter", "target"):
         values[role] = replace(getattr(base, role), **dict(getattr(options, f"{role}_settings")))
@@ -134,9 +137,9 @@ def model_files(
     request: VideoRequest | None = None,
     named: Mapping[str, Path | None] = MappingProxyType({}),
 ) -> ModelFiles:
-    """Return the files of a run. `models`: the folder of the usual ones. `named`: those of a report.
+    """Return the model files of a run. `models`: folder for files not given. `named`: files of a report, by role.
 
-    `request`: the video; None if every model is needed.
+    `request`: determines the models needed; None for all.
     """
     given = {known.role: getattr(options, known.role) or named.get(known.role) for known in KNOWN_FILES}
     modules = tuple(options.control_modules)
@@ -144,7 +147,7 @@ def model_files(
 
 
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:
-    """Return the device of each worker, none if this process makes the videos. `device`: of this one."""
+    """Return the device of each worker, or nothing if this process makes the videos. `device`: of this process."""
     several = "," in options.device
     if options.workers is None and not several and not options.ray:
         return ()

@@ -18,7 +18,7 @@ from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from .shared import SIZES, add_size
 
 WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
-"""Whether the target's linear weights are fp8; None for what copies less."""
+"""Choice -> whether the target's linear weights are fp8; None for the choice that copies less."""
 USUAL = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
 
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page, and print where it is. A video that cannot be read is named there, which is not a failure."""
+    """Write the page and print its path. List unreadable videos there and on stderr; they are no failure."""
     from ..report.page import write_page
 
     path, page = write_page(options.folder)

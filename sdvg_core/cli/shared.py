@@ -1,4 +1,4 @@
-"""The options that several commands share. Those of settings are made from their fields, and set only if given."""
+"""Options shared by several commands. Those of settings come from dataclass fields, and are set only if given."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ YES_NO = {"yes": True, "no": False}
 
 
 def file_path(text: str) -> Path:
-    """Return a path. Argparse prints the error if no system can have that file."""
+    """Return a path. Raises argparse's error for a name that no system allows."""
     longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
@@ -36,9 +36,9 @@ READERS: Mapping[Any, Callable[[str], Any]] = {Path: file_path, int: int, float:
 def add_settings(
     group: argparse._ActionsContainer, config: type, only: Collection[str] = (), but: Collection[str] = ()
 ) -> None:
-    """Declare an option for every field of a dataclass of settings that has words for one.
+    """Declare an option for every field of a settings dataclass that has help text.
 
-    `only`: those that are declared, all if empty. `but`: those that are not.
+    `only`: fields to declare, all if empty. `but`: fields to leave out.
     """
     for name, setting in settings_of(config).items():
         if not setting.help or (only and name not in only) or name in but:
@@ -61,18 +61,18 @@ def add_settings(
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:
-    """Return what reads a value of a setting from text."""
+    """Return the converter from text to a setting's value."""
     read = next((READERS[kind] for kind in setting.kinds if kind in READERS), str)
 
     def value(text: str) -> Any:
         return text if text in setting.choices else read(text)
 
-    value.__name__ = getattr(read, "__name__", "value")  # argparse names it in a refusal
+    value.__name__ = getattr(read, "__name__", "value")  # argparse names it in errors
     return value
 
 
 def model_setting(text: str) -> tuple[str, Any]:
-    """Return a setting of one model from NAME=VALUE. Argparse prints the error for an unknown one."""
+    """Return a model setting from NAME=VALUE. Raises argparse's error for an unknown name or value."""
     spelled = {setting.flags[0].removeprefix("--"): setting for setting in settings_of(ModelOptions).values()}
     word, _, value = text.partition("=")
     if word not in spelled or not value:
@@ -91,10 +91,10 @@ def model_setting(text: str) -> tuple[str, Any]:
 
 
 class ModelSettings(argparse._ExtendAction):
-    """Takes settings of one model."""
+    """Collects the settings of one model."""
 
     def __call__(self, parser: Any, options: argparse.Namespace, values: Any, name: str | None = None) -> None:
-        """Add them. Argparse prints the error for one that is given twice, with other values."""
+        """Add the settings. Raises argparse's error for one given twice with different values."""
         given: dict[str, Any] = {}
         for setting, value in (*getattr(options, self.dest), *values):
             if given.setdefault(setting, value) != value:
@@ -104,14 +104,14 @@ class ModelSettings(argparse._ExtendAction):
 
 
 SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
-"""What the models were trained at, and a square of as many pixels."""
+"""Width and height by name: the trained sizes, and a square with as many pixels."""
 
 
 class Size(argparse.Action):
-    """Takes a size, by name or such as 640x352, for width and height."""
+    """Sets width and height from a name or from text such as 640x352."""
 
     def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
-        """Set both. Argparse prints the error if it is not a size."""
+        """Set width and height. Raises argparse's error if the value is no size."""
         try:
             options.width, options.height = SIZES.get(value) or map(int, value.split("x"))
         except ValueError:
@@ -120,19 +120,19 @@ class Size(argparse.Action):
 
 
 def add_size(group: argparse._ActionsContainer) -> None:
-    """Declare the size, by name or in pixels; by default it is that of the models or the clip."""
+    """Declare --size, a name or pixels; without it, the size of the models or of the clip is used."""
     words = f"{', '.join(SIZES)}, or such as 640x352, multiples of 16"
     group.add_argument("--size", action=Size, default=argparse.SUPPRESS, help=words)
 
 
 def add_overwrite(group: argparse._ActionsContainer) -> None:
-    """Declare whether files are replaced."""
+    """Declare --overwrite."""
     words = "replace what is in --output (default: what is there stays)"
     group.add_argument("--overwrite", action="store_true", help=words)
 
 
 def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
-    """Declare the router's options; those that are not given are the preset's. `demo`: those that it has too."""
+    """Declare the router's options; the preset gives the others. `demo`: only those of the demo."""
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
@@ -149,7 +149,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the model files and how they run."""
+    """Declare the options for model files, devices and dtypes."""
     group = parser.add_argument_group("models", "files not given are taken from --models by their usual names")
     group.add_argument(
         "--models",

@@ -1,1 +1,1 @@
-"""Files on disk: reading small files safely, writing outputs all or nothing, locks, pictures and mp4."""
+"""Files on disk: safe reading of small files, atomic outputs, locks, pictures, clips and mp4."""

@@ -1,8 +1,7 @@
-"""Inspect a video file: its stream, colours, scan and shape, and what of it is left out.
+"""Decode a video file to upright RGB pictures: stream, colours, interlacing, pixel aspect, rotation.
 
-FFmpeg does the arithmetic. With these flags and 16 bits, each standard's RGB is right to a fiftieth of a level of
-255; PyAV's defaults lose a level at every reading. FFmpeg's `scale` filter was not taken: it ignores where chroma
-lies.
+FFmpeg converts colours. With these flags and 16 bits, RGB is right to a fiftieth of a level of 255, while PyAV's
+defaults lose a level at every reading. FFmpeg's `scale` filter was not used: it ignores the chroma location.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from ..errors import BadInput, see
 from .pictures import check_picture_size
 from .small_files import check_regular
 
-# Playlists and the like would open other files, or addresses.
+# Only containers: playlists could open other files or URLs.
 OPENED = {
     "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg",
     "protocol_whitelist": "file",
 }
-# swscale: bicubic, chroma for every pixel, accurate rounding.
+# swscale flags: bicubic, full chroma interpolation, accurate rounding.
 EXACT = 0x4 | 0x2000 | 0x40000
-# Of ISO/IEC 23091-2. Matrix 0 is RGB; those left out are not linear, or unknown to swscale.
+# ISO/IEC 23091-2. Matrix 0 is RGB; missing ones are not linear, or unknown to swscale.
 MATRICES = (0, 1, 2, 4, 5, 6, 7, 9)
 UNSTATED = 2
 BT709 = 1
 BT601 = 5
 HD_ROWS = 720
-"""Rows from which on a picture without a stated matrix is taken as BT.709."""
+"""Rows from which a picture without a stated matrix counts as BT.709."""
 LIMITED_RANGE = 1
 FULL_RANGE = 2
 CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
@@ -45,10 +44,10 @@ WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
 
 
 class Clip:
-    """An open video. `start`: when its first frame is shown, in seconds; `sound_codec`: None without sound."""
+    """An open video. `start`: time of its first frame in seconds. `sound_codec`: None without sound."""
 
     def __init__(self, file: Any, path: Path) -> None:
-        """Find the video stream; a cover, marked or not, is none. Raises `BadInput` without one, or for HDR."""
+        """Find the video stream (not a cover picture). Raises `BadInput` if there is none, and for HDR."""
         streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
         if not streams:
             raise BadInput(f"{path.name} holds no video; give an mp4, webm or mov")
@@ -70,16 +69,16 @@ class Clip:
 
     @property
     def note(self) -> str:
-        """The size of the pictures that were made, what was done to them, and what was left out."""
+        """The size of the pictures, and remarks on conversions and losses."""
         return ", ".join([self._size, *self._remarks])
 
     def remark(self, text: str) -> None:
-        """Add to the note, once."""
+        """Add a remark to the note, once."""
         if text not in self._remarks:
             self._remarks.append(text)
 
     def frames(self) -> Iterator[Any]:
-        """Yield the frames, deinterlaced. Raises `BadInput` for one that is absurdly large or narrow."""
+        """Yield the frames, deinterlaced. Raises `BadInput` for one that is too large or narrow."""
         graph: Graph | None = None
         shape: tuple[int, int, str] | None = None
         for frame in chain(self._file.decode(self.stream), [None]):
@@ -98,13 +97,13 @@ class Clip:
             yield from [frame] if graph is None else _push(graph, frame)
 
     def picture(self, frame: Any) -> Image.Image:
-        """Return a frame upright, in square pixels and 8-bit RGB, right to half a level."""
+        """Convert a frame to an upright 8-bit RGB picture of square pixels, right to half a level."""
         unstated = BT709 if frame.height >= HD_ROWS else BT601
         levels = frame.reformat(
             width=self._width(frame),
             format="gbrp16le",
             src_colorspace=unstated if frame.colorspace == UNSTATED else frame.colorspace,
-            # Without a destination, PyAV before 17 takes the matrix of old television for every source.
+            # Without a destination, PyAV before 17 uses the BT.601 matrix for every source.
             dst_colorspace="DEFAULT",
             src_color_range=frame.color_range,
             interpolation=EXACT,
@@ -121,26 +120,26 @@ class Clip:
         return upright
 
     def _width(self, frame: Any) -> int:
-        """Return how many square pixels wide a frame is."""
+        """Return the width of a frame in square pixels."""
         return round(int(frame.width) * self._aspect)
 
 
 @contextmanager
 def open_clip(path: Path) -> Iterator[Clip]:
-    """Open a video file, and no other kind. Raises `BadInput` as `Clip` does, and what FFmpeg raises."""
+    """Open a video file. Raises `BadInput` like `Clip`, and errors of FFmpeg."""
     check_regular(path)
     with av.open(str(path), options=OPENED) as file:
         yield Clip(file, path)
 
 
 def find_sound(file: Any) -> Any:
-    """Return the best audio stream of an open file; None without one, or if FFmpeg does not know its codec."""
+    """Return the best audio stream of an open file, or None if there is none that FFmpeg can decode."""
     stream = file.streams.best("audio")
     return stream if stream and stream.codec_context else None
 
 
 def check_colours(stream: Any, name: str) -> None:
-    """Raise `BadInput` for HDR, and for colours that swscale cannot turn into RGB."""
+    """Raise `BadInput` for HDR, and for colours that swscale cannot convert to RGB."""
     codec = stream.codec_context
     kind = CURVES.get(codec.color_trc)
     if codec.colorspace not in MATRICES:
@@ -150,8 +149,8 @@ def check_colours(stream: Any, name: str) -> None:
 
 
 def _black_and_white(frame: Any) -> tuple[int, int]:
-    """Return the levels of black and white once FFmpeg has made a frame 16-bit RGB."""
-    # FFmpeg takes grey for full range, and shifts: 1023 of 10 bits becomes 65472.
+    """Return the levels of black and white after FFmpeg's conversion of a frame to 16-bit RGB."""
+    # FFmpeg treats grey as full range, and shifts bits: 1023 of 10 bits becomes 65472.
     grey = frame.format.name.startswith("gray")
     if grey and frame.color_range == LIMITED_RANGE:
         return 16 << 8, 235 << 8
@@ -162,7 +161,7 @@ def _black_and_white(frame: Any) -> tuple[int, int]:
 
 
 def _is_mirrored(frame: Any) -> bool:
-    """True if the file states that a frame is shown mirrored, which `rotation` leaves out."""
+    """True if the display matrix mirrors a frame, which `rotation` does not tell."""
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:
         return False
@@ -185,7 +184,7 @@ def _deinterlacer(frame: Any) -> Graph:
 
 
 def _push(graph: Graph, frame: Any) -> Iterator[Any]:
-    """Yield the frames that a graph gives out once it has one more; None is the end."""
+    """Push a frame into a filter graph, None to flush it, and yield the frames that come out."""
     graph.push(frame)
     with suppress(av.BlockingIOError, av.EOFError):
         while True:

@@ -1,4 +1,4 @@
-"""Read a video or a folder of pictures as pixel frames, cropped to the size of the video to make."""
+"""Read a video or a folder of pictures as pixel frames, 16 a second, cropped to the size of the video to make."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .sound import Sound
 
 T = TypeVar("T")
 RATE = 16
-"""Pixel frames a second that the models were trained at."""
+"""Pixel frames a second of the models' training clips."""
 MOST_FRAMES = 2000
 ROUNDING = Fraction(2, 1000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Footage:
-    """A clip as pixel frames `f 3 h w`, 16 a second: bytes, or in [0, 1]. `note`: what was done to it."""
+    """A clip as pixel frames `f 3 h w`, 16 a second, as bytes or in [0, 1]. `note`: on how it was read."""
 
     pixels: Tensor
     note: str
@@ -40,19 +40,19 @@ class Footage:
 
     @property
     def frames(self) -> int:
-        """How many pixel frames there are."""
+        """Number of pixel frames."""
         return len(self.pixels)
 
     def fill(self, frames: int, *, first: int = 0) -> Tensor:
-        """Return `frames` of them from number `first` on, `1 f 3 h w` in [0, 1]; those at the ends are repeated."""
-        taken = self.pixels[(first + torch.arange(frames)).clamp(0, self.frames - 1)]
-        return (taken.float() / 255 if taken.dtype == torch.uint8 else taken.float())[None]
+        """Return frames `1 f 3 h w` in [0, 1] from index `first` on; beyond the ends, repeat the end frames."""
+        pixels = self.pixels[(first + torch.arange(frames)).clamp(0, self.frames - 1)]
+        return (pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float())[None]
 
 
 def read_footage(path: Path, width: int, height: int) -> Footage:
-    """Read a clip by its time stamps, each frame cropped in the middle and resized to fill `width` x `height`.
+    """Read a clip by its time stamps, with frames cropped at the centre and scaled to `width` x `height`.
 
-    Raises `BadInput` if there is no clip, or if it is longer than `MOST_FRAMES` at 16 a second.
+    Raises `BadInput` if it cannot be read, or has more than `MOST_FRAMES` at 16 a second.
     """
     if (files := pictures_in(path)) is not None:
         return _read_pictures(files, path.name, width, height)
@@ -63,7 +63,7 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
 
 def count_frames(path: Path) -> int:
-    """Return how many frames `read_footage` would. Raises `BadInput` as that does."""
+    """Return the number of frames that `read_footage` reads. Raises `BadInput` like it."""
     if (files := pictures_in(path)) is not None:
         return sum(times for _, times in _newest_pictures(files, path.name))
     moments, _ = _taken(path, lambda clip, frame: None)
@@ -71,7 +71,7 @@ def count_frames(path: Path) -> int:
 
 
 def time_stamps(source: Any, start: float, seconds: float) -> list[Fraction]:
-    """Return when the frames in a part of a video are shown, as its packets say. 0 `seconds`: to its end."""
+    """Return the time stamps of the packets in a part of a video, in seconds. `seconds`: length, 0 for the rest."""
     with av.open(source) as file:
         stream = file.streams.video[0]
         check_colours(stream, "the video")
@@ -81,9 +81,9 @@ def time_stamps(source: Any, start: float, seconds: float) -> list[Fraction]:
 
 
 def newest_at(times: Sequence[Fraction], step: Fraction, name: str) -> list[int]:
-    """Return which of some frames is the newest at 0, 1/16, 2/16 ... s, as `read_footage` takes them.
+    """Return the index of the newest frame at 0, 1/16, 2/16 ... s, as `read_footage` samples them.
 
-    `times`: when each is shown, counted from the first one's; `step`: how long the last is.
+    `times`: time stamps of the frames. `step`: duration of the last one. `name`: of the clip, for errors.
     """
     until = _last_moment(times[-1] - times[0], step) if times else 0
     _check_length(until, name)
@@ -104,7 +104,7 @@ def _read_pictures(files: Sequence[Path], name: str, width: int, height: int) ->
 
 
 def _newest_pictures(files: Sequence[Path], name: str) -> Iterator[tuple[Picture, int]]:
-    """Yield each picture of some files, and at how many of the moments 0, 1/16, 2/16 ... s it is the newest."""
+    """Yield the pictures of files, each with the number of moments 0, 1/16 ... s at which it is the newest."""
     end = Fraction(0)
     done = 0
     for picture in chain.from_iterable(map(pictures_of, files)):
@@ -122,9 +122,9 @@ def _check_length(frames: int, name: str) -> None:
 
 
 def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False) -> tuple[list[T], Clip]:
-    """Return what `take` makes of the newest frame at each of the moments 0, 1/16, 2/16 ... s; and the clip.
+    """Apply `take` to the newest frame at each of the moments 0, 1/16, 2/16 ... s; return the results and the clip.
 
-    `counted`: by its average rate, not its time stamps, which AVI with B-frames gets wrong.
+    `counted`: use the average rate instead of time stamps, which are wrong in AVI with B-frames.
     """
     with reading(path), open_clip(path) as clip:
         try:
@@ -141,13 +141,13 @@ class _TimeGoesBack(Exception):
 
 
 def _fitted(clip: Clip, frame: Any, size: tuple[int, int]) -> Tensor:
-    """Return a frame's pixels, `3 h w` bytes, cropped in the middle."""
+    """Return a frame's pixels, `3 h w` bytes, cropped at the centre and scaled."""
     fitted = ImageOps.fit(clip.picture(frame), size, Image.Resampling.LANCZOS)
     return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
 
 
 def _newest_frames(clip: Clip, counted: bool) -> Iterator[tuple[Any, int]]:
-    """Yield each frame of a video that is the newest at one of the moments 0, 1/16, 2/16 ... s, and at how many."""
+    """Yield the frames that are the newest at any moment 0, 1/16, 2/16 ... s, each with its number of moments."""
     step = 1 / Fraction(clip.stream.average_rate or RATE)
     if counted:
         clip.remark(f"counted as {float(1 / step):.4g} a second for want of good time stamps")
@@ -180,5 +180,5 @@ def _last_moment(at: Fraction, step: Fraction) -> int:
 
 
 def _moments(seconds: Fraction) -> int:
-    """Return how many of the moments 0, 1/16, 2/16 ... s are before `seconds`. Many files round to milliseconds."""
+    """Return the number of moments 0, 1/16, 2/16 ... s before `seconds`, allowing for stamps in milliseconds."""
     return max(math.ceil((seconds - ROUNDING) * RATE), 0)

@@ -1,8 +1,8 @@
-"""A video appears as one folder, renamed once it is whole; any other file replaces the one before it.
+"""Write outputs atomically: a video's folder is renamed once it is whole; other files are replaced.
 
-Until then it grows in a hidden folder next to its own, `.NAME.unfinished`, with its lock and its request.
-Blocks that are there survive a run that is stopped. A folder with an earlier video is first renamed, into the
-hidden one; what lay next to that video moves back, and then the earlier video is deleted.
+Until then the video is in a hidden folder next to its own, `.NAME.unfinished`, with a lock and the request; its
+blocks survive a run that is stopped. An earlier video's folder is first renamed into the hidden one, other files in
+it are moved back, and then it is deleted. Files written one by one in place would leave a mixture of two videos.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from .small_files import VIDEO as VIDEO
 PICTURE = "route.png"
 BLOCKS = "blocks"
 FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
-"""What a finished video is."""
+"""Files and folders of a finished video."""
 BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
 TABLE = "videos.csv"
-"""The table next to numbered videos."""
+"""Table of numbered videos."""
 
 LOCK = "lock"
 REQUEST = "request.json"
 UNFINISHED = "video"
 REPLACED = "replaced"
 HIDDEN = (LOCK, REQUEST, UNFINISHED, REPLACED)
-"""What a hidden folder can have."""
+"""Entries of a hidden folder."""
 LONGEST_NAME = 255 - len("..unfinished-999")
-"""Bytes of a folder's name, so that systems take that of its hidden one, and of the next free one."""
+"""Bytes of a folder's name; the names of its hidden folder and of `NAME-999` still fit."""
 LARGEST_REQUEST = 64 * MEGABYTE
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
@@ -58,10 +58,10 @@ class UnwritableFolder(BadInput):
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Within the `with` block, keep every other call out of `folder`, which need not exist.
+    """Lock `folder`, which need not exist, against other runs inside the `with` block.
 
-    What a run left in the hidden folder is put in order, before and after. Raises `BadInput` if that folder cannot
-    be made or is not ours, or if another call has locked it.
+    Clean up the hidden folder before and after. Raises `BadInput` if that cannot be made or is not ours, or if
+    another run has the lock.
     """
     hidden = hidden_folder(folder)
     made = [hidden, *(path for path in hidden.parents if not path.is_dir())]
@@ -75,7 +75,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _lock(hidden: Path, folder: Path) -> FileLock:
-    """Make the hidden folder of `folder`, and lock it."""
+    """Make and lock the hidden folder of `folder`."""
     path = hidden / LOCK
     lock = FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
     attempts = ATTEMPTS
@@ -86,14 +86,14 @@ def _lock(hidden: Path, folder: Path) -> FileLock:
             hidden.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
                 lock.acquire(blocking=False)
-                # If the last owner removed it meanwhile, we locked a file that no other run sees. Ours has
-                # been open since before, so no other file can have its number.
+                # If the last owner deleted the file meanwhile, we locked one that no other run sees. Ours is still
+                # open, so no new file can have its inode number.
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     return lock
         except Timeout as error:
             raise BadInput(f"another run is writing into {folder}; wait for it or name another folder") from error
         except OSError as error:
-            # Another run may have made or removed the folder just now; what is in the way is there again.
+            # Another run may have made or removed the folder just now; a lasting obstacle fails again.
             if not (attempts and isinstance(error, FileNotFoundError | FileExistsError)):
                 raise UnwritableFolder(folder, why(error)) from error
         lock.release()
@@ -102,7 +102,7 @@ def _lock(hidden: Path, folder: Path) -> FileLock:
 def _unlock(lock: FileLock) -> None:
     try:
         with suppress(OSError):
-            Path(lock.lock_file).unlink()  # while it is locked, so that no other run has it
+            Path(lock.lock_file).unlink()  # while locked, so that no other run has it
     finally:
         lock.release()
 
@@ -115,11 +115,11 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 @contextmanager
 def staged_video(folder: Path, request: Mapping[str, str], *, replace: bool = False) -> Iterator[Path]:
-    """Yield where to write a video's files; at the end of the `with` block they are `folder`, all at once.
+    """Yield a folder for a video's files; at the end of the `with` block, rename it to `folder`.
 
-    `folder` is locked by `lock_folder`. In `blocks` are those that a stopped run of the same request left. They
-    stay if an exception leaves the `with` block, interrupts included. `replace`: whether `folder` may have an
-    earlier video. Raises `BadInput` if the disk is full, or if the folder cannot be replaced.
+    `folder` must be locked by `lock_folder`. Its `blocks` has those of a stopped run of the same request, and keeps
+    them if an exception leaves the block. `replace`: whether `folder` may have an earlier video.
+    Raises `BadInput` if the disk is full or the folder cannot be replaced.
     """
     folder = _real(folder)
     work = hidden_folder(folder) / UNFINISHED
@@ -144,7 +144,7 @@ def staged_video(folder: Path, request: Mapping[str, str], *, replace: bool = Fa
 
 
 def _put_in_order(folder: Path) -> None:
-    """End or undo a replacement, then delete what was left in the hidden folder, except blocks and their request.
+    """Finish or undo an interrupted replacement, then delete leftovers except blocks and their request.
 
     Raises `BadInput` if something is in the way.
     """
@@ -169,7 +169,7 @@ def _put_in_order(folder: Path) -> None:
 
 
 def _empty(replaced: Path, folder: Path) -> None:
-    """Move what lay next to an earlier video to the new one in `folder`, and delete the rest."""
+    """Move other files from an earlier video's folder to the new `folder`, and delete the rest."""
     blocks = replaced / BLOCKS
     others = [path for path in replaced.iterdir() if path.name not in FILES or (path != blocks and path.is_dir())]
     if _is(stat.S_ISDIR, blocks):
@@ -179,16 +179,16 @@ def _empty(replaced: Path, folder: Path) -> None:
         if os.path.lexists(target):
             raise BadInput(f"{path} was in {folder}, which has another now; move it away")
         path.rename(target)
-    shutil.rmtree(replaced, ignore_errors=True)  # of a file that is open on Windows, the next call
+    shutil.rmtree(replaced, ignore_errors=True)  # files open on Windows are deleted by the next call
 
 
 def video_file(folder: Path, *more: str) -> str | None:
-    """Return the name of a file in `folder` that a video, or one of `more` names, would replace."""
+    """Return the name of a file in `folder` that a new video, or a file in `more`, would replace; else None."""
     return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
 
 
 def remove_video(folder: Path) -> None:
-    """Remove a video of ours from a folder, and the folder if nothing else is in it."""
+    """Delete a video of ours from a folder, and the folder if it is empty then."""
     if not all(_is(stat.S_ISREG, folder / name) for name in (LATENTS, REPORT)) or folder.is_symlink():
         return
     blocks = folder / BLOCKS
@@ -200,10 +200,9 @@ def remove_video(folder: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield where to write a file that replaces `path` once it is whole; its folder is made if need be.
+    """Yield a temporary path, and rename it to `path` at the end of the `with` block; make its folder if needed.
 
-    If an exception leaves the `with` block, `path` is as it was. Raises `BadInput` if the disk is full, or if the
-    folder cannot be written into.
+    An exception leaves `path` unchanged. Raises `BadInput` if the disk is full or the folder is not writable.
     """
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -221,9 +220,9 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def check_output(folder: Path, *, renamed: bool) -> None:
-    """Raise `BadInput` for a folder that cannot be written into, as far as that shows without writing.
+    """Raise `BadInput` for a folder that cannot be written, as far as can be told without writing.
 
-    `renamed`: whether it will be the folder of a video, and not of several.
+    `renamed`: whether it is the folder of one video, not of numbered ones.
     """
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
@@ -243,12 +242,12 @@ def check_output(folder: Path, *, renamed: bool) -> None:
         kind = "the folder you are in" if here else "a disk of its own"
         raise BadInput(f"{folder} is {kind}, and a video comes as a new folder; name one in it")
     if below and (renamed or below[0].isdecimal()):
-        # It would be renamed under your feet, and a relative path then leads elsewhere.
+        # The working directory would be renamed, and relative paths would lead elsewhere.
         raise BadInput(f"you are inside {folder}, which a new video replaces; go out of it, or name another one")
 
 
 def check_unfinished(folder: Path) -> Path:
-    """Return the hidden folder of a video in `folder`. Raises `BadInput` if something else has its name."""
+    """Return the hidden folder of `folder`. Raises `BadInput` if something else has its name."""
     hidden = hidden_folder(folder)
     if os.path.lexists(hidden) and not _is_ours(hidden):
         raise BadInput(f"{hidden} is not ours; move it away")
@@ -256,7 +255,7 @@ def check_unfinished(folder: Path) -> Path:
 
 
 def unfinished_blocks(folder: Path) -> list[Path]:
-    """Return the blocks that a run for `folder` committed and did not finish. No link is followed to them."""
+    """Return the blocks of an unfinished video for `folder`. Follows no links."""
     hidden = hidden_folder(folder)
     blocks = hidden / UNFINISHED / BLOCKS
     ours = _is_ours(hidden) and _is(stat.S_ISDIR, blocks)
@@ -264,7 +263,7 @@ def unfinished_blocks(folder: Path) -> list[Path]:
 
 
 def unfinished_request(folder: Path) -> dict[str, Any]:
-    """Return the request of an unfinished video as `staged_video` got it; an empty one if it is damaged."""
+    """Return the request of an unfinished video as given to `staged_video`; empty if it is damaged."""
     return _request_in(hidden_folder(folder))
 
 
@@ -277,7 +276,7 @@ def _request_in(hidden: Path) -> dict[str, Any]:
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
-    """Raise `BadInput` unless the disk of `folder` has `needed` free bytes; the folder need not exist yet."""
+    """Raise `BadInput` unless the disk of `folder`, which need not exist, has `needed` free bytes."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
@@ -286,7 +285,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
 
 
 def _real(folder: Path) -> Path:
-    """Return the folder that links lead to: a link is not renamed, and the hidden folder lies on the same disk."""
+    """Resolve links: a link must not be renamed, and the hidden folder must be on the same disk."""
     try:
         return Path(os.path.realpath(folder))
     except ValueError as error:
@@ -300,12 +299,12 @@ def hidden_folder(folder: Path) -> Path:
 
 
 def hidden_name(name: str) -> str:
-    """Return the name of the hidden folder of a folder of this name."""
+    """Return the name of the hidden folder for a folder's name."""
     return f".{name}.unfinished"
 
 
 def _is_ours(hidden: Path) -> bool:
-    """True if a run of ours made this hidden folder, and not for a link or anything else by its name."""
+    """True if a hidden folder was made by a run of ours, and is no link."""
     work = hidden / UNFINISHED
     if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
         return False
@@ -313,8 +312,8 @@ def _is_ours(hidden: Path) -> bool:
     strays = [path for path in paths if path.name not in HIDDEN]
     if not all(_is(stat.S_ISREG, path) for path in strays):
         return False
-    # A desktop may have put a hidden file there. Other files are the user's, and stay, where a request shows that
-    # the rest is ours, or where there is no rest but a lock of ours, which is empty.
+    # Desktops put hidden files into folders. Other files are the user's; they are accepted if a request shows that
+    # the rest is ours, or if there is nothing else but our lock, which is empty.
     visible = [path for path in strays if not path.name.startswith(".")]
     rest = [path for path in paths if path.name in HIDDEN and (path.name != LOCK or path.stat().st_size)]
     return not visible or not rest or bool(_request_in(hidden))
@@ -330,7 +329,7 @@ def _is(kind: Callable[[int], bool], path: Path) -> bool:
 
 @contextmanager
 def _disk_of(folder: Path) -> Iterator[None]:
-    """Raise `BadInput` if the disk is found to be full."""
+    """Turn an error of a full disk into `BadInput`."""
     try:
         yield
     except OSError as error:

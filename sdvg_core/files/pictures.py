@@ -19,25 +19,25 @@ from torch import Tensor
 from ..errors import BadInput, first_line
 from .small_files import LATENTS, REPORT, VIDEO, check_regular
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # its messages on damaged files are no sentences of ours
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # hide its messages on damaged files
 
-# Pillow knows dozens more formats. One of them runs an interpreter, and others are barely maintained.
+# Pillow's other formats are left out: one runs an interpreter, and many are barely maintained.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE = 100
-"""The longer side of a picture, in shorter ones."""
+"""Largest ratio of a picture's sides."""
 MOST_IN_ALL = 10_000_000_000
-"""Pixels of an animation: a small file could hide hours of decoding."""
+"""Pixels of all frames of an animation: a small file could take hours to decode."""
 UNREADABLE = (" as a picture", "use a PNG or JPEG")
 SHORTEST = Fraction(10, 1000)
 USUAL = Fraction(1, 10)
-"""Seconds. Browsers show a frame that states `SHORTEST` or less for `USUAL`."""
+"""Seconds. Like browsers, show a frame with a duration of `SHORTEST` or less for `USUAL`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """One of `count` pictures of a file, not yet decoded. `seconds`: how long it is shown, None if nothing says."""
+    """One of `count` pictures of a file, not yet decoded. `seconds`: its duration, None if not stated."""
 
     path: Path
     image: Image.Image
@@ -45,9 +45,9 @@ class Picture:
     seconds: Fraction | None
 
     def fitted(self, width: int, height: int) -> tuple[Tensor, bool]:
-        """Return it upright, cropped in the middle and resized: bytes `3 h w`; and whether it loses an alpha.
+        """Return the picture upright, cropped and scaled, as bytes `3 h w`; and whether alpha was lost.
 
-        Raises `BadInput` if it is damaged.
+        Raises `BadInput` if it is damaged, or has 32 bits a channel.
         """
         with reading(self.path, *UNREADABLE), _silence():
             upright = ImageOps.exif_transpose(self.image)
@@ -64,9 +64,9 @@ class Picture:
 
 
 def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Read the first picture of a file in a size: `1 1 3 h w` in [0, 1]; and notes on what was done to it.
+    """Read the first picture of a file, cropped to a size: `1 1 3 h w` in [0, 1]; and notes on that.
 
-    Raises `BadInput` if the file is missing, not a picture, or absurdly large.
+    Raises `BadInput` if the file is missing, not a picture, or too large.
     """
     with closing(pictures_of(path)) as pictures:
         picture = next(pictures)
@@ -76,14 +76,14 @@ def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, 
 
 
 def note_on(name: str, taken: str, alpha: bool, width: int, height: int) -> str:
-    """Return a note on the pictures of a file or a folder. `alpha`: whether one was lost."""
+    """Return a note on the pictures of a file or folder. `alpha`: whether alpha was lost."""
     return f"{name}: {taken}{', without alpha' if alpha else ''}, cropped to {width}x{height}."
 
 
 def pictures_of(path: Path) -> Generator[Picture, None, None]:
-    """Yield the pictures of a file, one or those of an animation, each to be used before the next.
+    """Yield the picture of a file, or those of an animation; each must be used before the next.
 
-    Raises `BadInput` if it is missing, not a picture, or has absurdly many pixels.
+    Raises `BadInput` if it is missing, not a picture, or has too many pixels.
     """
     with reading(path, *UNREADABLE):
         check_regular(path)
@@ -93,7 +93,7 @@ def pictures_of(path: Path) -> Generator[Picture, None, None]:
         with image:
             check_picture_size(*image.size, path)
             with _silence():
-                # The second picture of a JPEG, which makes it an MPO, is its depth or the other eye.
+                # An MPO is a JPEG with a second picture: a depth map or the other eye.
                 count = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
             if count * image.width * image.height > MOST_IN_ALL:
                 size = f"{count} pictures of {image.width} x {image.height} pixels"
@@ -109,14 +109,14 @@ def pictures_of(path: Path) -> Generator[Picture, None, None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Hide warnings of what a file states wrongly, or too large, which is refused. Never held over a `yield`."""
+    """Hide Pillow's warnings; what matters of them is refused. Never keep it open over a `yield`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _seconds(image: Image.Image) -> Fraction | None:
-    """Return how long a picture of an animation is shown; a page has no time."""
+    """Return the duration of an animation's picture; None for a page of a TIFF."""
     if image.format == "TIFF":
         return None
     image.load()  # only then is the time known
@@ -125,16 +125,16 @@ def _seconds(image: Image.Image) -> Fraction | None:
 
 
 def check_picture_size(width: int, height: int, path: Path) -> None:
-    """Raise `BadInput` for a picture that is absurdly large or narrow."""
+    """Raise `BadInput` for a picture that is too large or narrow."""
     if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
         most = f"{MOST_PIXELS // 1_000_000} million, no side over {LONGEST_SIDE} times the other"
         raise BadInput(f"{path.name} has {width} x {height} pixels; give at most {most}")
 
 
 def pictures_in(path: Path) -> list[Path] | None:
-    """Return the pictures of a folder by their numbers, or the one that `path` is; None for any other file.
+    """Return the pictures of a folder in numeric order, or `path` if it is a picture; None for other files.
 
-    Raises `BadInput` for the folder of a video that was made here, whose one picture is its chart.
+    Raises `BadInput` for a folder without pictures, and for that of a finished video, whose picture is its route.
     """
     if not path.is_dir():
         return [path] if path.suffix.lower() in SUFFIXES else None
@@ -150,7 +150,7 @@ def pictures_in(path: Path) -> list[Path] | None:
 
 @contextmanager
 def reading(path: Path, what: str = "", cure: str = "give an mp4, webm or mov") -> Iterator[None]:
-    """Turn any error of a damaged file into `BadInput`."""
+    """Turn any error of a damaged file into `BadInput`. `what`, `cure`: end of the fault, and the remedy."""
     try:
         yield
     except BadInput:

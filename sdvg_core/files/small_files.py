@@ -1,4 +1,4 @@
-"""Read small files that a stranger may have written: the size is limited."""
+"""Read small untrusted files, with a limit on their size."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MEGABYTE = 1_000_000
 VIDEO = "video.mp4"
 LATENTS = "latents.safetensors"
 REPORT = "report.json"
-"""What the folder of a finished video has, by which readers too know it."""
+"""Names in the folder of a finished video, for code that reads and code that writes them."""
 
 
 def read_small(path: Path, limit: int) -> bytes:
     """Return the content of a file.
 
-    Raises `OSError`, and `ValueError` if it has more than `limit` bytes or is not a regular file: reading a
-    pipe without a writer would never end.
+    Raises `OSError`, and `ValueError` if it has more than `limit` bytes or is not a regular file (a pipe without a
+    writer would block forever).
     """
     check_regular(path)
     with path.open("rb") as file:
@@ -31,14 +31,14 @@ def read_small(path: Path, limit: int) -> bytes:
 
 
 def check_regular(path: Path) -> None:
-    """Raise `OSError` unless there is something by that name, and `ValueError` unless it is a regular file."""
+    """Raise `OSError` if there is no such file, and `ValueError` if it is not a regular one."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
 
 
 def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Return the value of a JSON text. Raises `ValueError` if it is not JSON, or nested too deeply for Python."""
+    """Parse JSON. Raises `ValueError` for other text, also if it is nested too deeply for Python."""
     try:
         return json.loads(text, parse_constant=parse_constant)
     except RecursionError:

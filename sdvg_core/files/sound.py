@@ -1,6 +1,6 @@
-"""Copy the sound of a clip into the video that is made of it, packet by packet and unchanged.
+"""Copy the sound of a clip into the video made from it, packet by packet, without encoding it again.
 
-It is copied once the video is whole: a sound that turns out to be damaged must not cost the video.
+It is copied when the video is whole, not while it is encoded, so that a damaged sound cannot cost the video.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .clip import OPENED, find_sound
 from .video import MUXER_OPTIONS
 
 CODECS = ("aac", "mp3", "mp3float", "opus", "flac", "alac", "ac3", "eac3", "pcm_s16le", "pcm_s24le")
-"""Those that an mp4 holds."""
+"""Codecs that an mp4 can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The sound of a clip: its file, its codec, and when in it the clip's first frame is shown, in seconds."""
+    """The sound of a clip. `path`: the clip's file. `start`: time of its first frame in seconds."""
 
     path: Path
     codec: str
@@ -29,9 +29,9 @@ class Sound:
 
 
 def add_sound(path: Path, sound: Sound) -> str:
-    """Add a sound of `CODECS` to an mp4, from the clip's first frame on and no longer than the video.
+    """Add a sound to an mp4, from the clip's first frame on and no longer than the video.
 
-    Returns a note if the sound cannot be copied; the mp4 is then as it was.
+    Return a note if it cannot be copied, with the mp4 unchanged; else an empty string.
     """
     joined = path.with_name(f"{path.name}.sound")
     try:
@@ -45,7 +45,7 @@ def add_sound(path: Path, sound: Sound) -> str:
 
 
 def _join(video: Any, clip: Any, start: Fraction, joined: Path) -> None:
-    """Write the pictures of one open file and the sound of another into a third."""
+    """Mux the video stream of one open file and the sound of another into a third."""
     pictures = video.streams.video[0]
     heard = find_sound(clip)
     end = start + pictures.duration * pictures.time_base

@@ -1,4 +1,4 @@
-"""Write pixel frames to an mp4 block by block, so that a long video is never in memory as a whole."""
+"""Write pixel frames to an mp4 block by block, so that a long video is never whole in memory."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from torch import Tensor
 
 from ..errors import BadInput, first_line
 
-# The paper's videos were written with CRF 18. The number of threads changes the bytes x264 writes, so it must not
-# depend on the machine. Players take chroma to lie on the left unless the file says otherwise.
+# CRF 18 as for the paper's videos. The number of threads changes x264's bytes, so it must not depend on the
+# machine. Players assume left chroma location unless the file states another.
 X264_OPTIONS = {"crf": "18", "preset": "medium", "chroma_sample_location": "center"}
 THREADS = 4
 WAITING = 2
-"""How many blocks may wait for the encoder; then the models wait."""
-# Without this the muxer writes its version into the file.
+"""Most blocks that wait for the encoder; then the models wait."""
+# Keep the muxer's version out of the file.
 MUXER_OPTIONS = {"fflags": "+bitexact"}
-# ISO/IEC 23091-2: 1 is BT.709 as primaries, as transfer and as matrix; PyAV calls the limited range 1.
+# ISO/IEC 23091-2: 1 is BT.709 for primaries, transfer and matrix. PyAV's value for limited range.
 BT709 = 1
 LIMITED_RANGE = 1
-# swscale's area: each pair of chroma values is the mean of its four pixels; and its accurate rounding.
+# swscale flags: area (chroma is the mean of four pixels) and accurate rounding.
 AREA = 0x20 | 0x40000
 PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "MPEG", "interpolation": AREA}
 
 LONGEST_SIDE = 16384
-"""Pixels along the longest side of a picture that x264 takes."""
+"""Largest side in pixels that x264 accepts."""
 
 
 def check_video_size(width: int, height: int) -> None:
@@ -43,18 +43,15 @@ def check_video_size(width: int, height: int) -> None:
 
 
 class Mp4Writer:
-    """A writer of H.264 video: yuv420p, CRF 18, BT.709. It encodes in a thread, so that models need not wait.
+    """Writes H.264 video: yuv420p, CRF 18, BT.709. Encodes in a thread, so that models need not wait.
 
-    The same frames give the same bytes on x86-64 (`x264_options`); elsewhere that was not tried. Use it in a `with`
-    block: its end waits for the last frame. If an exception leaves the block, the file is closed but useless: write
-    to a staged path (`outputs.staged_video`), which is then removed. Any suffix will do.
+    The same frames give the same bytes on x86-64 (`x264_options`); other processors were not tried. Use it in a
+    `with` block, whose end waits for the last frame. After an exception the file is closed but unusable, so write
+    to a staged path (`outputs.staged_video`).
     """
 
     def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
-        """Get ready to write to `path`, `fps` pixel frames per second.
-
-        `comment`: for the file's metadata.
-        """
+        """Prepare to write to `path`, `fps` pixel frames per second. `comment`: for the file's metadata."""
         self._comment = comment
         self._rate = Fraction(fps).limit_denominator(1001)
         self._path = path
@@ -71,9 +68,9 @@ class Mp4Writer:
         return self
 
     def add(self, frames: Tensor) -> None:
-        """Append `f c h w` or `1 f c h w`, RGB in [0, 1], of one size that `check_video_size` allows.
+        """Append frames `f c h w` or `1 f c h w`, RGB in [0, 1], all of one size that `check_video_size` allows.
 
-        Raises what the encoder met with frames given before: `OSError`, or `BadInput`.
+        Raises `OSError` or `BadInput` if the encoder failed on earlier frames.
         """
         if self._container is None:
             self._open(*frames.shape[-2:])
@@ -97,7 +94,7 @@ class Mp4Writer:
             raise BadInput(f"{fault}; the finished blocks are kept, so add --resume to go on") from self._fault
 
     def _encode_all(self) -> None:
-        """Encode what comes, in order; after a fault, go on taking it, so that no caller waits for room."""
+        """Encode the queue in order. After an error, keep emptying it, so that no caller blocks."""
         for frames in iter(self._queue.get, None):
             try:
                 self._encode(frames)
@@ -113,7 +110,7 @@ class Mp4Writer:
             self._fault = self._fault or error
 
     def _encode(self, frames: Tensor) -> None:
-        for image in frames.cpu():  # waits for a GPU, while the models go on
+        for image in frames.cpu():  # waits for the GPU in this thread
             if self._fault or self._given_up:
                 return
             self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
@@ -135,10 +132,10 @@ class Mp4Writer:
 
 
 def x264_options() -> dict[str, str]:
-    """Return the encoder's options, without AVX-512 code: it reads uninitialised memory.
+    """Return the encoder's options, without AVX-512 code, which reads uninitialised memory.
 
-    With it, x264's look-ahead (mbtree) decides otherwise every time, and pixels differ by up to 40 of 255. AVX2 and
-    everything older agree bit for bit (benchmarks/LOG.md).
+    With it, x264's look-ahead (mbtree) is not reproducible, and pixels differ by up to 40 of 255. AVX2 and older
+    code agree bit for bit (benchmarks/LOG.md).
     """
     if torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         return {**X264_OPTIONS, "x264-params": "asm=avx2"}
@@ -146,17 +143,17 @@ def x264_options() -> dict[str, str]:
 
 
 def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None:
-    """Write a whole video: frames `f c h w` or `1 f c h w` in [0, 1], whole or in parts in order."""
+    """Write a whole video. `frames`: `f c h w` or `1 f c h w` in [0, 1], one tensor or several in order."""
     with Mp4Writer(path, fps) as video:
         for part in [frames] if isinstance(frames, Tensor) else frames:
             video.add(part)
 
 
 def to_rgb(frames: Tensor) -> Tensor:
-    """Return frames `f c h w` in [0, 1] as bytes, `f h w c`, where they are."""
+    """Convert frames `f c h w` in [0, 1] to bytes `f h w c`, on their device."""
     return frames.detach().float().clamp(0, 1).mul_(255).round_().byte().movedim(1, -1).contiguous()
 
 
 def to_yuv420(image: Tensor, reformatter: Any) -> Any:
-    """Return an RGB image `h w c` in bytes, of even size, as a frame for the encoder: BT.709, limited range."""
+    """Convert an RGB image `h w c` in bytes, of even size, to a frame for the encoder (BT.709, limited range)."""
     return reformatter.reformat(av.VideoFrame.from_ndarray(image.numpy(), format="rgb24"), **PLANES)

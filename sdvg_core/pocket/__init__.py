@@ -1,4 +1,4 @@
-"""A miniature of the system: a small world, its prompts, its oracle, and a model set."""
+"""The embedded miniature: a small world, its prompts, and trained models."""
 
 from pathlib import Path
 
@@ -11,6 +11,6 @@ EXAMPLES = (
     "a big purple ball drifts down from the right over snow",
     "a big green diamond crawls left from the bottom right over sand",
 )
-"""Prompts that suit this pair: one big thing alone. Small rings and two things are hard for it."""
+"""Prompts that the models do well: one big thing. Small rings and two things are hard for them."""
 POCKET = Path("pocket")
-"""Stands for the embedded models where a command takes a folder of models."""
+"""Name of the embedded models where a folder of models is expected."""

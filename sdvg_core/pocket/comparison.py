@@ -1,4 +1,4 @@
-"""The demo's comparison: two videos side by side as they play, each with its route below it."""
+"""The demo's comparison: two videos side by side, each with its route below."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..report.picture import INK, WHITE, fitted, tint, write
 from ..report.run_report import RunReport
 from ..report.summary import COLOURS, outcome_of
 
-# Pixels: of a video's longer side, if not more, between videos, above them, and of a block's cell below them.
+# Pixels: longer side of a video (at least), gaps, space for the titles, height of a block's cell.
 SIDE = 384
 MARGIN = 24
 ABOVE = 48
 CELLS = 30
 YET_TO_COME = 0.3
-"""How strong the colour of a block is that has not played."""
+"""Share of a block's colour before it plays."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One of the videos. `frames`: `f c h w` RGB in [0, 1], as many as its report counts."""
+    """One of the two videos. `frames`: `f c h w` RGB in [0, 1], as many as in its report."""
 
     title: str
     frames: Tensor
@@ -35,9 +35,9 @@ class Side:
 
 
 def side_by_side(left: Side, right: Side) -> Iterator[Tensor]:
-    """Yield the frames of the comparison, `1 c h w` RGB in [0, 1]; both videos have the same blocks.
+    """Yield the frames of the comparison, `1 c h w` RGB in [0, 1]. Both videos must have the same blocks.
 
-    The frames are enlarged by a whole number without smoothing, so that each of their pixels can be seen.
+    Frames are enlarged by a whole number without smoothing, so that single pixels stay visible.
     """
     height, width = left.frames.shape[-2:]
     factor = max(1, SIDE // max(height, width))
@@ -60,9 +60,9 @@ def _left_edge(place: int, width: int) -> int:
 
 
 def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -> Tensor:
-    """Return everything but the frames while a block plays: `c h w` in [0, 1].
+    """Draw titles and routes while `block` plays, `c h w` in [0, 1].
 
-    A cell per block is in full colour up to the one that plays, which has a rim.
+    Cells of blocks played so far have full colour; the current one has an outline.
     """
     top = ABOVE + height + MARGIN
     image = Image.new("RGB", (3 * MARGIN + 2 * width, top + CELLS + MARGIN), WHITE)

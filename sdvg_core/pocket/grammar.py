@@ -1,4 +1,4 @@
-"""Read the prompts of the small world. Others are refused with the grammar, or taken for the nearest prompt."""
+"""Parse the prompts of the small world; reject other text with the grammar, or map it to the nearest prompt."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ GROUND    = {" | ".join(GROUNDS)}"""
 
 OUTSIDE = "is outside the grammar"
 READ = 1000
-"""How many characters of a prompt outside the grammar are used to find the nearest one."""
+"""Characters of a prompt that are read to find the nearest one."""
 
 
 def parse(prompt: str) -> Scene:
-    """Return the scene of a prompt. Raises `BadInput`, with grammar and nearest prompt, if it is outside it."""
+    """Return the scene of a prompt. Raises `BadInput`, with the grammar and the nearest prompt, for other text."""
     scene, problem = _read(prompt)
     if scene and not problem:
         return scene
@@ -42,9 +42,9 @@ def parse(prompt: str) -> Scene:
 
 
 def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
-    """Return the scene to show for any text, with a warning if it is not the text's own.
+    """Return the scene of any text, with a note if it is only the nearest one.
 
-    `strict`: refuse such a text instead, as `parse` does. Raises `BadInput` for anything but text.
+    `strict`: raise `BadInput` like `parse` instead. Raises `BadInput` for an empty or unprintable prompt.
     """
     check_prompt(prompt)
     _, problem = _read(prompt)
@@ -55,7 +55,7 @@ def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
 
 
 def nearest(prompt: str) -> Scene:
-    """Return a scene of the grammar with everything that can be understood of `prompt`."""
+    """Return the scene with every word of the grammar found in `prompt`, and defaults for the rest."""
     words: list[str] = []
     for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
         close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
@@ -73,14 +73,14 @@ def nearest(prompt: str) -> Scene:
 
 
 def _read(prompt: str) -> tuple[Scene | None, str | None]:
-    """Return the scene of a prompt, and its fault."""
+    """Return the scene of a prompt and its fault, or None for each."""
     match = _PROMPT.fullmatch(" ".join(prompt.lower().split()))
     scene = _scene_of(match) if match else None
     return scene, clash(scene) if scene else OUTSIDE
 
 
 def _recoloured(scene: Scene) -> Scene:
-    """Return the scene in the first colours that make everything visible; its own colours are tried first."""
+    """Return the scene in the first colours that can be told apart, its own if possible."""
     movers = _in_all_colours(scene.mover)
     others = _in_all_colours(scene.other) if scene.other else [None]
     candidates = (replace(scene, mover=mover, other=other) for mover in movers for other in others)
@@ -92,7 +92,7 @@ def _in_all_colours(thing: Thing) -> list[Thing]:
 
 
 def _understood(words: Sequence[str]) -> Thing:
-    """Return the thing that some words describe, with defaults for what they leave out."""
+    """Return the thing that words describe, with defaults for missing ones."""
     where = next((i for i, word in enumerate(words) if word in ("from", "at")), len(words))
     return Thing(
         _first(RADII, words, "big"),

@@ -1,7 +1,7 @@
-"""The embedded model set: a complete miniature of the real system, trained on the small world (training/).
+"""The embedded models: a complete miniature of the real system, trained on the small world (training/).
 
-It has the same classes, file formats and loaders as the published models, in a few megabytes. `manifest.json` next
-to the files holds their hashes and measurements; training/export.py writes both.
+They use the classes, file formats and loaders of the published models, not mocks, so that the demo exercises the
+whole path in a few megabytes. `manifest.json` has their hashes and measurements; training/export.py writes both.
 """
 
 from __future__ import annotations
@@ -28,28 +28,22 @@ NAMES = {
 }
 FAST_VAE = "fast_vae"
 FAST_VAE_NAME = "pocket_taew2_1.safetensors"
-"""The TAEHV that can take the VAE's place: its name in the manifest, and its file."""
+"""File of the TAEHV, an alternative to the VAE; `FAST_VAE` is its name in the manifest."""
 
 
 def trained_set() -> ModelFiles:
-    """Return where the embedded models are.
-
-    Raises `BadInput` if one of them is missing or damaged.
-    """
+    """Return the files of the embedded models. Raises `BadInput` if one is missing or damaged."""
     files: dict[str, Any] = {role: _released(role, name) for role, name in NAMES.items()}
     return ModelFiles(**files)
 
 
 def pocket_fast_vae() -> Path:
-    """Return where the embedded TAEHV is, which decodes in a third of the time of the set's VAE.
-
-    Raises `BadInput` if it is missing or damaged.
-    """
+    """Return the path of the embedded TAEHV, three times as fast as the VAE. Raises `BadInput` if it is damaged."""
     return _released(FAST_VAE, FAST_VAE_NAME)
 
 
 def pocket_options() -> LoadOptions:
-    """Return how to run the embedded models: in float32, with the presets of the models they imitate."""
+    """Return the load options of the embedded models: float32, and the presets of the models that they imitate."""
     return LoadOptions(
         drafter=ModelOptions(preset="self-forcing-1.3b"),
         target=ModelOptions(preset="krea-14b"),
@@ -59,7 +53,7 @@ def pocket_options() -> LoadOptions:
 
 
 def manifest() -> dict[str, Any]:
-    """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if they cannot be read."""
+    """Return the manifest: hashes, sizes and measurements. Raises `BadInput` if it cannot be read."""
     try:
         content: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -69,7 +63,7 @@ def manifest() -> dict[str, Any]:
 
 
 def _released(role: str, name: str) -> Path:
-    """Return the path of an embedded file. Raises `BadInput` unless it is the one of the manifest."""
+    """Return the path of an embedded file. Raises `BadInput` unless its hash is that of the manifest."""
     path = FOLDER / name
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     if digest is None or digest != manifest()["files"][role]["sha256"]:

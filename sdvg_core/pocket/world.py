@@ -1,6 +1,6 @@
-"""The words of the small world: one or two flat things on a lit ground, of which one moves.
+"""The vocabulary of the small world: one or two flat things on a ground, of which one moves.
 
-`research/world.py` shows what they mean: it renders the clip that a prompt determines, and draws prompts.
+`research/world.py` renders the clip of a prompt; it is not needed to run the models.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SIZE = 64
-"""Height and width of the world in pixels, and of its pixels in the world: clips are 64 x 64."""
+"""Height and width of clips in pixels."""
 
 RADII = {"small": 6.0, "big": 10.0}
 COLOURS = {
@@ -46,7 +46,7 @@ PLACES = {
     "bottom left": (0.0, 1.0),
     "bottom right": (1.0, 1.0),
 }
-"""Where a thing is between the edges it can touch, as fractions of (across, down)."""
+"""Position of a thing, as fractions (across, down) of its range between the edges."""
 
 GROUNDS = {
     "night": ((0.05, 0.06, 0.18), (0.16, 0.17, 0.36)),
@@ -56,7 +56,7 @@ GROUNDS = {
     "grass": ((0.52, 0.70, 0.38), (0.30, 0.50, 0.24)),
     "snow": ((0.80, 0.86, 0.92), (0.94, 0.95, 0.97)),
 }
-"""Colours of the ground at the top and at the bottom of the picture."""
+"""RGB colours of the ground at the top and the bottom."""
 
 TOO_CLOSE = {
     ("blue", "night"),
@@ -68,17 +68,17 @@ TOO_CLOSE = {
     ("orange", "dusk"),
     ("purple", "dusk"),
 }
-"""Pairs of a thing and a ground that a person could hardly tell apart; such prompts are outside the grammar."""
+"""Pairs of colour and ground that can hardly be told apart; their prompts are outside the grammar."""
 
 RELATIONS = {"front": "in front of", "behind": "behind", "beside": "beside"}
-"""How the first thing relates to the second, by the word that reveals it."""
+"""Relation of the first thing to the second, by its keyword."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """Something flat in the world. `pace` is empty for one that stands still.
+    """A thing in the world. `pace`: empty if it stands still.
 
-    `size`, and of one that moves `place` and `direction`, may be empty: left open. It can not be rendered then.
+    `size`, `place` and `direction` of a mover may be empty (unspecified); it cannot be rendered then.
     """
 
     size: str
@@ -90,7 +90,7 @@ class Thing:
 
     @property
     def text(self) -> str:
-        """The words for it."""
+        """Its words in a prompt."""
         name = f"a {self.size} {self.colour} {self.shape}"
         where = f"from the {self.place}" if self.pace else f"at the {self.place}"
         return _joined(name, self.pace, self.direction, where if self.place else "")
@@ -98,10 +98,10 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The content of a prompt: a thing that moves, perhaps another one, and the ground.
+    """The content of a prompt: a mover, perhaps another thing, and the ground.
 
-    `relation`: how the first relates to the second, "in front of", "behind" or "beside"; empty if it is alone.
-    `ground`, and some words of the mover, may be empty: left open.
+    `relation`: of the mover to the other thing ("in front of", "behind", "beside"); empty if it is alone. `ground`
+    may be empty (unspecified).
     """
 
     mover: Thing
@@ -117,7 +117,7 @@ class Scene:
 
     @property
     def things(self) -> tuple[Thing, ...]:
-        """Its things, the one farthest back first."""
+        """Its things, from back to front."""
         if self.other is None:
             return (self.mover,)
         return (self.mover, self.other) if self.relation == "behind" else (self.other, self.mover)
@@ -128,7 +128,7 @@ def _joined(*parts: str) -> str:
 
 
 def clash(scene: Scene) -> str | None:
-    """Return why a person could not see what the scene says, or None."""
+    """Return why a scene could not be recognised, or None."""
     for thing in scene.things:
         if (thing.colour, scene.ground) in TOO_CLOSE:
             return f"has a {thing.colour} {thing.shape} over {scene.ground}, which can hardly be seen"

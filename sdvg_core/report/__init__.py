@@ -1,1 +1,1 @@
-"""What a run did: the report, its JSON, its pictures and its progress on a terminal."""
+"""The record of a run: report, JSON, route picture, page, summary, and progress on a terminal."""

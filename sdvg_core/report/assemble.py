@@ -1,4 +1,4 @@
-"""Assemble the report of a run: the same settings from command line and node, and its notes."""
+"""Assemble the report of a run, with the same settings and notes from the command line and the node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from thos
 
 
 class ReportedScorer(Scorer, Protocol):
-    """A scorer that also has notes on a prompt."""
+    """A scorer with notes on prompts."""
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return warnings about the scores under this prompt."""
@@ -34,10 +34,10 @@ def assemble_report(
     asked: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `parts`: the settings of its models and devices, as JSON values.
+    """Return the report of a run. `parts`: settings of its models and devices, as JSON values.
 
-    `asked`: those of its request, files by name; the run's own come first.
-    `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
+    `asked`: settings of its request, with files by name; those of the run override them. `kept`: `blocks` and
+    `digest` of the blocks kept from an earlier run.
     """
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
@@ -79,7 +79,7 @@ def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, An
 
 
 def _unscored(records: Sequence[BlockRecord]) -> Iterator[str]:
-    """Yield a note on drafts that were kept without a look at all frames."""
+    """Yield a note on accepted drafts of which not all frames were scored."""
     kept = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]
     if frames := sum(kept):
         blocks = len(kept) - kept.count(0)
@@ -101,7 +101,7 @@ def notes_on(
     texts: Iterable[str],
     kernel_notes: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return the report's notes on the scores, and on what is not exact. `texts`: the prompts."""
+    """Return notes on the scorer, the kernels, fp8 keys and values, and the prompts `texts`."""
     of_scorer = scorer.describe()["notes"] if scorer else ()
     of_prompts = [scorer.prompt_notes(text) for text in dict.fromkeys(texts)] if scorer else []
     return (*of_scorer, *kernel_notes, *((FP8_NOTE,) if execution.kv_fp8 else ()), *chain.from_iterable(of_prompts))

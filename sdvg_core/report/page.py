@@ -1,4 +1,7 @@
-"""A folder of videos as one page that opens from disk. Nothing outside the folder is looked at."""
+"""One HTML page for a folder of videos, which opens from disk without a server.
+
+Files outside the folder are never read or linked, even through symbolic links: the folder may be a stranger's.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ def _text(value: object) -> object:
     return printable(value) if isinstance(value, str) else "" if value is None else value
 
 
-# Text is escaped twice: what a terminal must not see, and what a browser would take for markup.
+# Text is escaped twice: control characters by `printable`, markup by jinja2.
 JINJA = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_text)
 TEMPLATE = JINJA.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page, and what is on it. `unreadable`: why, by the names of the folders."""
+    """A page. `videos`: number of readable ones. `unreadable`: reasons by folder name."""
 
     html: str
     videos: int
@@ -41,9 +44,9 @@ class Page:
 
 
 def write_page(folder: Path) -> tuple[Path, Page]:
-    """Write `index.html` into a folder of videos; return where it is, and what is on it.
+    """Write `index.html` into a folder of videos; return its path and the page.
 
-    Raises `BadInput` if it has no video, if the folder cannot be written to, or if another program's page is there.
+    Raises `BadInput` if there is no video, the folder is not writable, or another program's page is there.
     """
     page = make_page(folder)
     path = folder / PAGE
@@ -63,7 +66,6 @@ def make_page(folder: Path) -> Page:
     cards.sort(key=lambda card: card["rank"])
     unreadable = {card["name"]: card["reason"] for card in cards if "reason" in card}
     outcomes = [(kind.name, COLOURS[kind], INKS[kind], LETTERS[kind], kind.value) for kind in Outcome]
-    # A page of videos without scores has nothing to sort by the worst frame.
     keys = [("share", "Draft share"), ("seconds", "Seconds"), ("number", "Number")]
     scored = any(card.get("worst") is not None for card in cards)
     keys = [("worst", "Worst frame"), *keys] if scored else [keys.pop(), *keys]
@@ -79,7 +81,7 @@ def make_page(folder: Path) -> Page:
 
 
 def _find_videos(folder: Path) -> list[Path]:
-    """Return the folders that have or should have a video: this one, and those in it with a number or a report."""
+    """Return this folder if it has a report, and its subfolders that have a report or a number as name."""
     try:
         inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     except OSError as error:
@@ -93,12 +95,12 @@ def _find_videos(folder: Path) -> list[Path]:
 
 
 def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
-    """Return what the page shows of a video's folder; of one that cannot be read, the reason."""
+    """Return the template's values for one video, or the reason why its report is unreadable."""
     name = path.resolve().name if path == top else path.name
     try:
         report = _report_in(path, top)
     except BadInput as error:
-        # A page that is passed on does not show the folder's place on this machine.
+        # Leave this machine's paths out of the page.
         reason = str(error).replace(f"{path}{os.sep}", "")
         return {"rank": (2, 0.0, number), "number": number, "name": name, "reason": reason}
     worst = worst_score(report.worst_block) if report.worst_block else None
@@ -119,7 +121,7 @@ def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
         "squares": squares[:MOST_SQUARES],
         "more": max(len(squares) - MOST_SQUARES, 0),
         "worst_line": squares[report.blocks.index(report.worst_block)]["line"] if report.worst_block else "",
-        # The first character of an address keeps a browser from reading a scheme into a name.
+        # With `./`, a browser cannot take a name such as `javascript:x` for a scheme.
         "links": {file: "./" + quote(os.fsencode((path / file).relative_to(top).as_posix())) for file in files},
         "summary": summarise(report).splitlines(),
     }
@@ -134,11 +136,11 @@ def _square(record: BlockRecord, number: int, report: RunReport) -> dict[str, An
 
 
 def _lies_in(path: Path, top: Path) -> bool:
-    """True if a path is a file, and lies in the folder `top` after following links."""
+    """True if a path is a file that lies in the folder `top` with links followed."""
     try:
         real = path.resolve(strict=True)
         return real.is_relative_to(top.resolve(strict=True)) and real.is_file()
-    except (OSError, RuntimeError):  # a circle of links is a RuntimeError up to Python 3.12
+    except (OSError, RuntimeError):  # a cycle of links is a RuntimeError up to Python 3.12
         return False
 
 

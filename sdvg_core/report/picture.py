@@ -1,9 +1,8 @@
-"""The route of a run as a picture. Blocks count from 1 here.
+"""Draw the route of a run: a column per block with its outcome, and below it frame scores and threshold.
 
-A column per block: its outcome, in the colours and words of the sampler's strip, and below it the scores of its
-frames with the threshold, if any were scored. It is as wide for one block as for a hundred, and can be read where
-it is shown half as large. All is drawn with Pillow, SCALE times as large, and then reduced for smooth edges;
-lengths are pixels of the large drawing.
+The width is the same for one block as for a hundred, and the text stays legible at half size. Pillow draws SCALE
+times as large and reduces, for smooth edges (a plotting library would be a large dependency); lengths are pixels of
+the large drawing. Blocks count from 1.
 """
 
 from __future__ import annotations
@@ -45,21 +44,21 @@ KEY_HEIGHT = 108
 KEY_WIDTH = 60
 FRAME = 12
 SMALL_FRAME = 4
-"""Radii of a frame's dot, with few blocks and with many."""
+"""Radii of a frame's dot with few and with many blocks."""
 WORST = 1.9
-"""How much larger the dot of the worst frame is."""
+"""Scale of the worst frame's dot."""
 PROMPT_LINES = 3
 ROOM_FOR_TEXT = 18
-"""Up to this many blocks, each has room for its number."""
+"""Most blocks that each have room for their number."""
 ROOM_FOR_SCORES = 10
-"""The same for the score of its worst frame."""
-# Curly quotes, dashes and the minus sign become their keyboard versions.
+"""Most blocks that each have room for the worst frame's score."""
+# Curly quotes, dashes and the minus sign to ASCII.
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The colours of text and axes, of what matters less, and of the ground."""
+    """Colours of text and axes, secondary text, and background."""
 
     ink: str = INK
     faint: str = FAINT
@@ -71,7 +70,7 @@ font = cache(ImageFont.load_default)
 
 
 class Pen(Drawing):
-    """Draws in the colours of a look."""
+    """A Pillow drawing with a look."""
 
     def __init__(self, image: Image.Image, look: Look) -> None:
         super().__init__(image)
@@ -79,12 +78,12 @@ class Pen(Drawing):
 
 
 Mark = Callable[[Pen, float, float], None]
-"""Draws a legend's mark, given its left end and its middle."""
+"""Function that draws a mark of the legend at its left end and vertical middle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A rectangle of the picture: `columns` blocks from number `first` on across it, values upwards."""
+    """A plot area with one column per block from number `first` on, and values from `low` to `high` upwards."""
 
     pen: Pen
     top: float
@@ -96,20 +95,20 @@ class Panel:
 
     @property
     def column(self) -> float:
-        """The width of a block."""
+        """Width of a block's column."""
         return (WIDTH - RIGHT - LEFT) / self.columns
 
     def x(self, number: float) -> float:
-        """Return the position of the middle of a block."""
+        """Return the horizontal middle of a block."""
         return LEFT + (number - self.first + 0.5) * self.column
 
     def y(self, value: float) -> float:
-        """Return the position of a value."""
+        """Return the vertical position of a value."""
         return self.bottom - (value - self.low) / (self.high - self.low) * (self.bottom - self.top)
 
 
 def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
-    """Return the picture of a run's route, RGB; `dark`: for a dark page."""
+    """Return the route picture, RGB. `dark`: with a dark background."""
     look = DARK if dark else Look()
     blocks = tuple(
         replace(record, span=replace(record.span, index=report.number_of(record) - 1)) for record in report.blocks
@@ -140,7 +139,7 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
 
 
 def _header(report: RunReport, look: Look) -> list[tuple[str, int, str]]:
-    """Return the lines above the panels, each with its size and colour."""
+    """Return the lines above the panels with their sizes and colours."""
     time = ", ".join(filter(None, (f"{report.seconds.total:.1f} s", speed_up_line(report))))
     title = outcomes(report)
     room = WIDTH - 120
@@ -150,7 +149,7 @@ def _header(report: RunReport, look: Look) -> list[tuple[str, int, str]]:
 
 
 def wrapped(text: str, size: int, room: float) -> list[str]:
-    """Return `text` in lines of words that fit into `room` pixels."""
+    """Wrap `text` at words into lines of at most `room` pixels."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -162,7 +161,7 @@ def wrapped(text: str, size: int, room: float) -> list[str]:
 
 
 def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, Mark]]]:
-    """Return a legend's entries in rows, each with its left end."""
+    """Lay out the legend: rows of entries with their left ends."""
     rows: list[list[tuple[float, str, Mark]]] = [[]]
     x = float(LEFT)
     for label, mark in keys:
@@ -176,7 +175,7 @@ def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, M
 
 
 def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
-    """Return a line for each prompt of the run, up to a limit; none for hidden prompts."""
+    """Return a line for each prompt that is not hidden, at most `PROMPT_LINES`."""
     groups = groupby(blocks, key=lambda record: record.prompt)
     scenes = [(prompt, next(group)) for prompt, group in groups if not is_hidden(prompt)]
     if len(scenes) == 1:
@@ -208,7 +207,7 @@ def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
 
 
 def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
-    """Draw the scores of the blocks, each in its own column, in the colour of its outcome; some must be scored."""
+    """Draw frame scores and thresholds, each block in the colour of its outcome. At least one must be scored."""
     pen = panel.pen
     for record in blocks:
         left = panel.x(number_of(record) - 0.5)
@@ -232,11 +231,11 @@ def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
 
 
 def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
-    """Return the ends of the score axis: all finite scores, thresholds near them, and room for a number below."""
+    """Return the range of the score axis: all finite scores, thresholds near them, and room for text below."""
     scores = [s for record in scored for s in record.decision.known_scores if math.isfinite(s)] or [0.0]
     low = min(scores)
     high = max(scores)
-    # A millionth, since adding 1 to a huge number does not change it.
+    # Relative too, since adding 1 to a huge number does not change it.
     room = max(high - low, 1.0, 1e-6 * abs(high))
     thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
     return min([low, *thresholds]) - 0.3 * room, max([high, *thresholds]) + 0.06 * room
@@ -277,12 +276,12 @@ def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
 
 
 def _block_score(record: BlockRecord) -> float | None:
-    """Return the score that decided about the block, if it is not its worst frame's."""
+    """Return the score that decided, or None if it is that of the worst frame."""
     return None if record.decision.score == min(record.decision.known_scores) else record.decision.score
 
 
 def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
-    """Return the entries of the legend: only for marks that occur."""
+    """Return the legend's entries for the marks that occur."""
     low, high = score_range(scored)
     middle = KEY_WIDTH / 2
     keys: list[tuple[str, Mark]] = [
@@ -304,7 +303,7 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
 
 
 def dot(pen: Pen, x: float, y: float, radius: float, colour: str, edge: int = 0) -> None:
-    """Fill a circle, with a rim of ink `edge` wide."""
+    """Draw a filled circle with an outline of `edge` pixels."""
     box = [x - radius, y - radius, x + radius, y + radius]
     pen.ellipse(box, colour, pen.look.ink if edge else None, edge)
 
@@ -331,7 +330,7 @@ def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
 
 
 def _draw_axis(panel: Panel, title: str) -> None:
-    """Draw the axis of the values, to the left of the panel."""
+    """Draw the value axis at the left of the panel."""
     pen = panel.pen
     ink = pen.look.ink
     pen.line([LEFT - 1, panel.top, LEFT - 1, panel.bottom], ink, 3)
@@ -345,7 +344,7 @@ def _draw_axis(panel: Panel, title: str) -> None:
 
 
 def _number_blocks(panel: Panel, last: int, roomy: bool) -> None:
-    """Write the blocks' numbers below the panel, or only round ones if there is no room for all."""
+    """Write block numbers below the panel; `roomy`: all of them, else only round ones."""
     every = [(number, str(number)) for number in range(panel.first, last + 1)]
     for number, text in every if roomy else nice_ticks(panel.first, last, most=10):
         write(panel.pen, panel.x(number), panel.bottom + 60, text, SMALL, panel.pen.look.ink)
@@ -357,10 +356,7 @@ def _swatch(colour: str) -> Mark:
 
 
 def nice_ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Return at most `most` round values from `low` to `high`, each with its text.
-
-    They are 1, 2 or 5 apart, times a power of ten.
-    """
+    """Return at most `most` round values from `low` to `high` with their texts; steps are 1, 2 or 5 times 10**n."""
     power = math.floor(math.log10((high - low) / most))
     steps = (times * 10.0**p for p in (power, power + 1) for times in (1, 2, 5))
     step = next(step for step in steps if math.floor(high / step) - math.ceil(low / step) < most)
@@ -370,12 +366,12 @@ def nice_ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
 
 
 def number_of(record: BlockRecord) -> int:
-    """Return the block's number, counted from 1."""
+    """Return the block's number, from 1."""
     return record.span.index + 1
 
 
 def tint(colour: str, strength: float, ground: str = WHITE) -> str:
-    """Return a colour mixed with the ground's; `strength`: the colour's share."""
+    """Mix a colour with the background's. `strength`: the colour's share."""
     pairs = zip(ImageColor.getrgb(colour)[:3], ImageColor.getrgb(ground)[:3], strict=True)
     return "#" + "".join(f"{round(below + strength * (part - below)):02X}" for part, below in pairs)
 
@@ -383,12 +379,12 @@ def tint(colour: str, strength: float, ground: str = WHITE) -> str:
 def write(
     pen: Drawing, x: float, y: float, text: str, size: int, colour: str = INK, anchor: str = "mm", **stroke: Any
 ) -> None:
-    """Write a line of text in Pillow's own font; `anchor` and `stroke` as `ImageDraw.text` has them."""
+    """Write a line in Pillow's default font; `anchor` and `stroke` as in `ImageDraw.text`."""
     pen.text((x, y), text, colour, font(size), anchor, **stroke)
 
 
 def fitted(text: str, size: int, room: float) -> str:
-    """Return `text` on one line in letters the font can draw, cut to `room` pixels."""
+    """Return `text` on one line in drawable letters, cut to `room` pixels."""
     line = drawable(" ".join(text.split()))
     if font(size).getlength(line) <= room:
         return line
@@ -397,7 +393,7 @@ def fitted(text: str, size: int, room: float) -> str:
 
 
 def drawable(text: str) -> str:
-    """Return `text` without accents, and with a sign for each letter that Pillow's font lacks."""
+    """Return `text` without accents, with `¤` for each letter that Pillow's font lacks."""
     letters = (unicodedata.normalize("NFKD", letter) for letter in text.translate(PLAIN))
     plain = ("".join(part for part in parts if not unicodedata.combining(part)) for parts in letters)
     return "".join(letter if letter.isascii() else "¤" for letter in plain)

@@ -1,4 +1,4 @@
-"""A run's progress on a terminal: every forward pass, the outcome of each block, and the time left."""
+"""Progress of a run on a terminal: forward passes, the outcome of each block, and the time left."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tqdm import tqdm
 from ..engine.records import BlockRecord
 from .summary import LETTERS, block_line, outcome_of
 
-# A longer strip would leave no room for the sentence.
 WIDEST_STRIP = 32
+"""Letters of the strip; more would leave no room for the text."""
 
 
 class RouteBar:
-    """Shows a run on `stream`, standard error by default: a bar on a terminal, otherwise one line per block.
+    """Shows a run on `stream` (default stderr): a bar on a terminal, otherwise one line per block.
 
-    `steps`: denoising steps of a block, used as an estimate of its passes until one block is done. Always close it;
-    `contextlib.closing` does.
+    `steps`: estimate of a block's forward passes until one is done. Close it at the end, for example by
+    `contextlib.closing`.
     """
 
     def __init__(self, blocks: int, stream: TextIO | None = None, *, steps: int = 4) -> None:
@@ -28,7 +28,6 @@ class RouteBar:
         self._blocks = blocks
         self._letters = ""
         self._reused = 0
-        # Forward passes so far, those up to the end of the newest block, and those of a block like the ones so far.
         self._passes = 0
         self._passes_of_blocks = 0
         self._passes_per_block = float(steps)
@@ -36,7 +35,7 @@ class RouteBar:
         self._bar = _Bar(file=self._stream, disable=hidden, dynamic_ncols=True, bar_format=self._format(""))
 
     def step(self, kind: str) -> None:
-        """Show that a forward pass starts; `kind` is, for example, `draft`, `target` or `context`."""
+        """Show that a forward pass starts. `kind`: `draft`, `target`, `context` and others."""
         self._show(f"block {len(self._letters) + 1}/{self._blocks}: {kind}")
         self._passes += 1
 
@@ -54,7 +53,7 @@ class RouteBar:
             self._stream.flush()
 
     def close(self) -> None:
-        """Leave the bar in place and go to the next line; a second call does nothing."""
+        """End the bar's line. A second call does nothing."""
         self._bar.close()
 
     def _show(self, line: str) -> None:
@@ -65,7 +64,7 @@ class RouteBar:
         self._bar.refresh()
 
     def _format(self, line: str) -> str:
-        # In a long run, the newest blocks and the next ones.
+        # Of a long run, show the newest blocks and the next ones.
         first = max(0, min(len(self._letters) - WIDEST_STRIP * 3 // 4, self._blocks - WIDEST_STRIP))
         strip = self._letters.ljust(self._blocks, ".")[first : first + WIDEST_STRIP]
         left = "{remaining} left  " if self._passes_of_blocks else ""
@@ -73,7 +72,7 @@ class RouteBar:
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]
-    # Turns off the thread that refreshes idle bars; ours refreshes itself.
+    # No thread that refreshes idle bars.
     monitor_interval = 0
-    # tqdm's own lock is a semaphore of the system, which a worker that ends at once leaves behind.
+    # tqdm's default lock is a system semaphore, which a killed worker leaves behind.
     _lock = threading.RLock()

@@ -1,7 +1,7 @@
-"""Dataclasses from JSON values, and a block's record to JSON values.
+"""Read dataclasses from JSON values, and write a block's record as JSON values.
 
-JSON has no NaN or infinity, so numbers that are not finite are written as null; the record's reason says which they
-were.
+The readers follow type hints; a validation library would be one more dependency for one file format. JSON has no
+NaN or infinity, so they are written as null; the record's reason tells which they were.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import BadInput
 
 SECONDS = ("draft", "decode", "score", "target", "context")
 LARGEST = 10**15
-"""Whole numbers above it may not fit a float, and nothing in a report comes near it."""
+"""Largest number accepted in a report; it fits a float."""
 UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 NAMES = {"frames": "latent_frames"}
@@ -28,15 +28,14 @@ LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
 type_hints = cache(get_type_hints)
 for _kind in (Span, Cost, Seconds, Decision, BlockRecord):
-    type_hints(_kind)  # Python evaluates annotations for it, which it must not do while a stranger's file is read
+    type_hints(_kind)  # evaluate annotations now, not while an untrusted file is read
 
 
 def from_values(kind: type[T], data: Any, where: str, **known: Any) -> T:
-    """Return a dataclass from JSON values, read by its type hints; other members of `data` are left alone.
+    """Read a dataclass from JSON values by its type hints; ignore other members of `data`.
 
-    `known`: values of fields that are not read. Errors call the object `where`. Whole numbers are counts: none is
-    negative.
-    Raises `BadInput` if a field is missing or of the wrong type.
+    `known`: values of fields that are not read. `where`: the object's name in errors. Whole numbers are counts, so
+    none is negative. Raises `BadInput` if a field is missing or of the wrong type.
     """
     shape: Any = kind
     hints = type_hints(shape)
@@ -49,14 +48,15 @@ def from_values(kind: type[T], data: Any, where: str, **known: Any) -> T:
 
 
 def _read(hint: Any, value: Any, name: str, where: str) -> Any:
-    """Return a field's value from a JSON value, by the field's type."""
-    of = get_args(hint)
-    if type(None) in of:
-        return None if value is None else _read(of[0], value, name, where)
+    """Read a field's value from a JSON value, by the field's type."""
+    inner = get_args(hint)
+    if type(None) in inner:
+        return None if value is None else _read(inner[0], value, name, where)
     if get_origin(hint) is tuple:
-        return tuple(_read(of[0], item, name, where) for item in _checked(value, name, list, where))
+        return tuple(_read(inner[0], item, name, where) for item in _checked(value, name, list, where))
     if get_origin(hint) is Mapping:
-        return {key: _read(of[1], item, name, where) for key, item in _checked(value, name, dict, where).items()}
+        items = _checked(value, name, dict, where).items()
+        return {key: _read(inner[1], item, name, where) for key, item in items}
     if is_dataclass(hint):
         return from_values(hint, _checked(value, name, dict, where), f"{where}, {name}")  # type: ignore[arg-type]
     if hint is Any:
@@ -80,7 +80,7 @@ def _checked(value: Any, name: str, kind: Any, where: str) -> Any:
 
 
 def read_member(data: Any, name: str, kind: type, where: str) -> Any:
-    """Return `data[name]`, exactly of type `kind`, or of any for `object`. Raises `BadInput`."""
+    """Return `data[name]`. Raises `BadInput` unless it is exactly of type `kind`; `object` allows any."""
     if not isinstance(data, Mapping) or name not in data:
         raise BadInput(f"{where} has no field {name}; {UNCHANGED}")
     if kind not in (object, type(data[name])):
@@ -122,11 +122,11 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
 
 
 def record_from_dict(data: Any, where: str) -> BlockRecord:
-    """Return the record that `data` was written from; errors call it `where`. Raises `BadInput`."""
+    """Return the record written by `record_to_dict`. `where`: its name in errors. Raises `BadInput`."""
     span = from_values(Span, data, where)
     decision = from_values(Decision, data, where)
     if decision.threshold is None and decision.reason in (Reason.REACHED, Reason.FELL_SHORT):
-        # A null threshold that decided a block was infinite: one that every score reaches, or none.
+        # A threshold that decided and is null was infinite.
         decision = replace(decision, threshold=-math.inf if decision.reason is Reason.REACHED else math.inf)
     if decision.reason is Reason.NOT_FINITE:
         decision = replace(decision, frame_scores=_with_nan(decision.frame_scores))
@@ -134,7 +134,7 @@ def record_from_dict(data: Any, where: str) -> BlockRecord:
 
 
 def _with_nan(scores: tuple[float | None, ...]) -> tuple[float | None, ...]:
-    """Return scores with NaN for those that were not finite; None stays if only the first frames were scored."""
+    """Return scores with NaN for null, except for frames that the cascade did not score."""
     first = evenly_spaced(len(scores))
     early = all(score is None for frame, score in enumerate(scores) if frame not in first)
     return tuple(
@@ -143,15 +143,15 @@ def _with_nan(scores: tuple[float | None, ...]) -> tuple[float | None, ...]:
 
 
 def seconds_to_dict(seconds: Seconds) -> dict[str, float]:
-    """Return seconds by part and in total."""
+    """Return seconds by part, and their total."""
     return {**asdict(seconds), "total": seconds.total}
 
 
 def plain(value: Any, deepest: int = DEEPEST) -> Any:
-    """Return `value` as JSON values: tuples as lists, numbers that are not finite as None.
+    """Return `value` as JSON values: tuples as lists, NaN and infinity as None.
 
-    Raises `TypeError` for anything else, such as a path, which does not belong in a file that people pass on.
-    Raises `BadInput` if it is nested more than `deepest` times.
+    Raises `TypeError` for other types, such as a path, which must not get into a report. Raises `BadInput` if
+    values are nested more than `deepest` times.
     """
     if deepest < 0:
         raise BadInput(f"settings are nested more than {DEEPEST} times; {UNCHANGED}")

@@ -1,4 +1,4 @@
-"""What happened to a block and to a whole run, as sentences, letters and colours. Users count from 1."""
+"""Describe a block and a whole run in sentences, letters and colours, for terminal, node, picture and page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .run_report import RunReport, worst_score
 
 
 class Outcome(Enum):
-    """Who made a block, and how; the value is what people read in the strip, the picture and the page."""
+    """Who made a block and why; the value is its label in strip, picture and page."""
 
     FORCED = "large model (always)"
     KEPT = "small model, checked"
@@ -23,17 +23,16 @@ class Outcome(Enum):
     BAILED_OUT = "large model, after too many remakes"
 
 
-# The letters of a direction, where it has one.
+# The letters of directions, where an outcome has one.
 LETTERS = dict(zip(Outcome, "FardtB", strict=True))
-# Okabe and Ito's colours, which people with any kind of colour vision can tell apart. Green stands for the drafter,
-# orange-red for the target; pale means not scored.
+# Okabe and Ito's palette, for all kinds of colour vision. Green: drafter; orange-red: target; pale: not scored.
 COLOURS = dict(zip(Outcome, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC90", "#CC79A7"), strict=True))
-# The colour of the letter that reads best on each: at least 4.5:1, WCAG 2.2's figure for text.
+# Text colours with a contrast of at least 4.5:1, WCAG 2.2's limit.
 INKS = {outcome: "#FFFFFF" if outcome is Outcome.FORCED else "#000000" for outcome in Outcome}
 
 
 def outcome_of(record: BlockRecord) -> Outcome:
-    """Return how a block came about."""
+    """Return the outcome of a block."""
     decision = record.decision
     if decision.reason in (Reason.FORCED, Reason.BAILED_OUT):
         return Outcome[decision.reason.name]
@@ -43,7 +42,7 @@ def outcome_of(record: BlockRecord) -> Outcome:
 
 
 def block_line(record: BlockRecord, number: int, total: int) -> str:
-    """Return what happened to block `number` of `total`, and why, in one line."""
+    """Describe block `number` of `total`, from 1: its outcome and why."""
     decision = record.decision
     if decision.accepted:
         outcome = "draft kept"
@@ -57,7 +56,7 @@ def block_line(record: BlockRecord, number: int, total: int) -> str:
 
 
 def _evidence(decision: Decision) -> str:
-    """Return the comparison that decided, or the reason as a sentence."""
+    """Return the comparison that decided, or else the reason."""
     score = decision.score
     threshold = decision.threshold
     if score is None:
@@ -72,7 +71,7 @@ def _evidence(decision: Decision) -> str:
 
 
 def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
-    """Return both with two decimals, or with as many as it takes to show the difference."""
+    """Format two numbers with two decimals, or as many as show the difference."""
     for decimals in range(2, 8):
         numbers = (f"{score:.{decimals}f}", f"{threshold:.{decimals}f}")
         if numbers[0] != numbers[1]:
@@ -81,7 +80,7 @@ def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
 
 
 def summarise(report: RunReport) -> str:
-    """Return what the run did: lengths, outcomes, acceptance, the worst frame, seconds, and the notes."""
+    """Summarise a run in lines: length, outcomes, acceptance, worst frame, drift, seconds and notes."""
     lines = [_length(report), outcomes(report), acceptance(report), *_worst(report), *_drift(report)]
     return "\n".join([*lines, *_time(report), *report.notes])
 
@@ -93,7 +92,7 @@ def _length(report: RunReport) -> str:
 
 
 def outcomes(report: RunReport) -> str:
-    """Return how many drafts were kept, and how many blocks the large model remade, had to make, or made unseen."""
+    """Return counts of kept drafts, and of blocks remade, forced, made without a draft, and handed over."""
     tally = report.tally
     unseen = tally.by_target - tally.rejected - tally.forced
     line = f"kept {count(tally.accepted, 'draft')}, remade {tally.rejected}, forced {tally.forced}"
@@ -103,7 +102,7 @@ def outcomes(report: RunReport) -> str:
 
 
 def route_in_words(report: RunReport) -> str:
-    """Return who made which blocks, such as `large model (always): 1; small model, checked: 2-6, 8`."""
+    """Return the blocks of each outcome, such as `large model (always): 1; small model, checked: 2-6, 8`."""
     blocks: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
     for record in report.blocks:
         blocks[outcome_of(record)].append(report.number_of(record))
@@ -119,7 +118,7 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def acceptance(report: RunReport) -> str:
-    """Return how many blocks the small model made, and how many of the scored drafts were kept."""
+    """Return counts of blocks by the small model, and of scored drafts that were kept."""
     tally = report.tally
     drafted = f"{tally.accepted} of {count(tally.blocks, 'block')} by the small model"
     if not tally.scored:
@@ -151,7 +150,7 @@ def _time(report: RunReport) -> list[str]:
 
 
 def speed_up_line(report: RunReport) -> str:
-    """Return how many times as fast as target-only a run was; empty if its blocks tell too little."""
+    """Return the speed-up over target-only, or an empty string if it is unknown."""
     if not report.speed_up:
         return ""
     predicted = f"{report.target_only_seconds:.1f} s, predicted from its blocks of this run"

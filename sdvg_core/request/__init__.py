@@ -1,1 +1,1 @@
-"""One video as asked for, and what models make of it."""
+"""The request for one video, its start and control, and how models resolve it."""

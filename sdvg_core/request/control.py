@@ -1,7 +1,7 @@
-"""A control as pixels: the input of a control module, and the regions that come back unchanged.
+"""A control clip in pixels: encode it for the control modules, and paste kept regions back into the video.
 
-Latent frame 0 has the mask of pixel frame 0, latent frame i that of pixel frame 4i - 1, for clips of any length.
-White is made, black is kept.
+In the mask, white is generated and black is kept. Latent frame 0 takes the mask of pixel frame 0, latent frame i
+that of pixel frame 4i - 1, whatever the clip's length.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ GREY = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ControlFootage:
-    """A control in the video's size: pixels, and a mask, None to make everything.
+    """A control in the video's size. `mask`: None to generate everything.
 
-    `edge`: over how many pixels outside a kept region its own pixels fade into the made ones. `lead`: how many
-    frames the models see before the video's first one. `new`: the number of the video's first new frame.
+    `edge`: pixels outside a kept region over which it fades out. `lead`: pixel frames that the models see before
+    the video's first one. `new`: index of the video's first new pixel frame.
     """
 
     footage: Footage
@@ -40,26 +40,25 @@ class ControlFootage:
     def read(
         cls, control: Path, mask: Path | None, strength: float, edge: int, width: int, height: int
     ) -> ControlFootage:
-        """Read it from files. Raises `BadInput` as `read_footage` does."""
+        """Read control and mask from files. Raises `BadInput` like `read_footage`."""
         masked = read_footage(mask, width, height) if mask else None
         return cls(footage=read_footage(control, width, height), mask=masked, strength=strength, edge=edge)
 
     def fitted(self, frames: int, block: int, *, lead: int, new: int) -> tuple[ControlFootage, str]:
-        """Return it for a video of `frames` pixel frames with blocks of `block`, and a note on what was done to it.
+        """Return the control for a video of `frames` pixel frames with blocks of `block`, and a note.
 
-        Its last frame is held for less than a block. Raises `BadInput` if more is missing.
+        The last frame is held for up to a block. Raises `BadInput` if more is missing.
         """
         padding = padding_note(self.footage.frames, frames, block, "control")
         of_mask = f" Mask {self.mask.note}" if self.mask else ""
         return replace(self, lead=lead, new=new), f"Control {self.footage.note}{padding}{of_mask}"
 
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
-        """Return it as the models take it, for `latent_frames` from the beginning of the history."""
+        """Encode the control for the models, for the first `latent_frames` of the history."""
         frames = 1 + codec.temporal_stride * (latent_frames - 1)
-        # Before the video's first frame, that frame is repeated.
         pixels = self.footage.fill(frames, first=-self.lead) - GREY
         mask = self._made(frames, -self.lead)
-        # The streams are encoded one by one: the encoder keeps a memory along a clip.
+        # Two encodes, as the encoder carries state along a clip.
         streams = [codec.encode(GREY + pixels * part).cpu().float() for part in (1 - mask, mask)]
         stride, rows, columns = codec.spatial_stride, *mask.shape[3:]
         chosen = mask[0, [0, *range(codec.temporal_stride - 1, frames, codec.temporal_stride)], 0]
@@ -67,7 +66,7 @@ class ControlFootage:
         return ControlClip(torch.cat((*streams, cells.flatten(0, 1)[None]), dim=1), self.strength)
 
     def paste(self, made: Tensor, first: int) -> Tensor:
-        """Return frames of the video, `1 f 3 h w`, from number `first` on, with the pixels of what is kept."""
+        """Return frames `1 f 3 h w` of the video, from index `first` on, with the kept regions pasted in."""
         frames = made.shape[1]
         if self.mask is None or first + frames <= self.new:
             return made
@@ -81,14 +80,14 @@ class ControlFootage:
         return made * (1 - kept) + self.footage.fill(frames, first=first).to(made) * kept
 
     def _made(self, frames: int, first: int) -> Tensor:
-        """Return the mask of frames of the video, `1 f 1 h w`: 1 where pixels are made, 0 where kept."""
+        """Return the mask of frames of the video, `1 f 1 h w`: 1 where pixels are generated, 0 where kept."""
         if self.mask is None:
             return torch.ones(1, frames, 1, *self.footage.pixels.shape[2:])
         return (self.mask.fill(frames, first=first).mean(dim=2, keepdim=True) >= GREY).float()
 
 
 def padding_note(frames: int, wanted: int, block: int, what: str) -> str:
-    """Say what is done to a clip so that it has `wanted` frames; its last is held for up to a block.
+    """Return a note on how a clip gets `wanted` pixel frames; `what` names it. The last is held for up to a block.
 
     Raises `BadInput` if more is missing.
     """

@@ -1,6 +1,6 @@
-"""What one video should be, as its user says it.
+"""The request for one video: a dataclass that command line, nodes, reports and Python share.
 
-torch is imported only where it is used, so that the command line can list the options at once.
+Importing it does not import torch, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ WIDTH = 832
 HEIGHT = 480
 BLOCKS = 9
 STEP = 16
-"""Pixels: sides are multiples of it, as the VAE's stride and the models' patches want it."""
+"""Pixels; sides are multiples of it: the VAE's stride times the models' patch."""
 NO_MODEL = "there is no drafter and no target; give at least one"
 TWO_STARTS = "the video has two starts; give a clip, an image or a clip to restyle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoRequest:
-    """What one video should be, in the words of its fields.
+    """The request for one video; the help of each field describes it.
 
-    `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480. `directions`, `takes`: see
-    `engine.plan`. `strength`: `medium`, or `medium,7:0.6` for another one from block 7 on. `colour_hold`: see
-    `ColourHold`.
+    `width`, `height`: pixels; None for those of the clip to continue, or 832 x 480. `directions`, `takes`: see
+    `engine.plan`. `strength`: `medium`, or `medium,7:0.6` to change it from block 7 on. `colour_hold`: see
+    `ColourHold`. Raises `BadInput` for invalid values, and for values that exclude each other.
     """
 
     blocks: int = setting(
@@ -130,7 +130,7 @@ class VideoRequest:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings as the report has them, files by name; without those that need one that is not given."""
+        """Settings for the report, files by name; without those whose `needs` is not given."""
         known = {name: known for name, known in settings_of(VideoRequest).items() if known.reported}
         values = {
             name: getattr(self, name)
@@ -141,7 +141,10 @@ class VideoRequest:
 
 
 def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: bool) -> str:
-    """Return the `usual` strength and those that prompt lines state, as in `medium,7:0.6`."""
+    """Return the `usual` strength and those of prompt lines as text, such as `medium,7:0.6`.
+
+    `strengths`: pairs of block, from 0, and strength. Raises `BadInput` for these if no clip is restyled.
+    """
     if strengths and not restyles:
         start = strengths[0][0] + 1
         raise BadInput(f"the prompt has a strength from block {start} on, but no clip is restyled; add a clip")
@@ -149,7 +152,7 @@ def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: b
 
 
 def with_strengths(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
-    """Return the request with the strengths that the lines of its prompt state."""
+    """Return the request with the strengths from the lines of its prompt."""
     if not prompt.strengths:
         return request
     strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
@@ -157,5 +160,5 @@ def with_strengths(request: VideoRequest, prompt: PromptSchedule) -> VideoReques
 
 
 def blocks_in(frames: int) -> int:
-    """Return how many blocks of three latent frames come closest to a clip of `frames` pixel frames."""
+    """Return the number of blocks, of three latent frames, closest to a clip of `frames` pixel frames."""
     return max(1, round((frames + 3) / 12))

@@ -1,4 +1,8 @@
-"""How models resolve a request for one video, and what a run of it needs. Nothing here reads weights."""
+"""Resolve a request for one video against the headers of its models, before any weights are read.
+
+Every check and default is applied here, once, so that command line, nodes and Python agree, and a mistake costs no
+loading.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +34,25 @@ from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start,
 
 NO_HOLD = "The colour hold begins with a scene's third block, which the video does not have."
 FADES_AFTER = 15
-"""Blocks after which a video whose first few are the target's is as good as a drafted one (docs/study.md)."""
+"""Blocks after which a video that only begins with target blocks is no better than drafts (docs/study.md)."""
 FEW_FIRST = 4
 FADED = (
     f"After some {FADES_AFTER} blocks nothing is left of the large model's first ones. On the miniature every "
     "sixth block by it (policy stride) was 0.8 dB better than balanced from block 16 on, for 0.38 of its cost, "
     "not 0.27."
 )
-# A generous guess: CRF 18 takes about half of that for a moving photograph.
+# Twice what CRF 18 takes for a moving photograph.
 MP4_BYTES_PER_PIXEL = 0.1
 ReadControl = Callable[[int, int], ControlFootage]
-"""Reads a control in a width and a height."""
+"""Function that reads a control for a width and a height in pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResolvedRequest:
-    """A video that its models can make: its request, its size in pixels, its blocks, and its start.
+    """A request that its models can make, with size in pixels, blocks and start.
 
-    `control`: what the blocks obey, as pixels; `controls`: the same as latents. `sound`: what the mp4 has.
-    `notes`: for the report, on models, budget and clips.
+    `control`: in pixels, from files; `controls`: in latents, from nodes. `sound`: of the mp4. `notes`: for the
+    report, on models, budget and clips.
     """
 
     request: VideoRequest
@@ -68,7 +72,7 @@ class ResolvedRequest:
         reuse: Reuse | None,
         clock: Callable[[], Any],
     ) -> Run:
-        """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
+        """Return the run, for loaded models. `conditions`: by block index. `reuse`: stored results, or None."""
         codec = engine.codec
         controls = self.controls
         if self.control:
@@ -99,9 +103,9 @@ def resolve_request(
     read_control: ReadControl | None = None,
     controls: Sequence[ControlClip] = (),
 ) -> ResolvedRequest:
-    """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
+    """Resolve a request: size, start, blocks, router, models needed, notes.
 
-    `read_control`, `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
+    `read_control`, `controls`: control of the blocks from the video's first frame on, in pixels or in latents.
     Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
@@ -146,7 +150,7 @@ def resolve_request(
 
 
 def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPlan, tuple[str, ...]]:
-    """Return the plan of a request's blocks, and a sentence on each change of its router."""
+    """Return the plan of the blocks, and notes on changes to the router."""
     block_frames = {role: model.block_frames for role, model in headers.models.items()}
     lead = start.lead(max(block_frames.values()), headers.vae.temporal_stride)
     router, notes = _router(request, headers, lead)
@@ -164,7 +168,7 @@ def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPla
 
 
 def _check_models(headers: Headers, plan: RunPlan) -> None:
-    """Raise `BadInput` if the models of a plan cannot work on one video, or not on its blocks."""
+    """Raise `BadInput` if the models of a plan do not fit each other or its blocks."""
     _check_pair(headers)
     drafter = headers.shape("drafter")
     target = headers.shape("target")
@@ -173,9 +177,9 @@ def _check_models(headers: Headers, plan: RunPlan) -> None:
 
 
 def _fit_control(control: ControlFootage, plan: RunPlan, stride: int, padding: int) -> tuple[ControlFootage, str]:
-    """Return a control in the length of the video, and a note on what was done to it.
+    """Fit a control to the length of the video; return it with a note. Raises `BadInput` if it is too short.
 
-    `padding`: pixel frames that the models see before the video's first one. Raises `BadInput` if it is too short.
+    `padding`: pixel frames that the models see before the video's first one.
     """
     frames = pixel_count(plan.spans[-1].stop, stride) - padding
     first_new = pixel_count(plan.spans[0].start, stride) - padding
@@ -185,7 +189,7 @@ def _fit_control(control: ControlFootage, plan: RunPlan, stride: int, padding: i
 def _place_controls(
     controls: Sequence[ControlClip], plan: RunPlan, stride: int, padding: int
 ) -> tuple[ControlClip, ...]:
-    """Return controls given as latents where the video begins. Raises `BadInput` for one shorter than the video."""
+    """Align controls in latents with the video's first frame. Raises `BadInput` for one shorter than the video."""
     placed = tuple(replace(clip, start=padding // stride) for clip in controls)
     video_frames = pixel_count(plan.spans[-1].stop, stride) - padding
     for clip in placed:
@@ -197,7 +201,7 @@ def _place_controls(
 
 
 def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
-    """Yield what is lost because the video is short or long."""
+    """Yield notes for a video too short for colour hold, or too long for its policy."""
     if request.colour_hold and plan.spans[-1].index < 2:
         yield NO_HOLD
     router = plan.router
@@ -207,7 +211,7 @@ def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
 
 
 def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> tuple[int, int]:
-    """Return width and height in pixels. Raises `BadInput` if the models cannot make them."""
+    """Return width and height in pixels. Raises `BadInput` for a size that the models cannot make."""
     stride = headers.vae.spatial_stride
     usual = start.size(stride) if isinstance(start, Start) else None
     width, height = usual or (WIDTH, HEIGHT)
@@ -218,7 +222,7 @@ def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> 
 
 
 def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[RouterConfig, tuple[str, ...]]:
-    """Return the request's router, or what its budget buys, and a sentence on each change."""
+    """Return the request's router, or the one that its budget buys, and notes on changes."""
     router = request.router
     notes: tuple[str, ...] = ()
     if request.budget is not None:
@@ -233,7 +237,7 @@ def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Router
         directed = " What directions decide is not counted." if request.directions.strip(ROUTER_DECIDES) else ""
         notes = (note + directed,)
     most = most_handover(headers.shape("drafter"), headers.shape("target"))
-    if is_preset(router) and router.handover > most:  # one of them is the default, for every pair
+    if is_preset(router) and router.handover > most:  # presets are for every pair of models
         steps = f"{count(most, 'step')} of a block handed over in place of {router.handover}"
         router = replace(router, handover=most)
         notes = (*notes, f"{steps}: the schedules and the drafts' steps allow no more.")
@@ -256,11 +260,11 @@ def _check_pair(headers: Headers) -> None:
 
 
 ALONE = {"drafter": "the target (policy always-target)", "target": "the drafter (policy first, 0 forced blocks)"}
-"""The policies that need only the other model."""
+"""By role: the other model, and a policy that needs only that one."""
 
 
 def _check_controlled(headers: Headers, *, choice: bool) -> None:
-    """Raise `BadInput` unless every model of the route has a control module. `choice`: whether any has one."""
+    """Raise `BadInput` unless each model of the route has a control module. `choice`: whether any model has one."""
     for role, model in headers.models.items():
         if not model.control_blocks:
             way = f"leave all blocks to {ALONE[role]}" if choice else "leave the control out"
@@ -269,7 +273,7 @@ def _check_controlled(headers: Headers, *, choice: bool) -> None:
 
 
 def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tuple[Sound | None, list[str]]:
-    """Return the sound of the video, of its clip before its control, and a note for each sound that is left out."""
+    """Choose the sound of the clip, else of the control; return it with a note on each sound left out."""
     chosen: Sound | None = None
     notes = []
     for sound in (clip.sound for clip in (footage, control) if clip and clip.sound):
@@ -302,7 +306,7 @@ def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
 
 
 def _start(request: VideoRequest) -> Start | ReadStart:
-    """Return the start that a request's files give."""
+    """Return the start from the files of a request."""
     clip = request.continue_from
     if clip and clip.suffix.lower() == ".safetensors":
         saved = load_latents(clip)
@@ -317,10 +321,10 @@ def _start(request: VideoRequest) -> Start | ReadStart:
 
 
 def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
-    """Return roughly how many bytes of disk a video takes while it is made: latents, drafts, and the mp4."""
+    """Estimate the bytes of disk that a video takes while it is made: latents, drafts and mp4."""
     frames = resolved.plan.spans[-1].stop
     pixels = resolved.width * resolved.height
     latents = 4 * vae.latent_channels * frames * pixels // vae.spatial_stride**2
     mp4 = int(frames * vae.temporal_stride * pixels * MP4_BYTES_PER_PIXEL)
-    # The latents as one file; for each block the target's, the draft, and the estimates that are handed over.
+    # The whole latents; for each block the target's, the draft's, and the predictions that are handed over.
     return (3 + resolved.plan.router.handover) * latents + mp4

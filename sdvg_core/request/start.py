@@ -1,8 +1,8 @@
-"""How a video starts: from nothing, from latents, from a picture, after a clip, or from a clip that it restyles.
+"""How a video starts: from nothing, latents, a picture, a clip to extend, or a clip to restyle.
 
-A video has one start, so there is one value for it. Each kind says what precedes the first new block and makes it
-once a VAE is there. No model was trained to go on from fewer frames than it makes: a picture is held for a block,
-and so is the first frame of a clip that is shorter than one.
+One value of a sum type, not a group of optional fields, so that two starts cannot be given. Each kind knows the
+latent frames before the first new block, and encodes them when a VAE is loaded. No model was trained to continue
+fewer frames than a block, so a picture, or the first frame of a shorter clip, is held.
 """
 
 from __future__ import annotations
@@ -21,36 +21,33 @@ from ..files.footage import Footage
 from .control import padding_note
 
 LEAST_FRAMES = 9
-"""Pixel frames of a clip to extend that fill a block."""
+"""Pixel frames of the shortest clip that fills a block."""
 HELD = "is held: it is shorter than a block."
 
 
 class Start:
-    """A video that starts from nothing; the other kinds override what differs.
-
-    `footage`: the clip of pixels it starts from, if there is one.
-    """
+    """A start from nothing; the other kinds override its methods. `footage`: the clip in pixels, if any."""
 
     __slots__ = ()
     footage: Footage | None = None
 
     def size(self, stride: int) -> tuple[int, int] | None:
-        """Return width and height in pixels, if the start has them already."""
+        """Return width and height in pixels, or None if any size will do."""
         return None
 
     def check(self, channels: int, rows: int, columns: int) -> None:
         """Raise `BadInput` for latents of another size."""
 
     def lead(self, block_frames: int, stride: int) -> Lead:
-        """Return the latent frames before the first new block. `block_frames`: the most that a model makes."""
+        """Return the latent frames before the first new block. `block_frames`: of the largest block."""
         return Lead()
 
     def encoded(self, lead: Lead) -> tuple[str, ...]:
-        """Name what is encoded, for a sentence on a VAE that cannot; nothing if nothing is."""
+        """Return names of the inputs that need an encoder, for an error message."""
         return ()
 
     def strengths(self, blocks: int) -> tuple[Strength, ...]:
-        """Return how strongly each block restyles the clip; nothing if none does."""
+        """Return the strength of restyling of each block, or nothing."""
         return ()
 
     def padding(self, plan: RunPlan, stride: int) -> int:
@@ -58,22 +55,22 @@ class Start:
         return 0
 
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
-        """Say what is done to the start. Raises `BadInput` for a clip too short to restyle."""
+        """Return notes on how the start is used. Raises `BadInput` for a clip too short to restyle."""
         return ()
 
     def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip | None, InputClip | None]:
-        """Return the clip before the first new block, and the one that new blocks restyle; None without one."""
+        """Return the clip before the first new block, and the clip to restyle; None where there is none."""
         return None, None
 
 
 NOTHING = Start()
 ReadStart = Callable[[int, int], Start]
-"""Reads a start in a width and a height."""
+"""Function that reads a start for a width and a height in pixels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latents(Start):
-    """Latents `b c t h w` to go on from; a single frame is a picture. `begun`: how many were given, and as what."""
+    """Latents `b c t h w` to continue; a single frame is a picture. `begun`: the lead they were made with."""
 
     clip: Tensor
     begun: Lead
@@ -104,13 +101,13 @@ class Latents(Start):
         return _encode(codec.decode(self.clip)[0], codec, plan), None
 
     def _held(self, plan: RunPlan) -> int:
-        """Return how many latent frames the first one is held for."""
+        """Return the number of latent frames for which the first one is held."""
         return 0 if plan.lead.start_image_frames else plan.lead.frames - self.clip.shape[2]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture(Start):
-    """A first frame, `1 1 c h w` in [0, 1]. `remarks`: what was done to it."""
+    """A first frame, `1 1 c h w` in [0, 1]. `remarks`: notes from reading it."""
 
     pixels: Tensor
     remarks: tuple[str, ...] = ()
@@ -133,7 +130,7 @@ class Picture(Start):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extend(Start):
-    """A clip of pixels to go on from."""
+    """A clip of pixels to continue."""
 
     footage: Footage
 
@@ -157,7 +154,7 @@ class Extend(Start):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restyle(Start):
-    """A clip of pixels that the new blocks are made from, as strongly as `strength` says."""
+    """A clip of pixels to restyle. `strength`: see `VideoRequest`."""
 
     footage: Footage
     strength: str = USUAL_STRENGTH
@@ -179,12 +176,12 @@ class Restyle(Start):
 
 
 def _encode(pixels: Tensor, codec: VideoCodec, plan: RunPlan) -> StartClip:
-    """Return a clip's latents with its first frame held, and its pixels unless it is a start image."""
+    """Encode pixels with the first frame held to the lead's length; keep the pixels unless it is a start image."""
     held = pixel_count(plan.lead.frames, codec.temporal_stride) - pixels.shape[1]
     latents = codec.encode(torch.cat([pixels[:, :1].expand(-1, held, -1, -1, -1), pixels], dim=1))
     return StartClip(latents, None if plan.lead.start_image_frames else pixels)
 
 
 def pixel_count(latent_frames: int, stride: int) -> int:
-    """Return the pixel frames of a clip of `latent_frames`."""
+    """Return the number of pixel frames of `latent_frames`."""
     return 1 + stride * (latent_frames - 1) if latent_frames else 0

@@ -1,1 +1,1 @@
-"""From models and requests to files: one video, many videos, or a stream of blocks."""
+"""Make videos: one, many, or a stream of blocks; the Python API."""

@@ -1,4 +1,4 @@
-"""The Python API: make one video, as the command `generate` does."""
+"""The Python API: `make()` one video. The command `generate` calls the same functions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def make(
     out: Path | str = "out",
     **request: Any,
 ) -> tuple[Path, RunReport]:
-    """Make a video as `generate` does, with its files, dtypes and prompts; return its folder and its report.
+    """Make a video like the command `generate`; return its folder and its report.
 
-    `models`: a folder of them, or `pocket`. `preset`: fast, balanced (the default), careful, or paper, the gate.
-    `request`: other fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `router` of your own in place of a
-    preset. Where `out` has a video, the next free name is taken. The report's notes say what a user should know.
-    Raises `BadInput` for any unusable input, before a weight is read.
+    `models`: a folder, or `pocket`. `preset`: fast, balanced (default), careful, hybrid, or paper (the gate).
+    `out`: its folder; if that has a video, the next free name is used. `request`: fields of `VideoRequest`, such as
+    `blocks=4, seed=7`, or a `router` instead of a preset. Warnings are in the report's notes.
+    Raises `BadInput` for any unusable input before weights are read.
     """
     models = Path(models)
     embedded = models == POCKET

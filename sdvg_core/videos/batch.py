@@ -1,4 +1,7 @@
-"""Many videos of one call: what they share, which exist already, and every check that needs no weights."""
+"""Plan the videos of one call: check everything that needs no weights, choose folders, find existing videos.
+
+A folder with another request's video is never overwritten: the next free name is used, as people repeat commands.
+"""
 
 from __future__ import annotations
 
@@ -48,21 +51,21 @@ OF_PARTS = {
     for known in settings_of(config).values()
     if known.part
 }
-"""The options that have no effect in a video that does not ask for a part, and the part."""
+"""Option -> the model that it is for, without which it has no effect."""
 HANDOVER = settings_of(RouterConfig)["handover"].flags[0]
 MOST_FOLDERS = 999
 Routes = Mapping[VideoRequest, ResolvedRequest]
-"""The requests of a batch, but for their seeds, and what they are resolved to. They differ in their routers."""
+"""Resolved requests of a batch, by request; seeds are ignored, so they differ in their routers only."""
 TABLE_BEGINS = b"number,folder,"
-"""How a table of ours begins."""
+"""The first bytes of our tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """One of the videos to make: its request, its folder, its prompts, and its fingerprint.
+    """One video of a batch.
 
-    `notes`: on its route, for its report. `unfinished`: whether a stopped run left blocks of it. `exists`: whether
-    it is already finished. `short`: whether it is finished with fewer blocks, because it was stopped as asked.
+    `number`: from 1. `notes`: on its route, for its report. `unfinished`: a stopped run left blocks of it.
+    `exists`: it is finished. `short`: it is finished with fewer blocks, as it was stopped by the user.
     """
 
     number: int
@@ -77,22 +80,21 @@ class Video:
 
     @property
     def begun(self) -> bool:
-        """True if any of it exists."""
+        """True if any part of it exists."""
         return self.exists or self.short or self.unfinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The videos of one call: a prompt each, and what they share. It holds values only, so processes can send it.
+    """The videos of one call: their prompts and shared settings. Holds plain values, so that it can be pickled.
 
-    `output`: the folder of the video, or of the numbered ones, if it is new or empty, or has videos of this very
-    request; otherwise the next free one of `output-2`, `output-3` ... Finished videos are kept. With `resume`, only
-    `output`; with `overwrite`, only `output`, and videos in it are replaced. `last`: a file that
-    the caller adds, by its path from the folder; without it nothing counts as finished.
-    `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
-    whether report and table have hashes in place of prompts. `seeds`: one video for each prompt and seed; empty for
-    the request's seed. `numbered`: whether each video gets a numbered folder, as several always do. `stated`: the
-    options that the user gave, to note which have no effect.
+    `output`: folder of the video or of the numbered ones, if it is new, empty or has videos of this request;
+    otherwise `output-2`, `output-3` ... is used. `resume`: only `output`, and keep finished videos. `overwrite`:
+    only `output`, and replace videos. `last`: a file that the caller adds, relative to the folder; without it the
+    video is unfinished. `reuse`: folder of an earlier call whose blocks are re-used where their cache keys agree.
+    `private`: hashes instead of prompts in report and table. `seeds`: one video per prompt and seed; empty for the
+    request's seed. `numbered`: a numbered folder even for a single video. `stated`: options that the user gave, to
+    note those without effect.
     """
 
     files: ModelFiles
@@ -118,10 +120,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchPlan:
-    """Videos that can be made, by the models' headers. `batch`: with only the files that are needed.
+    """A batch that was checked against the models' headers.
 
-    `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
-    `notes`: what the user should know before they are made.
+    `folder`: of the video, or of the numbered folders. `batch`: with only the files needed. `needed`: models that
+    any video may need. `notes`: warnings for the user.
     """
 
     folder: Path
@@ -134,20 +136,20 @@ class BatchPlan:
 
     @property
     def to_make(self) -> tuple[Video, ...]:
-        """The videos that are not there yet."""
+        """The videos that are not finished."""
         return tuple(video for video in self.videos if not video.exists)
 
     def embed(self) -> dict[str, Tensor]:
-        """Return the embedding of every prompt of the videos that are not there yet."""
+        """Return the embedding of every prompt of the unfinished videos."""
         texts = [text for video in self.to_make for text in video.prompt.texts]
         return encode_prompts(self.batch.files, texts, self.batch.load) if texts else {}
 
 
 @contextmanager
 def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
-    """Check everything that needs no weights, and lock the folder that the videos go into until they are made.
+    """Check a batch, choose its folder, and keep that locked inside the `with` block.
 
-    Raises `BadInput` for any unusable input.
+    Raises `BadInput` for any unusable input. Reads no weights.
     """
     request = batch.request
     prompts = batch.prompts
@@ -179,7 +181,6 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     batch = replace(batch, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, placed, folder_notes):
         notes += folder_notes
-        # Options of parts that no block asks for.
         if flags := [flag for flag in batch.stated if flag in OF_PARTS and not getattr(needed, OF_PARTS[flag])]:
             notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
         planned = BatchPlan(folder, batch, headers, routes, needed, placed, tuple(dict.fromkeys(notes)))
@@ -190,10 +191,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
 
 
 def route_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoRequest, str]:
-    """Return the request of a prompt's video, and a note on its route, perhaps empty.
+    """Return the request of one prompt's video, and a note on its route or an empty string.
 
-    `first`: how many first blocks the prompt gives to the target; 0 to keep the route. `resolved`: the request of
-    all prompts. Raises `BadInput` for more than the video has, or if there is a budget.
+    `first`: number of first blocks that the prompt gives to the target (`[first N]`); 0 to keep the route.
+    `resolved`: the batch's request. Raises `BadInput` for more blocks than the video has, or with a budget.
     """
     request = resolved.request
     if not first:
@@ -215,16 +216,17 @@ def route_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoRequest
 
 @contextmanager
 def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, tuple[Video, ...], list[str]]]:
-    """Lock the folder that has some of these videos already, or else the first that can take them.
+    """Lock the folder that has some of these videos already, else the first free one.
 
-    Yields it with its videos, and with notes that say why.
+    Yield it with the videos placed in it, and notes on the choice. Raises the refusal of the first folder if none
+    can be used.
     """
     output = batch.output
     only = batch.resume or batch.overwrite or output.name in ("", "..")
     others = range(2, 0 if only else MOST_FOLDERS + 1)
     folders = [output, *(output.with_name(f"{output.name}-{number}") for number in others)]
     refused: list[BadInput] = []
-    # Listed once: on a network, asking for each of a thousand names takes seconds.
+    # One listing, as on a network drive a thousand look-ups take seconds.
     names = {path.name for path in output.parent.glob("*")}
     existing = [folder for folder in folders if not names.isdisjoint((folder.name, hidden_name(folder.name)))]
     for begun, folder in [*((True, folder) for folder in existing), *((False, folder) for folder in folders)]:
@@ -234,14 +236,14 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
             except BadInput as error:
                 refused.append(error)
                 continue
-            left = any(video.begun for video in placed)
-            if begun and not left:
+            resumes = any(video.begun for video in placed)
+            if begun and not resumes:
                 continue
             notes: list[str] = []
             if refused and folder != output:
                 notes.append(f"{str(refused[0]).rpartition('; ')[0]}, so this goes into {folder}")
             whole = all(video.exists for video in placed)
-            if left and not whole:
+            if resumes and not whole:
                 notes.append(f"this goes on with what an earlier call left in {folder}")
             if whole and (batch.last is None or os.path.lexists(folder / batch.last)):
                 again = "add --overwrite or name another --output to make it again"
@@ -253,9 +255,9 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
 
 
 def _look_for(batch: Batch, videos: Sequence[Video], folder: Path, lock: ExitStack) -> tuple[Video, ...]:
-    """Lock `folder` and find what exists of videos in it. Raises `BadInput` if something else is in their place.
+    """Lock `folder` and look each video up in it. Raises `BadInput` if something else is in their place.
 
-    A folder that cannot be written into needs no lock if all of them are there.
+    A folder that is not writable needs no lock if all of them are finished.
     """
     try:
         lock.enter_context(lock_folder(folder))
@@ -283,14 +285,14 @@ def _look_into(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vid
 
 def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
     identities = part_fingerprints(planned.batch.files, planned.batch.load, planned.headers.models)
-    # An earlier call that was stopped has no folders for the last of its videos.
+    # A stopped call has no folders for its last videos.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
         check_reusable(folder, identities, planned.needed)
 
 
 def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:
-    """Return the files without those of parts that no block asks for."""
+    """Return the files without those of models that no block needs."""
     return replace(
         files,
         drafter=files.drafter if needed.drafter else None,
@@ -301,12 +303,12 @@ def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:
 
 
 def folder_in(reuse: Path, video: Video, *, numbered: bool) -> Path:
-    """Return the folder of the earlier video to re-use: if there are many, the one with the same number."""
+    """Return the earlier video's folder for re-use; of numbered ones, that with the same number."""
     return reuse / video.folder.name if numbered else reuse
 
 
 def look_up(video: Video, batch: Batch) -> Video:
-    """Find what exists of a video. Raises `BadInput` if something else is in its place."""
+    """Return the video with its state in its folder. Raises `BadInput` if something else is in its place."""
     folder = video.folder
     check_unfinished(folder)
     blocks = unfinished_blocks(folder)
@@ -336,21 +338,21 @@ def look_up(video: Video, batch: Batch) -> Video:
 
 
 def _is_full(folder: Path) -> bool:
-    """True if a folder holds more than hidden files, which move with it."""
+    """True for a file, and for a folder with more than hidden files (which are moved with it)."""
     if not folder.is_dir():
         return os.path.lexists(folder)
     return any(not path.name.startswith(".") for path in folder.iterdir())
 
 
 def _is_foreign_table(path: Path) -> bool:
-    """True if the table would replace a file that is not ours."""
+    """True if there is a table of another program."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return not file.read(40).startswith(TABLE_BEGINS)
     return False
 
 
 def _request_of(latents: Path) -> object:
-    """Return the hash of the request for which a video was made; None if that cannot be read."""
+    """Return the request's hash in a latents file, or None if it cannot be read."""
     try:
         return load_latents(latents).metadata.get("request")
     except (BadInput, OSError):

@@ -1,7 +1,7 @@
-"""The blocks of a video, one file each: what the models returned, by its cache key, for later runs to use.
+"""Files of a video's blocks: the results of the models by cache key, for resuming and re-use.
 
-They hold latents and scores, and no prompt: the keys are hashes. A hash inside each file tells whether it is as it
-was written: a block that changed on the disk would be used unnoticed.
+They hold latents and scores but no prompt, as keys are hashes. Each file contains a hash of its content, because a
+block damaged on disk would otherwise be re-used unnoticed.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from ..report.record_json import read_member, record_from_dict, record_to_dict
 
 ROLES = ("drafter", "target")
 DIGEST = "digest"
-"""The field of a file's metadata with its seal. Sorted, it comes first."""
+"""Metadata field with the file's hash. It sorts first."""
 UNSEALED = "0" * 64
-"""Its value until the file is sealed."""
+"""Placeholder of the hash while it is computed."""
 
 
 class BlockFiles:
-    """The files of the video in the making: those of a stopped run are read, and each new block is written.
+    """The block files of an unfinished video: reads those of a stopped run, and writes each new block.
 
-    `damaged`: the names of files that are not as they were written, here or in folders to re-use.
+    `damaged`: names of files that changed since they were written, here or in folders for re-use.
     """
 
     def __init__(self, folder: Path, identities: Identities) -> None:
-        """`identities`: of the models by their files, which each block names for later re-use."""
+        """`identities`: cache keys of the models by their files, stored in each block."""
         self._folder = folder
         self._made_by = _made_by(identities)
         self._earlier: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
         self.damaged: list[str] = []
 
     def recall(self, store: Store, *others: Path) -> None:
-        """Put into `store` what is in these files, and in those of the videos in other folders."""
+        """Load the results of these files, and of block files in `others`, into `store`."""
         for path in (*(path for other in others for path in block_files(other)), *sorted(self._folder.iterdir())):
             try:
                 metadata, results = read_block(path)
@@ -62,7 +62,7 @@ class BlockFiles:
                 store.put(key, result)
 
     def add(self, number: int, record: BlockRecord, results: Mapping[str, Result]) -> BlockRecord:
-        """Write a block, whole or not at all; return its record, the older one if it exists already."""
+        """Write a block atomically and return its record; if the file exists already, return the earlier record."""
         name = f"{number:06d}.safetensors"
         earlier, known = self._earlier.pop(name, (record, {}))
         if results and results.keys() <= known.keys():
@@ -75,12 +75,12 @@ class BlockFiles:
 
 
 def block_files(folder: Path) -> list[Path]:
-    """Return the files of blocks in `folder`: of a finished video or a stopped one."""
+    """Return the block files in `folder`, of a finished and of an unfinished video."""
     return [*sorted((folder / BLOCKS).glob("*.safetensors")), *unfinished_blocks(folder)]
 
 
 def check_reusable(folder: Path, identities: Identities, asked: ModelSet) -> None:
-    """Raise `BadInput` if there is no video in `folder`, or if other models made it."""
+    """Raise `BadInput` if `folder` has no blocks, or none by the models in `asked`."""
     files = block_files(folder)
     if not files:
         raise BadInput(f"{folder} has no {BLOCKS} to re-use; give the folder of an earlier video")
@@ -95,7 +95,7 @@ def _made_by(identities: Identities) -> dict[str, str]:
 
 
 def _hashes(path: Path) -> dict[str, str]:
-    """Return the text values in a file's metadata; empty if it is damaged."""
+    """Return the text values of a file's metadata; empty if it is damaged."""
     try:
         return {name: value for name, value in read_metadata(open_weights(path)).items() if isinstance(value, str)}
     except BadInput:
@@ -103,25 +103,25 @@ def _hashes(path: Path) -> dict[str, str]:
 
 
 def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
-    """Return a file's metadata, and its results by key. Raises `BadInput` if it is not as it was written."""
+    """Return a file's metadata, and its results by key. Raises `BadInput` if it changed since it was written."""
     file = open_weights(path)
     metadata = read_metadata(file)
     content = path.read_bytes()
     digest = metadata.get(DIGEST)
     if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
         raise BadInput(f"{path.name} changed since it was written; make that video again")
-    # Foreign tensors are harmless: no key asks for them, and `engine.session` checks every shape. Copies, because
-    # this very run may move or replace the file.
-    some = [key for key in file if (shape := file.info[key].shape) and shape[0]]
-    return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in some}
+    # Foreign tensors are harmless: no key matches, and `engine.session` checks shapes. Clone, as this run may move
+    # or replace the file.
+    keys = [key for key in file if (shape := file.info[key].shape) and shape[0]]
+    return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in keys}
 
 
 def write_block(path: Path, results: Mapping[str, Result], metadata: Mapping[str, Any]) -> None:
-    """Write results, each as one tensor: estimates `n b c t h w`, scores `1 f`. Wait until they are on the disk.
+    """Write results, one tensor per key (predictions `n b c t h w`, scores `1 f`), and flush them to disk.
 
     `metadata`: with an `UNSEALED` digest.
     """
-    # One JSON text under one key, as in latents.safetensors, so that the bytes do not vary.
+    # One sorted JSON text, as in latents.safetensors, for reproducible bytes.
     text = json.dumps(metadata, sort_keys=True, allow_nan=False)
     tensors = {key: torch.stack(result).contiguous() for key, result in sorted(results.items())}
     with path.open("wb") as file:
@@ -131,5 +131,5 @@ def write_block(path: Path, results: Mapping[str, Result], metadata: Mapping[str
 
 
 def _sealed(content: bytes) -> bytes:
-    """Return a file's content with its digest, a hash of the content as it was unsealed."""
+    """Return a file's content with the placeholder replaced by the hash of the unsealed content."""
     return content.replace(UNSEALED.encode(), hashlib.sha256(content).hexdigest().encode(), 1)

@@ -1,4 +1,4 @@
-"""The files of a run: those that are named, and the rest from a folder of models."""
+"""Choose the model files of a run: those that the user names, and the rest from a folder of models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_RUN = ("vae", "text_encoder")
 
 
 def files_in(models: Path) -> Mapping[str, Path | None]:
-    """Return the file of every role in a folder of models; for `POCKET`, the embedded ones."""
+    """Return the file of every role in a folder of models, or None; for `POCKET`, the embedded ones."""
     if models != POCKET:
         return find_models(models)
     embedded = trained_set()
@@ -33,9 +33,8 @@ def choose_files(
 ) -> ModelFiles:
     """Return the files of a video; without a request, of a run that needs every model.
 
-    `named`: by role, those that are taken instead of the ones in `models`.
-
-    Raises `BadInput` that says what every run needs, and where to get it; `naming_source` says the rest.
+    `named`: files by role that replace those in `models`. Raises `BadInput`, with the source to download from, for
+    a missing file that every run needs; `naming_source` does that for the others.
     """
     usual = files_in(models)
     paths = {known.role: named.get(known.role) or usual[known.role] for known in KNOWN_FILES}
@@ -63,7 +62,7 @@ def choose_files(
 
 @contextmanager
 def naming_source(models: Path) -> Iterator[None]:
-    """Add to a missing model's error where to get it. `models`: the folder where it was expected."""
+    """Turn a `MissingModel` error into one with the source to download from. `models`: the folder searched."""
     try:
         yield
     except MissingModel as error:

@@ -1,4 +1,4 @@
-"""What determines a video's bits, as text: known before a model is loaded."""
+"""The fingerprint of a request: everything that determines a video's bits, known before a model is loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fingerprint = Mapping[str, str]
 MOST_NAMED = 3
 LONGEST_NAMED = 40
 CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
-"""Fields of a request that are files, known by their contents."""
+"""Fields of a request that are files; the fingerprint has a hash of their contents."""
 
 
 def request_fingerprint(
@@ -30,7 +30,7 @@ def request_fingerprint(
     request: VideoRequest,
     prompt: PromptSchedule,
 ) -> Fingerprint:
-    """Return everything that determines a video's bits, by name. Equal ones make the same video."""
+    """Return the fingerprint of a video: text values by name. Equal fingerprints give the same bits."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     clips = {name: getattr(request, name) for name in CLIPS}
     part = request.router.part
@@ -44,7 +44,7 @@ def request_fingerprint(
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(load.side) if load.side != device else {}
     loading = asdict(load) | {"reward_dtype": load.scorer_dtype}
-    del loading["vram"]  # changes no bit
+    del loading["vram"]  # does not change bits
     execution = loading.pop("execution")
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in loading.pop("loras")}
     return {
@@ -59,14 +59,14 @@ def request_fingerprint(
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> str:
-    """Return what differs, for people to read: `seed (then 42, now 43), tau (...)`."""
+    """Describe the differences of two fingerprints: `seed (then 42, now 43), tau (...)`."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     pairs = [f"{name} ({_apart(then.get(name), now.get(name))})" for name in names[:MOST_NAMED]]
     return ", ".join(pairs) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
 
 
 def digest_of(fingerprint: Fingerprint) -> str:
-    """Return a hash of a fingerprint, which reveals nothing of it."""
+    """Return a hash of a fingerprint, without readable prompts."""
     return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()
 
 
@@ -79,7 +79,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _apart(then: str | None, now: str | None) -> str:
-    """Return both values; of long ones, the part where they differ."""
+    """Return both values as text; of long ones, the part where they differ."""
     texts = ["nothing" if value is None else value for value in (then, now)]
     if max(map(len, texts)) > LONGEST_NAMED:
         pairs = zip(*texts, strict=False)

@@ -1,6 +1,7 @@
-"""Videos with models that are loaded once: each in its own folder, and resumable.
+"""Make the videos of a batch with models that are loaded once, each in its own folder, and resumable.
 
-With several devices, one worker makes a whole video, bit for bit as a single process makes it.
+With several devices, each worker makes whole videos: splitting one video would not be faster, as its blocks depend
+on each other, and so the bits are those of a single process.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from .rendering import render, write_report
 from .table import Row, VideoTable
 
 Task = tuple[Video, bytes]
-"""A video, and the embeddings of its prompts as bytes: tensors would be sent as handles to memory."""
+"""A video and its prompt embeddings as bytes, because tensors are sent between processes as shared memory."""
 
 
 class StopRequest:
-    """Whether to end after the current block. The first Ctrl-C asks for that, the second stops at once."""
+    """Whether the user asked to end after the current block, by a first Ctrl-C."""
 
     def __init__(self) -> None:
         self.asked = False
 
     @contextmanager
     def listen(self) -> Iterator[None]:
-        """Inside, the first Ctrl-C asks to stop after the current block; the next one interrupts as usual."""
+        """Inside, the first Ctrl-C sets `asked`; the next one interrupts as usual."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -75,9 +76,8 @@ def make_videos(
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make the videos of a batch; return each folder and report.
 
-    Only models that a block may ask for are loaded. `stopping`: whether to end after the current block and begin no
-    other video. `say`: called with what is being loaded, which may take minutes. `warn`: called with each note.
-    Numbered folders get a table.
+    Only models that a block may need are loaded. Numbered folders get a table. `stopping`: ends the run after a
+    block. `say`: receives progress of loading, which may take minutes. `warn`: receives each note.
     """
     with plan_videos(batch) as planned:
         for note in planned.notes:
@@ -87,7 +87,7 @@ def make_videos(
         table = VideoTable(planned) if batch.numbered else None
         made = {}
         if planned.to_make:
-            plan_layout(batch, planned.headers, planned.routes)  # a refusal comes before minutes of loading
+            plan_layout(batch, planned.headers, planned.routes)  # raises before minutes of loading
             say(f"loading {files.text_encoder.name}, to read the prompt")
             embeddings = planned.embed()
             loaded = (files.vae, files.reward, files.drafter, files.target)
@@ -116,11 +116,11 @@ def make_many(
     stopping: StopRequest,
     warn: Callable[[str], None] = lambda note: None,
 ) -> tuple[Path, tuple[Row, ...]]:
-    """Make the videos of a batch in numbered folders; return their table's folder, and its rows.
+    """Make the videos of a batch with several workers, in numbered folders; return the table's folder and rows.
 
-    `devices`, `ray`, `most`: of the workers, see `spread`. If a video is refused, the others go on. Every video
-    gets a line on standard error. `stopping`: whether to begin no other video and to end those under way after a
-    block. Raises `BadInput` for any unusable input, or if a worker cannot load the models.
+    `devices`, `ray`, `most`: see `spread`. A video that fails does not stop the others; each gets a line on stderr.
+    `stopping`: ends the videos under way after a block, and begins no other. Raises `BadInput` for any unusable
+    input, and if a worker cannot load the models.
     """
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch) as planned, stopping.listen():
@@ -139,13 +139,13 @@ def make_many(
 
 
 def plan_layout(batch: Batch, headers: Headers, routes: Routes) -> Plan | None:
-    """Return the memory plan of a batch, whose videos have one size. Raises `BadInput` if it does not fit."""
+    """Return the memory plan of a batch, whose videos share one size. Raises `BadInput` if it does not fit."""
     video = next(iter(routes.values()))
     return plan_memory(headers, batch.load, video.width, video.height, video.request.blocks)
 
 
 class VideoMaker:
-    """Loaded models, and the batch they make."""
+    """Makes the videos of a batch with loaded models."""
 
     def __init__(self, batch: Batch, headers: Headers, routes: Routes) -> None:
         """Load the models in `headers`."""
@@ -156,7 +156,7 @@ class VideoMaker:
         self._loaded = load_models(batch.files, batch.load, headers, layout)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
-        """Resolve a video's request. Of a route that is known, nothing is read again."""
+        """Resolve a video's request, from `routes` if it is there, so that clips are read once."""
         route = replace(video.request, seed=self._batch.request.seed)
         resolved = self._routes.get(route) or resolve_files(route, self._headers)
         return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
@@ -168,9 +168,9 @@ class VideoMaker:
         shown_bar: AbstractContextManager[RouteBar],
         stop: Callable[[], bool],
     ) -> RunReport:
-        """Make one video. `embeddings`: of its prompts. `shown_bar`: opens its progress bar.
+        """Make one video. `embeddings`: by prompt. `shown_bar`: opens the progress bar.
 
-        `stop`: asked after every block whether to end there.
+        `stop`: called after every block; True ends the video there.
         """
         batch = self._batch
         reuse = [video.folder] if video.short else []
@@ -197,10 +197,10 @@ class VideoMaker:
 
 
 def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
-    """Load the models that are `needed`, and return a function that makes one video with them.
+    """Load the `needed` models, and return a function that makes one video with them.
 
-    `batch`: with all files, because a budget depends on models it may not use. `threads`: the caller's, because a
-    CPU's rounding depends on their number.
+    `batch`: with all files, as a budget depends on models that it may not use. `threads`: of the calling process,
+    as rounding on a CPU depends on them.
     """
     torch.set_num_threads(threads)
     batch = replace(batch, load=replace(batch.load, device=device))
@@ -222,7 +222,7 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
 
 @contextmanager
 def _show_bar(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
-    """Show a bar on standard error while a video is made; if an error stops it, say what is kept."""
+    """Show a progress bar on stderr while a video is made; after an error, print what is kept."""
     blocks = video.request.blocks
     try:
         with closing(RouteBar(blocks, steps=steps)) as bar:

@@ -1,4 +1,4 @@
-"""One video: from loaded models and a request to the output files."""
+"""Render one video: from loaded models and a resolved request to the output files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def render(
     reuse: Sequence[Path] = (),
     stop: Callable[[], bool] = bool,
 ) -> RunReport:
-    """Make one video; write video, latents and blocks into the folder `work`; return the report.
+    """Make one video, write video, latents and blocks into the folder `work`, and return the report.
 
-    Each block is on the disk once it is committed. Blocks that exist there, or in the folders `reuse`, are not made
-    again. `digest`: of the request, which marks the latents. `stop`: asked after every block whether to end there.
+    Each block is written when it is committed. Blocks in `work` and in the folders `reuse` are not made again.
+    `digest`: of the request, stored with the latents. `stop`: called after every block; True ends the video there.
     """
     store = Store()
     blocks = BlockFiles(work / BLOCKS, loaded.by_files)
@@ -49,7 +49,7 @@ def render(
     memo = Reuse(store=store, identities=loaded.identities)
     run = resolved.run(engine, conditions, memo, device_clock(loaded.device, loaded.side))
     request = resolved.request
-    # If this very run was interrupted, the blocks it had made keep the seconds they took.
+    # Blocks made before this run was interrupted keep their seconds.
     records: list[BlockRecord] = []
     resumed = 0
     used_again = False
@@ -60,7 +60,7 @@ def render(
             if shown.record:
                 results = store.take_used()
                 records.append(blocks.add(len(records) + 1, shown.record, results))
-                store.drop(results)  # it is on the disk, and no later block asks for it
+                store.drop(results)  # written, and no later block needs it
                 used_again |= shown.record.reused
                 if shown.record.reused and not records[-1].reused:
                     resumed = len(records)
@@ -87,7 +87,7 @@ def render(
 
 
 def write_report(report: RunReport, work: Path) -> None:
-    """Write a report, and its picture, which has no prompt."""
+    """Write the report and the route picture, which never shows the prompt."""
     (work / REPORT).write_text(report.to_json(), encoding="utf-8")
     route_picture(report.without_prompts()).save(work / PICTURE, format="PNG")
 
@@ -100,7 +100,7 @@ def _report(
     records: Sequence[BlockRecord],
     more: Iterable[str],
 ) -> RunReport:
-    """Return the report of a run. `more`: notes on what was used again."""
+    """Return the report of a run. `more`: notes on re-use and sound."""
     request = resolved.request
     texts = [condition.text for _, condition in conditions.entries]
     return assemble_report(

@@ -1,6 +1,6 @@
-"""Blocks as they are decided, for a program that shows them itself. Models are loaded once and make many videos.
+"""Stream the blocks of videos to a program that shows them itself, with models that are loaded once.
 
-Nothing is written to disk. One video at a time, because two would share the devices, and their memory.
+Nothing is written to disk. One video at a time, as two would share devices and memory.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from ..text.prompts import PromptSchedule, one_prompt, unshown
 
 
 class Busy(RuntimeError):
-    """The models are making another video."""
+    """Another stream is open."""
 
 
 class _EndOfStream(BaseException):
-    """Ends the current block, because its stream was closed; no fault of the part that is at work."""
+    """Ends the current block when the stream was closed. No `Exception`, so that no part takes it for a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StreamBlock:
-    """A block of the video. As text, it is the line that says what happened to it.
+    """A block of the video; `str()` describes its outcome in a line.
 
-    `number`, `of`: from 1. `frames`: `f h w c` in [0, 1], on the device of the VAE. `record`: its decision, its
-    scores and its cost; it holds the prompt's text.
+    `number`: from 1, of `of`. `frames`: `f h w c` in [0, 1], on the VAE's device. `record`: decision, scores and
+    cost; it holds the prompt's text.
     """
 
     number: int
@@ -58,7 +58,7 @@ class StreamBlock:
 
 
 class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
-    """The blocks of one video. `next` makes one, in the thread that calls it; `close` may come from another."""
+    """Iterator over the blocks of one video. `next` makes one in the calling thread; another may call `close`."""
 
     def __init__(
         self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...]
@@ -95,7 +95,7 @@ class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
         """
         self._asked_to_end.set()
         with self._turn:
-            # Only a signal handler gets here while its own thread makes a block, which then ends by itself.
+            # False only in a signal handler of the thread that makes a block; the block then ends by itself.
             if not self._making:
                 self._blocks.close()
                 self.ended = True
@@ -105,7 +105,7 @@ class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
 
 
 class Streamer:
-    """Models in memory that make one video at a time, block by block."""
+    """Loaded models that make one video at a time, block by block."""
 
     def __init__(
         self,
@@ -119,11 +119,11 @@ class Streamer:
         router: Router | None = None,
         codec: VideoCodec | None = None,
     ) -> None:
-        """Load the models of `files`, and keep them. Raises `BadInput` before a weight is read if they do not fit.
+        """Load the models of `files`. Raises `BadInput` before weights are read if they do not fit each other.
 
-        `keep_text_encoder`: otherwise it is loaded for every new prompt and freed again. `drafter`, `target`,
-        `scorer`, `router`, `codec`: your own in place of a file's, or of every request's policy. `files`
-        must name a transformer all the same, for its shapes.
+        `keep_text_encoder`: False loads it for every new prompt and frees it again. `drafter`, `target`, `scorer`,
+        `router`, `codec`: custom parts that replace those of the files and requests. `files` must still name a
+        transformer, for its shapes.
         """
         arguments = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
         outside: dict[str, Any] = {role: part for role, part in arguments.items() if part is not None}
@@ -138,7 +138,7 @@ class Streamer:
         self._router = outside.pop("router", None)
         parts = checked_parts(outside, self._headers.vae)
         encode = load_encoder(files, options) if keep_text_encoder else None
-        # The embeddings of 16 prompts are kept, 8 MB each.
+        # 8 MB for each prompt.
         self._embed = lru_cache(16)(encode or (lambda text: load_encoder(files, options)(text)))
         from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
         files = replace(files, reward=None) if scorer else files
@@ -149,12 +149,12 @@ class Streamer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings about these models; `Stream.notes` has those about a video."""
+        """Warnings about the models; `Stream.notes` are about a video."""
         of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
         return (*dict.fromkeys(of_files), *self._loaded.notes, *self._outside_notes)
 
     def stream(self, request: VideoRequest, prompt: str | PromptSchedule) -> Stream:
-        """Return the stream of a video's blocks; none is made yet.
+        """Return the stream of a video, before any block is made.
 
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
         """
@@ -173,7 +173,7 @@ class Streamer:
             blocks = self._blocks(resolved, schedule, asked_to_end)
             of_prompt = unshown(schedule.starts, resolved.plan.spans[-1].index)
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
-            # A weak reference, so that no caller waits for a stream that was dropped.
+            # A weak reference: a stream that was dropped does not block the next.
             self._newest = weakref.ref(stream)
         return stream
 
@@ -185,7 +185,7 @@ class Streamer:
                 raise _EndOfStream
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts})
-        # Built for every video and freed with it, because it holds the keys and values.
+        # One engine per video, as it holds the keys and values.
         engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
         clock = device_clock(self._loaded.device, self._loaded.side)
         run = resolved.run(engine, conditions, None, clock)

@@ -1,6 +1,6 @@
-"""The table of many videos: what became of each, in `videos.csv`.
+"""The table of many videos, `videos.csv`: state, route and figures of each.
 
-All but failures comes from the videos' own reports, so a new call writes it anew, and again after every video.
+It is rewritten after every video, from the videos' reports; only failures are not stored elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One video. `prompt`: as text, or a hash. `route`: a letter for every block. `error`: why it was not made."""
+    """One video. `prompt`: text or hash. `route`: a letter per block. `error`: why it was not made."""
 
     number: int
     folder: str
@@ -40,7 +40,7 @@ class Row:
 
 
 class VideoTable:
-    """Keeps the table of a call up to date, in its output folder."""
+    """Writes the table into the output folder."""
 
     def __init__(self, planned: BatchPlan) -> None:
         """Write the table of planned videos."""
@@ -60,7 +60,7 @@ class VideoTable:
             if video.exists:
                 self._rows[video.number] = self._done(video.number, read_report(video.folder / REPORT))
         if planned.to_make or _count_rows(self._folder / TABLE) <= len(self._rows):
-            self._write()  # else a longer list wrote it, and nothing is made
+            self._write()  # else keep the table of a longer list
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -68,7 +68,7 @@ class VideoTable:
         return tuple(self._rows.values())
 
     def made(self, number: int, report: RunReport | BadInput) -> Row:
-        """Note a video that was made, or why it could not be."""
+        """Record a finished video or its error, and write the table; return the row."""
         if isinstance(report, BadInput):
             return self._put(replace(self._rows[number], state=FAILED, error=str(report)))
         return self._put(self._done(number, report))
