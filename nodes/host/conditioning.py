@@ -75,13 +75,21 @@ def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) 
 
 def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
     """Return pairs of block and strength stated in the prompts' lines."""
-    return tuple(pair for entry in prompts for pair in _carried(entry.conditioning, STRENGTHS_KEY, tuple))
+    return tuple(pair for entry in prompts for pair in _carried(entry.conditioning, STRENGTHS_KEY, _is_strength))
 
 
-def _carried(conditioning: Sequence[Any], key: str, kind: type) -> tuple[Any, ...]:
-    """Return the values that SDVG Prompt attached under `key`. Raises `BadInput` unless each is a `kind`."""
+def _is_strength(value: Any) -> bool:
+    return isinstance(value, tuple) and list(map(type, value)) == [int, str] and value[0] >= 0
+
+
+def _is_prompt(value: Any) -> bool:
+    return isinstance(value, PromptEntry)
+
+
+def _carried(conditioning: Sequence[Any], key: str, fits: Callable[[Any], bool]) -> tuple[Any, ...]:
+    """Return the values that SDVG Prompt attached under `key`. Raises `BadInput` unless each `fits`."""
     values = _extra(conditioning, key)
-    if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+    if not isinstance(values, tuple) or not all(map(fits, values)):
         raise BadInput(f"the conditioning's {key} is not SDVG Prompt's; {TEXT_NODE}")
     return values
 
@@ -97,7 +105,7 @@ def resolve_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ..
     Raises `BadInput` if two prompts begin at one block.
     """
     entries = [
-        inner for entry in prompts for inner in (entry, *_carried(entry.conditioning, LATER_KEY, PromptEntry))
+        inner for entry in prompts for inner in (entry, *_carried(entry.conditioning, LATER_KEY, _is_prompt))
     ]
     entries.sort(key=lambda entry: entry.index)
     for entry, following in pairwise(entries):
