@@ -134,7 +134,7 @@ def check_option(chosen: Any, what: str, options: Sequence[str]) -> None:
     """
     name = chosen.get(what) if isinstance(chosen, dict) else chosen
     if not isinstance(chosen, dict) or name not in options:
-        raise BadInput(f"there is no {what} {shown(name)}; choose {', '.join(options)}, or {UPDATE}")
+        raise BadInput(f"there is no {what} {shown(name)}; choose {', '.join(dict.fromkeys(options))}, or {UPDATE}")
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:

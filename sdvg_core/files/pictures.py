@@ -23,7 +23,7 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # hide its messages 
 
 # Pillow's other formats are left out: one runs an interpreter, and many are barely maintained.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".apng")
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE = 100
 """Largest ratio of a picture's sides."""

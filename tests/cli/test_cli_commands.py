@@ -104,7 +104,7 @@ def test_demo_refuses_an_empty_prompt(tmp_path, monkeypatch, capsys, prompt):
 
 @pytest.mark.parametrize("number", ["0", "7", "-1", "99"])
 def test_demo_refuses_a_number_that_its_list_does_not_have(tmp_path, monkeypatch, capsys, number):
-    """Catches a red ball, the prompt nearest to `0`."""
+    """The kind: a number taken for words. Catches a red ball, the prompt nearest to `0`."""
     monkeypatch.chdir(tmp_path)
     assert f"there is no prompt {number}; choose 1 to 6" in refused(capsys, ["demo", f"--prompt={number}"])
     assert names(tmp_path) == []

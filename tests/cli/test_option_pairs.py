@@ -216,6 +216,7 @@ OF_VIDEO = [
 
 @pytest.mark.parametrize(("words", "sentence"), OF_VIDEO, ids=lambda text: text[:40])
 def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypatch, capsys, words, sentence):
+    """The kind: two things that are asked for and exclude each other, or one that is asked for twice."""
     monkeypatch.chdir(tmp_path)
     base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT]
     assert sentence in refused(capsys, [*base, *words.split()])
@@ -299,7 +300,10 @@ def test_of_two_options_that_are_taken_the_one_without_effect_is_told(tmp_path, 
 
 
 def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):
-    """A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody."""
+    """The kind: an option for a part that the route does not use.
+
+    A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody.
+    """
     (tmp_path / "broken.pt").write_text("no weights")
     more = ["--reward", str(tmp_path / "broken.pt"), "--reward-dtype", "float16"]
     more += ["--policy", "first", "--forced-blocks", "0", "--blocks", "1"]

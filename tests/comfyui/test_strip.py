@@ -50,6 +50,7 @@ def test_a_click_opens_a_menu_that_writes_the_widgets(page: dict[str, Any]) -> N
 
 
 def test_escape_gives_the_focus_back_and_a_click_elsewhere_closes(page: dict[str, Any]) -> None:
+    """The kind: a key that works only where the focus happens to be."""
     menu = page["menu"]  # opened from the button below the film
     assert (menu["escaped"]["open"], menu["escaped"]["focus"]) == (0, "BUTTON")
     assert menu["escaped"]["directions"] == "..t......"
@@ -158,6 +159,7 @@ def test_a_click_chooses_and_keys_step_play_and_stop(page: dict[str, Any]) -> No
 
 
 def test_a_double_click_enlarges_and_escape_gives_the_focus_back(page: dict[str, Any]) -> None:
+    """The kind: a key that works only where the focus happens to be."""
     film = page["film"]
     assert film["large"] == ["5:7", "5:8"]
     assert film["closed"] == "5"
@@ -184,6 +186,7 @@ def test_takes_are_made_one_after_the_other_and_shown_side_by_side(page: dict[st
 
 
 def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page: dict[str, Any]) -> None:
+    """The kind: words on the next run that are hidden, or that are of another run or block."""
     sheet = page["sheet"]
     assert (sheet["chosen"]["takes"], sheet["chosen"]["cells"][1][1]) == ("8:2", "true")
     forecast, *seen = sheet["chosen"]["forecast"]

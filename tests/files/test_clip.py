@@ -157,7 +157,10 @@ def test_colours_that_are_not_read_are_refused_in_a_sentence(settings, says, tmp
     ],
 )
 def test_what_is_not_honoured_is_said(settings, says, tmp_path):
-    """The decoder of VP9 in FFmpeg leaves alpha out, so its frames have none to be seen by."""
+    """The kind: a part of the input that is lost.
+
+    The decoder of VP9 in FFmpeg leaves alpha out, so its frames have none to be seen by.
+    """
     frames = [frame.reformat(format=settings.pop("kind", "yuv420p")) for frame in greys(1)]
     assert says in read_footage(film(tmp_path / "c.mkv", frames, **settings), 32, 32).note
 

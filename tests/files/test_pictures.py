@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageCms
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files import pictures
@@ -74,6 +74,40 @@ def test_a_ramp_of_every_mode_is_read_at_its_own_brightness(name, tmp_path):
     {**DEEP, **EIGHT}[name].save(path, **({"lossless": True} if path.suffix == ".webp" else {}))
     wanted = torch.from_numpy(RAMP / 257 if name in DEEP else np.asarray(EIGHT_BITS, dtype=np.float64))
     assert (levels(path) - wanted).abs().max() <= (0.5 if name in DEEP else 0)
+
+
+FLAT = Image.new("RGB", (SIDE, SIDE), (200, 60, 40))
+LAB = ImageCms.createProfile("LAB")
+COLOURED = {
+    "P.png": (FLAT.quantize(4), 0),
+    "P.bmp": (FLAT.quantize(4), 0),
+    "P.gif": (FLAT.quantize(4), 0),
+    "PA.tif": (FLAT.convert("RGBA").quantize(4).convert("PA"), 0),
+    "RGBA.png": (FLAT.convert("RGBA"), 0),
+    "RGBX.tif": (FLAT.convert("RGBX"), 0),
+    "CMYK.tif": (FLAT.convert("CMYK"), 0),
+    "CMYK.jpg": (FLAT.convert("CMYK"), 0),
+    "YCbCr.tif": (FLAT.convert("YCbCr"), 2),
+    "YCbCr.jpg": (FLAT.convert("YCbCr"), 2),
+    "LAB.tif": (ImageCms.profileToProfile(FLAT, ImageCms.createProfile("sRGB"), LAB, outputMode="LAB"), 1),
+    "RGB.avif": (FLAT, 1),
+}
+
+
+@pytest.mark.parametrize("name", COLOURED)
+def test_a_colour_of_every_mode_is_read_as_it_is(name, tmp_path):
+    """The kind: a mode with other channels than red, green and blue. Within what the mode itself rounds, in levels.
+
+    As a start image, as a clip of one picture and in a folder; controls and masks are read as clips are.
+    """
+    picture, rounding = COLOURED[name]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / name
+    picture.save(path)
+    read = [read_image(path, 16, 16)[0][0, 0] * 255, *(read_footage(at, 16, 16).pixels[0] for at in (path, folder))]
+    for pixels in read:
+        assert (pixels.double().mean((1, 2)) - torch.tensor([200.0, 60, 40])).abs().max() <= rounding + 1e-3
 
 
 @pytest.mark.parametrize(("colour_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
@@ -164,7 +198,7 @@ def numbers(path: Path) -> list[int]:
     return (read.pixels[:, 0, 0, 0].double() / 10).round().int().tolist()
 
 
-@pytest.mark.parametrize("name", ["a.webp", "a.png", "a.gif", "a.avif"])
+@pytest.mark.parametrize("name", ["a.webp", "a.png", "a.apng", "a.gif", "a.avif"])
 def test_every_frame_of_a_picture_that_moves_is_shown_for_its_time(name, tmp_path):
     """The kind: a file of pictures that is a clip.
 
