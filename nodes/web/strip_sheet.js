@@ -51,7 +51,6 @@ export class Sheet {
     this.cells = this.element.appendChild(make("div", "sdvg-cells", "", { role: "radiogroup" }));
     this.tools = this.element.appendChild(make("div", "sdvg-tools"));
     this.element.addEventListener("keydown", (event) => this.onKey(event));
-    this.element.addEventListener("dblclick", () => this.acts.enlarge());
     this.open = new AbortController();
   }
 
@@ -72,7 +71,7 @@ export class Sheet {
   /** Show cells `{ key, event, label, chosen, act }`; one without an event is still made. */
   show(title, cells) {
     const drawn = JSON.stringify([title, ...cells.map(({ key, label, event }) => [key, label, event?.run])]);
-    if (drawn === this.drawn) { // the same cells, so that a double click finds what a click found
+    if (drawn === this.drawn) { // the same cells, which keep the focus
       for (const { key, chosen } of cells) this.element.querySelector(`[data-take="${key}"]`).setAttribute("aria-checked", String(chosen));
       return;
     }

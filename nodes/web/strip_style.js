@@ -57,7 +57,7 @@ export const STYLE = `
 .sdvg-tau-line { position: absolute; left: 0; bottom: calc(var(--at) * 100% - 6px); width: 100%; height: 12px; cursor: ns-resize; }
 .sdvg-tau-line::before { content: ""; position: absolute; top: 5px; left: 0; width: 100%; border-top: 2px dashed #3b9bff; }
 .sdvg-tau-line:focus-visible { outline: 2px solid #3b9bff; border-radius: 4px; }
-.sdvg-tau-line span { position: absolute; right: 3px; bottom: 9px; padding: 0 4px; border-radius: 3px; background: color-mix(in srgb, var(--comfy-menu-bg, #353535) 85%, transparent);
+.sdvg-tau-line span { position: absolute; left: 0; bottom: 9px; padding: 0 2px; border-radius: 3px; background: color-mix(in srgb, var(--comfy-menu-bg, #353535) 85%, transparent);
   font-size: 11px; line-height: 13px; white-space: nowrap; pointer-events: none; }
 .sdvg-tau-line .below { top: 9px; bottom: auto; }
 
@@ -135,7 +135,7 @@ export const STYLE = `
 .sdvg-shots { display: none; flex: none; gap: 6px; height: ${HEIGHT.shots - 6}px; box-sizing: border-box; margin: 0; padding: 3px; overflow: auto hidden;
   list-style: none; scrollbar-width: thin; }
 .with-shots .sdvg-shots { display: flex; }
-.sdvg-shot { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 4px; width: 214px; padding: 5px;
+.sdvg-shot { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 4px; width: 238px; padding: 5px;
   border: 1px solid var(--border-color, #4e4e4e); border-radius: 6px; background: color-mix(in srgb, var(--comfy-input-bg, #222) 55%, transparent); }
 .sdvg-shot[hidden] { display: none; }
 .sdvg-shot-top, .sdvg-shot-row, .sdvg-shot-length { display: flex; flex: none; gap: 5px; align-items: center; }
@@ -148,7 +148,7 @@ export const STYLE = `
 .sdvg-shot textarea:read-only, .sdvg-shot input:disabled { opacity: 0.7; }
 .sdvg-shot input { width: 52px; height: 20px; padding: 0 4px; }
 .sdvg-shot .sdvg-button { padding: 1px 6px; }
-.sdvg-shot-row .sdvg-button { flex: 1; }
+.sdvg-shot-row .sdvg-button { flex: auto; white-space: nowrap; }
 .sdvg-shot-cut::before { content: "☐ "; }
 .sdvg-shot-cut[aria-pressed="true"]::before { content: "☑ "; }
 .sdvg-shot :focus-visible { outline: 2px solid #3b9bff; outline-offset: -1px; }

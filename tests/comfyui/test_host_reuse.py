@@ -13,16 +13,19 @@ import pytest
 import torch
 from host_clip import with_lora
 from host_run import Parts, load_parts, make_job, same_video, video_of, with_inputs
+from host_tiny import generator_of
 from sdvg_pack.nodes.host import reuse, run
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
 from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.routes import answer_stop
-from sdvg_pack.nodes.sockets import RouterValue
+from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.memo import GIGABYTE, PixelStore, Store
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.sdvg_core.text.prompts import read_prompt
+from strip_modules import call, write_modules
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 
@@ -97,6 +100,32 @@ def test_a_changed_job_makes_what_a_run_from_nothing_makes(
     if unchanged == 0:
         assert not any(one.reused for one in again[2].blocks)
     assert same_video(again, alone(changed_job))
+
+
+def test_a_moved_shot_is_made_as_by_a_run_from_nothing(parts: Parts, tmp_path: Path) -> None:
+    """Moved by the cards' own code; its blocks take their makers and takes along, the blocks before it stay.
+
+    Catches: a moved block taken from memory for its prompt, take and maker alone, as noise belongs to its place.
+    """
+    values = {"text": "a sea\n4: fog\n7: night", "blocks": 9, "directions": "....t....", "takes": "4:2"}
+    source = "(values) => js.writeBoard(js.moveShot(js.readBoard(values), 1, 2))"
+    [moved] = call(write_modules(tmp_path), source, [values])
+    assert moved == {"text": "a sea\n4: night\n7: fog", "blocks": 9, "directions": ".......t.", "takes": "7:2"}
+    before = video_of(of_shots(parts, values))
+    after = video_of(of_shots(parts, moved))
+    assert [record.reused for record in after[2].blocks] == [True] * 3 + [False] * 6
+    assert torch.equal(after[1][:, :, :9], before[1][:, :, :9])
+    assert same_video(after, alone(of_shots(parts, moved)))
+
+
+def of_shots(parts: Parts, values: dict[str, Any]) -> Job:
+    """Return the job of what the nodes hold: each prompt with an embedding of its own."""
+    prompts = tuple(
+        PromptEntry(block, [[torch.randn(1, 512, 32, generator=generator_of(sum(text.encode()))), {}]], text)
+        for block, text in read_prompt(values["text"]).entries
+    )
+    asked = {name: values[name] for name in ("directions", "takes")}
+    return with_inputs(make_job(parts), reuse_bytes=GIGABYTE, prompts=prompts, **asked)
 
 
 def test_a_draft_of_one_step_takes_one_pass_and_the_report_states_it(parts: Parts) -> None:

@@ -69,10 +69,13 @@ def test_the_menu_says_what_is_made_again_before_it_is_done(page: dict[str, Any]
 
 
 def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page: dict[str, Any]) -> None:
+    """Catches: a node whose height changes as a step is loaded, which would be a step of its own."""
     first, second = page["undone"]
     assert held(first) == held(page["edits"]["added"])
     assert held(second) == held(page["edits"]["removed"])
     assert of_cards(second, "prompt") == [SAND, GREEN]
+    assert (first["differs"], second["differs"]) == ([], [])
+    assert (first["redo"], second["redo"], first["undo"] - second["undo"]) == (1, 2, 1)
 
 
 def test_lines_out_of_order_are_left_to_the_text(page: dict[str, Any]) -> None:

@@ -193,16 +193,25 @@ async function edit(page) {
   return seen;
 }
 
-/** The last two edits undone; each is one step, though it changed more than one widget. */
+/** The last two edits undone; each is one step, though it changed more than one widget. `differs`: what would be a step of its own. */
 async function undo(page) {
   const steps = [];
   for (let i = 0; i < 2; i += 1) {
     await page.evaluate(() => document.activeElement.blur());
     await page.keyboard.press("Control+z");
     await quiet(page, 700);
-    steps.push(await look(page));
+    steps.push({ ...(await look(page)), ...(await page.evaluate(history)) });
   }
   return steps;
+}
+
+/** How many steps can be undone and redone, and the nodes whose size is another one than in the step that was loaded. */
+async function history() {
+  const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+  while (changeTracker._restoringState) await new Promise(requestAnimationFrame);
+  const { nodes } = changeTracker.activeState;
+  const differs = window.app.graph.serialize().nodes.filter(({ size }, i) => String(size) !== String(nodes[i].size));
+  return { undo: changeTracker.undoQueue.length, redo: changeTracker.redoQueue.length, differs: differs.map(({ type }) => type) };
 }
 
 /** The line of tau moved up by the mouse until a block is marked, let go, set back by undoing; then moved by keys and left. */
