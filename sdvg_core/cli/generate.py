@@ -7,10 +7,9 @@ list of prompts, into one numbered folder per prompt.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -58,7 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=file_path, default=Path("out"), help="folder to write into (default ./out)"
     )
-    parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line per video")
     video = parser.add_argument_group("video")
     video.add_argument(
         "--seed", "--seeds", dest="seeds", type=int, nargs="+", default=[], help="each its video (42)"
@@ -128,13 +126,13 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     compare: Callable[[RunReport, Path], str] | None = None
     if again:
         compare = partial(compared, again, latents_in(options.report.parent), options.report.parent)
-    say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    say: Callable[[str], None] = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
     if devices:
         folder, rows = make_many(
             batch, devices, ray=options.ray, most=options.workers, stopping=stopping, warn=warn
         )
-        print_rows(rows, folder, json_lines=options.json)
+        print_rows(rows, folder)
         for row in rows:
             if compare and row.state == FINISHED:
                 video = folder / row.folder
@@ -143,7 +141,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
     reports = make_videos(batch, stopping=stopping, say=say, warn=warn)
     for folder, report in reports:
-        print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
+        print(f"{summarise(report)}\nWritten to {folder}")
         if compare:
             say(compare(report, folder))
     whole = len(reports) == len(prompts) * max(len(batch.seeds), 1) and all(
@@ -200,7 +198,7 @@ def _batch(
     )
 
 
-def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
+def print_rows(rows: Sequence[Row], folder: Path) -> None:
     """Print the results of many videos, with failures grouped by reason. `folder`: of their table."""
     from ..errors import count
     from ..files.outputs import TABLE
@@ -209,11 +207,8 @@ def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
     for why, missing in groupby((row for row in rows if row.state == FAILED), key=lambda row: row.error):
         folders = ", ".join(row.folder for row in missing)
         sys.stderr.write(f"sdvg: not made: {folders}: {why}; the same command tries again\n")
-    if json_lines:
-        print(*(json.dumps(asdict(row)) for row in rows), sep="\n")
-    else:
-        finished = sum(row.state == FINISHED for row in rows)
-        print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / TABLE}")
+    finished = sum(row.state == FINISHED for row in rows)
+    print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / TABLE}")
 
 
 def exit_code(stopping: StopRequest, *, whole: bool) -> int:

@@ -6,8 +6,6 @@ Exit code 0 if a run would take the file, else 2.
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import asdict
 
 from .shared import file_path
 
@@ -17,7 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", type=file_path, help="a file of weights, an index of shards, or a folder with either"
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--values", action="store_true", help="also read all values, and look for NaN and infinity")
 
 
@@ -26,5 +23,5 @@ def run(options: argparse.Namespace) -> int:
     from ..models.inspection import inspect_file
 
     inspection = inspect_file(options.file, values=options.values)
-    print(json.dumps(asdict(inspection), indent=2) if options.json else inspection)
+    print(inspection)
     return 0 if inspection.would_load else 2

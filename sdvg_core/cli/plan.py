@@ -7,15 +7,17 @@ prints a table of the usual sizes if it has none. It speaks of ComfyUI; with --c
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ..decoders import DecoderName
 from ..devices.execution import KvDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from .shared import SIZES, add_size
+
+if TYPE_CHECKING:
+    from ..memory.choose import Plan
 
 WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
 """Choice -> whether the target's linear weights are fp8; None for the choice that copies less."""
@@ -27,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vram", type=float, nargs="+", metavar="GB", help="as sold, such as 24 (default: this machine's GPU)"
     )
-    parser.add_argument("--json", action="store_true", help="print the plans as JSON, one line each")
     video = parser.add_argument_group("video")
     add_size(video)
     parser.set_defaults(width=SIZES["landscape"][0], height=SIZES["landscape"][1])
@@ -60,6 +61,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a plan for each amount of memory."""
+    from ..memory.text import plan_table, plan_text
+
+    plans = plans_for(options)
+    if len(plans) == 1:
+        print(plan_text(plans[0]))
+        return 0
+    where = plans[0].request.where
+    print(f"{where[0].upper()}{where[1:]}:", plan_table(plans), "plan --vram GB says more.", sep="\n")
+    return 0
+
+
+def plans_for(options: argparse.Namespace) -> list[Plan]:
+    """Return a plan for each amount of memory: those given, this machine's GPU, or the usual sizes."""
     import torch
 
     from ..causal_wan.config import CONTROL_BLOCKS
@@ -67,7 +81,6 @@ def run(options: argparse.Namespace) -> int:
     from ..memory.choose import plan
     from ..memory.request import IN_COMFYUI, PlanRequest
     from ..memory.sizes import SOLD_UNIT
-    from ..memory.text import plan_table, plan_text
     from ..models.options import LoadOptions
 
     request = PlanRequest(
@@ -96,12 +109,4 @@ def run(options: argparse.Namespace) -> int:
     amounts = options.vram or USUAL
     if torch.cuda.is_available() and not options.vram:
         amounts = (torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,)
-    plans = [plan(amount, request, card=True) for amount in amounts]
-    if options.json:
-        print("\n".join(json.dumps(layout.as_dict(), allow_nan=False) for layout in plans))
-    elif len(plans) > 1:
-        print(f"{request.where[0].upper()}{request.where[1:]}:", plan_table(plans), sep="\n")
-        print("plan --vram GB says more.")
-    else:
-        print(plan_text(plans[0]))
-    return 0
+    return [plan(amount, request, card=True) for amount in amounts]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -18,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="the folder of one video or of numbered videos; index.html is written into it",
     )
-    parser.add_argument("--json", action="store_true", help="print what is on the page as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -28,8 +26,5 @@ def run(options: argparse.Namespace) -> int:
     path, page = write_page(options.folder)
     for name, reason in page.unreadable.items():
         sys.stderr.write(f"sdvg: {printable(name)} is unreadable: {reason}\n")
-    if options.json:
-        print(json.dumps({"page": str(path), "videos": page.videos, "unreadable": page.unreadable}))
-    else:
-        print(path)
+    print(path)
     return 0

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from ..errors import BadInput
-from .counts import operations
 from .request import PlanRequest
 from .sizes import GB, Sizes, card_bytes, most, phase_parts, split_parts, streamed_layers, streaming
 
@@ -56,43 +54,6 @@ class Plan:
     def copied(self) -> Mapping[str, int]:
         """The bytes of each transformer's weights that are copied over in every pass."""
         return {role: count * self.sizes.layers[role] for role, count in self.streamed.items()}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
-        request = self.request
-        controls = {role: model.control_blocks for role, model in request.models.items() if model.control_blocks}
-        return {
-            "where": request.where,
-            "vram_gb": self.vram,
-            "usable_bytes": self.usable,
-            "fits": self.fits,
-            "width": request.width,
-            "height": request.height,
-            "blocks": request.blocks,
-            **{
-                role: {"size": model.config.size, "preset": model.preset.name}
-                for role, model in request.models.items()
-            },
-            "target_weights": "float8_e4m3fn" if self.fp8 else request.dtype,
-            "dtype": request.dtype,
-            "side_device": request.side,
-            "compile": request.execution.compile,
-            "vae": request.vae,
-            "vae_layers": request.execution.vae_layers,
-            "vae_dtype": request.vae_dtype,
-            "reward_dtype": request.reward_dtype,
-            "models": list(request.parts),
-            **({"control_blocks": controls} if controls else {}),
-            "weight_bytes": dict(self.sizes.weights),
-            "copied_bytes_per_pass": dict(self.copied),
-            "peak_bytes": self.peak,
-            "side_peak_bytes": most(self.side_parts),
-            "missing_bytes": self.missing,
-            "would_fit": list(self.would_fit) if self.would_fit else None,
-            "bytes": {phase: dict(parts) for phase, parts in self.parts.items()},
-            "side_bytes": {phase: dict(parts) for phase, parts in self.side_parts.items()},
-            "operations": operations(request),
-        }
 
 
 def plan(vram: float, request: PlanRequest, *, card: bool = False) -> Plan:

@@ -37,7 +37,6 @@ from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
-from sdvg_core.memory.counts import operations
 from sdvg_core.memory.request import PlanRequest
 
 FINE = replace(CONFIG, patch_size=(1, 1, 1))
@@ -117,8 +116,8 @@ def test_a_token_of_two_latent_frames_is_refused(fine, tmp_path, capsys):
     assert "tokens of 2 latent frames, not 1" in capsys.readouterr().out
 
 
-def test_tokens_are_counted_by_model_in_memory_and_operations():
-    """Four times the tokens: four times the cache, and at least four times the operations."""
+def test_tokens_are_counted_by_model_in_memory():
+    """Four times the tokens: four times the cache."""
     plain = PlanRequest()
     target = replace(plain.target, preset=replace(plain.target.preset, policy="incremental"))
     plain = replace(plain, target=target)
@@ -126,9 +125,6 @@ def test_tokens_are_counted_by_model_in_memory_and_operations():
     states = [sizes.state_bytes(request) for request in (plain, small)]
     assert states[1]["target keys and values"] == 4 * states[0]["target keys and values"]
     assert states[1]["drafter keys and values"] == states[0]["drafter keys and values"]
-    counted = [operations(request) for request in (plain, small)]
-    assert counted[1]["drafter_denoising"] == counted[0]["drafter_denoising"]
-    assert 4 < counted[1]["target_denoising"] / counted[0]["target_denoising"] < 16
     working = [sizes.working_bytes(request, fp8=False) for request in (plain, small)]
     assert working[1]["target"] == pytest.approx(4 * working[0]["target"], rel=1e-6)
     assert working[1]["draft"] == working[0]["draft"]

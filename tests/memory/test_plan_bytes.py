@@ -9,7 +9,6 @@ from diffusers import AutoencoderKLWan
 from live_bytes import Peak
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
@@ -21,7 +20,7 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.inputs import Control
-from sdvg_core.memory import counts, sizes
+from sdvg_core.memory import sizes
 from sdvg_core.memory.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 
@@ -127,21 +126,14 @@ def test_a_pass_with_a_control_needs_what_is_planned_for_a_while(size):
     assert 0.94 * planned <= peak.bytes <= planned
 
 
-@pytest.mark.parametrize("role, size, operations", [("drafter", "1.3B", 8.4), ("target", "14B", 28.6)])
-def test_a_control_costs_the_weights_and_operations_that_were_counted(role, size, operations):
-    """Of the published modules. Catches: a module that a plan forgets, or that context passes would run."""
+@pytest.mark.parametrize("role, size", [("drafter", "1.3B"), ("target", "14B")])
+def test_a_control_costs_the_weights_that_were_counted(role, size):
+    """Of the published modules. Catches: a module that a plan forgets."""
     models = PlanRequest().models.items()
     request = PlanRequest(**{name: replace(m, control_blocks=CONTROL_BLOCKS[m.config.size]) for name, m in models})
     config = request.models[role].config
     module = {"1.3B": 0.735e9, "14B": 3.049e9}[size] * 2
     assert sizes.weight_bytes(request, fp8=False)[f"{role} control"] == pytest.approx(module, rel=1e-3)
-    plain, controlled = counts.operations(PlanRequest()), counts.operations(request)
-    more = {name: controlled[name] - plain[name] for name in plain}
-    assert more.pop(f"{role}_denoising") == pytest.approx(operations * 1e12, rel=1e-2)
-    assert more[f"{role}_context"] == 0
-    assert operations * 1e12 / plain[f"{role}_denoising"] == pytest.approx(
-        {"1.3B": 0.42, "14B": 0.19}[size], abs=0.005
-    )
     texts = (sizes.state_bytes(of)[f"{role} text keys and values"] for of in (request, PlanRequest()))
     assert next(texts) / next(texts) == pytest.approx(1 + CONTROL_BLOCKS[size] / config.num_layers)
 
@@ -179,17 +171,3 @@ def test_the_real_vae_needs_the_memory_that_is_planned():
         assert decoding.bytes == pytest.approx(new + sizes.working_bytes(request, fp8=False)["decode"], rel=0.01)
         planned = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
         assert encoding.bytes == pytest.approx(planned, rel=0.01)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("layers", sizes.DECODE)
-@torch.inference_mode()
-def test_the_real_vae_does_the_work_that_is_counted(layers):
-    """On `meta`, as the attention kernel of a CPU is not counted."""
-    with META:
-        codec = real_codec("float16", layers)
-        z = torch.empty(1, 16, 3, 60, 104)
-    _, state = codec.decode(z)
-    with FlopCounterMode(display=False) as flops:
-        codec.decode(z, state)
-    assert flops.get_total_flops() == pytest.approx(counts.operations(FULL)["decodes"], rel=0.01)

@@ -6,12 +6,11 @@ import pytest
 import torch
 from live_bytes import Peak
 from test_plan_bytes import META
-from torch.utils.flop_counter import FlopCounterMode
 
 from sdvg_core.decoders.open import LIGHT_BASE
 from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import empty_wan_vae
-from sdvg_core.memory import counts, sizes
+from sdvg_core.memory import sizes
 from sdvg_core.memory.request import PlanRequest
 
 FULL = PlanRequest()
@@ -19,7 +18,7 @@ FULL = PlanRequest()
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @torch.inference_mode()
-def test_the_real_taehv_needs_the_memory_and_the_work_that_are_counted(dtype):
+def test_the_real_taehv_needs_the_memory_that_is_counted(dtype):
     with META:
         net = Taehv(16, (256, 128, 64, 64), (64, 64, 64, 64)).to(getattr(torch, dtype)).requires_grad_(False)
         z = torch.empty(1, 16, 3, 60, 104)
@@ -27,19 +26,13 @@ def test_the_real_taehv_needs_the_memory_and_the_work_that_are_counted(dtype):
     request = replace(FULL, vae="tae", vae_dtype=dtype)
     assert sizes.weight_bytes(request, fp8=False)["vae"] == sum(p.nbytes for p in net.parameters())
     _, state = codec.decode(z)
-    with (
-        FlopCounterMode(display=False) as flops,
-        Peak([*net.parameters(), codec._mean, codec._std, z, *state]) as peak,
-    ):
+    with Peak([*net.parameters(), codec._mean, codec._std, z, *state]) as peak:
         _, after = codec.decode(z, state)
     new = sum(t.nbytes for t in after)
     assert new == sizes.state_bytes(request)["vae state"]
     planned = sizes.working_bytes(request, fp8=False)["decode"]
     least = 0.96 if torch.__version__.startswith("2.6.") else 0.99  # the oldest takes 4 % less than newer ones
     assert least * planned < peak.bytes - new < 1.01 * planned
-    assert flops.get_total_flops() == pytest.approx(
-        counts.operations(replace(FULL, vae="tae"))["decodes"], rel=0.01
-    )
 
 
 def test_the_light_vae_takes_the_bytes_of_the_same_network_at_a_quarter_of_the_width():

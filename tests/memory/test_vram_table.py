@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sdvg_core.cli import main
+from sdvg_core.cli import make_parser
+from sdvg_core.cli.plan import plans_for
+from sdvg_core.memory.choose import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = [
@@ -22,8 +24,13 @@ Row = tuple[str, list[int], str, str]
 """The target's weights, the percentages that are copied over, and what *balanced* and the gate copy, or lack."""
 
 
+def planned_by(*words: str) -> list[Plan]:
+    """Return what the command plans."""
+    return plans_for(make_parser().parse_args(["plan", *words]))
+
+
 @pytest.fixture
-def planned(capsys) -> Callable[[int, str], Row]:
+def planned() -> Callable[[int, str], Row]:
     """Return a row of a card, with what it is said to choose."""
 
     @cache
@@ -31,35 +38,29 @@ def planned(capsys) -> Callable[[int, str], Row]:
         options = [word for name, words in CHOICES.items() if name in choose for word in words]
         plans = []
         for preset in ("balanced", "paper"):
-            assert main(["plan", "--json", "--preset", preset, "--vram", str(card), *options]) == 0
-            plans.append(json.loads(capsys.readouterr().out))
+            plans += planned_by("--preset", preset, "--vram", str(card), *options)
         first = plans[0]
-        copied = [
-            round(100 * size / first["weight_bytes"][role]) for role, size in first["copied_bytes_per_pass"].items()
-        ]
+        copied = [round(100 * size / first.sizes.weights[role]) for role, size in first.copied.items()]
         amounts = [
-            f"{sum(plan['copied_bytes_per_pass'].values()) / 1e9:.1f} GB"
-            if plan["fits"]
-            else f"{plan['missing_bytes'] / 1e9:.1f} GB short"
+            f"{sum(plan.copied.values()) / 1e9:.1f} GB" if plan.fits else f"{plan.missing / 1e9:.1f} GB short"
             for plan in plans
         ]
-        return "fp8" if "float8" in first["target_weights"] else "bfloat16", copied, *amounts
+        return "fp8" if first.fp8 else "bfloat16", copied, *amounts
 
     return row
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_a_plan_leaves_what_a_gpu_was_measured_to_take_besides(card, capsys):
+def test_a_plan_leaves_what_a_gpu_was_measured_to_take_besides(card):
     """Any card and both programs: 0.8 GB for CUDA's context, 1 GB for gaps in the allocator's memory.
 
     Catches a share or a unit instead: 8 GB of 2^30 bytes leave 0.6 GB, and 24 GB in ComfyUI ran out of memory.
     """
     usable = card * 2**30 - 1_800_000_000
     for more in ([], ["--command-line"]):
-        assert main(["plan", "--json", "--vram", str(card), *more]) == 0
-        plan = json.loads(capsys.readouterr().out)
-        assert plan["missing_bytes"] == max(0, plan["peak_bytes"] - usable)
-        assert plan["fits"] == (plan["peak_bytes"] <= usable)
+        [plan] = planned_by("--vram", str(card), *more)
+        assert plan.missing == max(0, plan.peak - usable)
+        assert plan.fits == (plan.peak <= usable)
 
 
 def written(text: str) -> dict[int, tuple[str, Row]]:

@@ -14,11 +14,11 @@ from research.metrics import judge
 from research.videos import StudyOptions, load_study_models
 from research.world import held_out_prompts, render
 from sdvg_core.causal_wan.checkpoint import open_wan
-from sdvg_core.causal_wan.presets import get_preset
+from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
-from sdvg_core.memory.counts import context_operations, pass_operations
 from sdvg_core.memory.sizes import kv_frames
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import trained_set as shipped
@@ -33,6 +33,25 @@ WAYS = {
     "drafter": RouterConfig(policy="first", forced_blocks=0),
     "routed": RouterConfig(tau=0.0),
 }
+
+
+def pass_operations(config: WanConfig, frames: int, seen: int, tokens: int) -> float:
+    """Return the operations of a pass over `frames` latent frames (`tokens` tokens each) that sees `seen`."""
+    queries = frames * tokens
+    linear = 12 * config.dim**2 + 4 * config.dim * config.ffn_dim
+    attention = 4 * config.dim * (seen * tokens + config.text_len)
+    return float(config.num_layers * queries * (linear + attention))
+
+
+def context_operations(config: WanConfig, preset: Preset, tokens: int) -> float:
+    """Return the operations of the context passes before a block that has a full context."""
+    block = preset.block_frames
+    if preset.policy == "incremental":  # one pass over the newest block
+        return pass_operations(config, block, kv_frames(preset), tokens)
+    pieces = range(0, preset.context_frames, block)
+    lasts = [min(first + block, preset.context_frames) for first in pieces]
+    spans = zip(pieces, lasts, strict=True)
+    return sum(pass_operations(config, last - first, last, tokens) for first, last in spans)
 
 
 def test_the_set_is_small_16_bit_and_as_the_manifest_says():

@@ -100,7 +100,7 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
         [*words, "--output", str(work / "out put" / name)]
         for name, words in commands(models, watch / "prompts.txt").items()
     ]
-    asked += [["inspect", str(models.target)], ["doctor", "--models", str(models.target.parent), "--json"]]
+    asked += [["inspect", str(models.target)], ["doctor", "--models", str(models.target.parent)]]
     asked += [["plan", "--vram", "24"], ["report", str(work / "out put" / "demo")]]
     (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
     home.chmod(0o555)
