@@ -87,13 +87,8 @@ def _find_model(path: Path, content: object, choice: Choice) -> tuple[dict[str, 
 def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
     tensors = {k: v.detach() for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
     for name, tensor in tensors.items():
-        if not _is_whole(tensor):
+        # A pickle can also hold sparse, shape-only and endlessly repeated tensors.
+        dense = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+        if not dense or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise BadInput(f"{name} in {path.name} has no values of its own; {SAFE_COPY}")
     return tensors
-
-
-def _is_whole(tensor: Tensor) -> bool:
-    """True if all values exist: a pickle can also hold sparse, shape-only and endlessly repeated tensors."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
-        return False
-    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

@@ -106,15 +106,12 @@ def find_quantisation(weights: WeightFile, expected: Collection[str]) -> Quantis
     for layer in formats:
         if f"{layer}.weight" in expected and f"{layer}.weight" not in scales:
             raise BadInput(f"the quantised {layer} has no scale; fetch the file again")
-    return Quantisation(label=_label(weights, expected, scales), scales=scales, side=side)
-
-
-def _label(weights: WeightFile, expected: Collection[str], scales: Mapping[str, str]) -> str:
+    plain = any(name in weights and weights.info[name].dtype in FP8 for name in expected)
+    label = "fp8 plain" if plain else "none"
     if scales:
         old = next(iter(scales.values())).endswith(".scale_weight")
-        return f"fp8 scaled, {'old' if old else 'new'} form"
-    plain = any(name in weights and weights.info[name].dtype in FP8 for name in expected)
-    return "fp8 plain" if plain else "none"
+        label = f"fp8 scaled, {'old' if old else 'new'} form"
+    return Quantisation(label=label, scales=scales, side=side)
 
 
 def _find_scales(weights: WeightFile, expected: Collection[str], side: Collection[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
@@ -151,7 +151,17 @@ def open_wan_vae(file: WeightFile) -> tuple[WeightFile, dict[str, Any]]:
 
     Raises `BadInput` if it could not be loaded.
     """
-    file = with_diffusers_names(file)
+    file = file.renamed(without_wrapper)
+    if any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in file):
+        resamplers = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in file)
+        # After the residual blocks of one resolution.
+        first = min((int(match.group(1)) for match in resamplers if match), default=0)
+        decoder_blocks = count_layers(file, "decoder.upsamples")
+        units = units_of(count_layers(file, "encoder.downsamples"), decoder_blocks, first + 1)
+        file = file.renamed(lambda name: rename(name, units, RESIDUAL))
+    # Other diffusers VAEs share these prefixes.
+    if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file):
+        raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
     sizes = read_sizes(file)
     check_complete(file, _weights_of(json.dumps(sizes)), "Wan 2.1 VAE", ADVICE)
     return file, sizes
@@ -193,17 +203,6 @@ def unshared(entry: Any, memory_format: torch.memory_format) -> Any:
         return entry
     entry = entry.contiguous(memory_format=memory_format)
     return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
-
-
-def with_diffusers_names(file: WeightFile) -> WeightFile:
-    """Return the file's tensors under diffusers' names. Raises `BadInput` if it is not a Wan 2.1 VAE."""
-    file = file.renamed(without_wrapper)
-    if any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in file):
-        file = file.renamed(original_to_diffusers(file))
-    # Other diffusers VAEs share these prefixes.
-    if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file):
-        raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
-    return file
 
 
 def read_sizes(file: WeightFile) -> dict[str, Any]:
@@ -278,17 +277,6 @@ RESIDUAL = {
 def without_wrapper(name: str) -> str:
     """Drop the prefix of the module that held the VAE when it was saved."""
     return next((name[len(wrapper) :] for wrapper in WRAPPERS if name.startswith(wrapper)), name)
-
-
-def original_to_diffusers(names: Iterable[str]) -> Callable[[str], str]:
-    """Return the renaming from original to diffusers names for the VAE whose weights have these `names`."""
-    names = list(names)
-    resamplers = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
-    # After the residual blocks of one resolution.
-    first = min((int(match.group(1)) for match in resamplers if match), default=0)
-    decoder_blocks = count_layers(names, "decoder.upsamples")
-    units = units_of(count_layers(names, "encoder.downsamples"), decoder_blocks, first + 1)
-    return lambda name: rename(name, units, RESIDUAL)
 
 
 def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:

@@ -36,7 +36,10 @@ class OwnDrafts:
             if self._history.frames <= skipped.start < span.start:
                 if self._newest is None or self._newest.span != skipped:
                     caught_up += self._make(skipped).cost
-                self._commit_newest()
+                block = self._newest
+                assert block is not None
+                pixels = self._decoder.pixels(self._history, block)
+                self._history = self._history.commit(block, pixels.anchors, pixels.state)
         made = self._make(span, stop)
         return replace(made, cost=caught_up + made.cost)
 
@@ -46,9 +49,3 @@ class OwnDrafts:
         if stop is None:
             self._newest = Block(span, made.latents, call.condition)
         return made
-
-    def _commit_newest(self) -> None:
-        block = self._newest
-        assert block is not None
-        pixels = self._decoder.pixels(self._history, block)
-        self._history = self._history.commit(block, pixels.anchors, pixels.state)

@@ -37,7 +37,12 @@ def plan_text(plan: Plan) -> str:
     card = plan.usable != int(plan.vram * GB)
     reserve = f", less {gigabytes(CONTEXT + FRAGMENTS)} for CUDA and gaps" if card else ""
     lines = [f"{host}: {', '.join(models)}, {video}, in {plan.vram:g} GB{reserve}"]
-    lines += _fit_lines(plan) if plan.fits else _misfit_lines(plan)
+    if plan.fits:
+        device = "the second device" if request.side else "the device"
+        encoder = f"The text encoder reads the prompt on {device} before the other models come."
+        lines += [f"Fits: {layout(plan)}.", encoder]
+    else:
+        lines += _misfit_lines(plan)
     phase = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
     lines.append(f"Peak while {PHASE_NAMES[phase]}, {gigabytes(plan.peak)}: {_inside(plan.parts[phase])}.")
     if plan.side_parts:
@@ -63,14 +68,6 @@ def image_note(width: int, height: int, latent_frames: int) -> str:
 def _inside(parts: Mapping[str, int]) -> str:
     largest_first = sorted(parts.items(), key=lambda item: -item[1])
     return ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in largest_first)
-
-
-def _fit_lines(plan: Plan) -> list[str]:
-    device = "the second device" if plan.request.side else "the device"
-    return [
-        f"Fits: {layout(plan)}.",
-        f"The text encoder reads the prompt on {device} before the other models come.",
-    ]
 
 
 def _misfit_lines(plan: Plan) -> list[str]:

@@ -209,7 +209,11 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     codec = load_decoder(headers.vae, options)
-    scorer = _load_scorer(files, options) if files.reward else None
+    scorer: ImageRewardScorer | None = None
+    if files.reward:
+        dtype = DTYPES[options.scorer_dtype]
+        scorer = load_image_reward(files.reward, vocabulary=files.vocabulary, device=options.side, dtype=dtype)
+        check_finite_weights(scorer.model, files.reward.name)
     wans: dict[str, Wan] = {}
     settings: dict[str, dict[str, Any]] = {}
     for role, header in sorted(headers.models.items()):
@@ -256,18 +260,6 @@ def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
         layers=execution.vae_layers,
         compiler=compiler_of(execution.compile),
     )
-
-
-def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
-    assert files.reward is not None
-    scorer = load_image_reward(
-        files.reward,
-        vocabulary=files.vocabulary,
-        device=options.side,
-        dtype=DTYPES[options.scorer_dtype],
-    )
-    check_finite_weights(scorer.model, files.reward.name)
-    return scorer
 
 
 def _load_wan(

@@ -118,7 +118,11 @@ def resolve_request(
     plan, router_notes = _plan(request, headers, start)
     needed = headers.restrict_to(plan.models_needed)
     check_encoder(needed, *start.encoded(plan.lead), *(("the control",) if read_control else ()))
-    _check_models(needed, plan)
+    drafter = needed.shape("drafter")
+    target = needed.shape("target")
+    _check_pair(needed)
+    check_compatible(drafter, target, vae.latent_channels, plan.router, plan.spans)
+    check_restyle(drafter, target, plan)
     if read_control or controls:
         _check_controlled(needed, choice=any(model.control_blocks for model in headers.models.values()))
     padding = start.padding(plan, vae.temporal_stride)
@@ -165,15 +169,6 @@ def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPla
         strengths=start.strengths(request.blocks),
     )
     return plan, notes
-
-
-def _check_models(headers: Headers, plan: RunPlan) -> None:
-    """Raise `BadInput` if the models of a plan do not fit each other or its blocks."""
-    _check_pair(headers)
-    drafter = headers.shape("drafter")
-    target = headers.shape("target")
-    check_compatible(drafter, target, headers.vae.latent_channels, plan.router, plan.spans)
-    check_restyle(drafter, target, plan)
 
 
 def _fit_control(control: ControlFootage, plan: RunPlan, stride: int, padding: int) -> tuple[ControlFootage, str]:

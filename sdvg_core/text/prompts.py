@@ -143,7 +143,13 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
     Empty lines and those that begin with # are skipped. A video's first line may state how many of its first blocks
     the target makes: `[first 5] two boats on a lake`.
     """
-    lines = [line.strip() for line in _read_lines(path) if line.strip() and not line.lstrip().startswith("#")]
+    try:
+        text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the prompt file {path.name} is not UTF-8 text; save it as UTF-8") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"the prompt file {path} cannot be read ({why(error)}); check the path") from error
+    lines = [line.strip() for line in _lines(text) if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
         raise BadInput(f"the prompt file {path.name} is empty; write one prompt per line")
     if not any(map(LINE.fullmatch, lines)):
@@ -174,15 +180,6 @@ def unshown(starts: Iterable[int], last: int) -> tuple[str, ...]:
 def _lines(text: str) -> list[str]:
     """Return the lines as an editor counts them; Python's `splitlines` would also split inside a prompt."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return _lines(read_small(path, LARGEST_FILE).decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise BadInput(f"the prompt file {path.name} is not UTF-8 text; save it as UTF-8") from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"the prompt file {path} cannot be read ({why(error)}); check the path") from error
 
 
 def clean_prompt(prompt: str) -> str:
