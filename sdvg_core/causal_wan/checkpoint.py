@@ -107,7 +107,7 @@ def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
     """Inspect an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
-    styles = key_styles(file)
+    styles = key_styles(file.names)
     if not styles:
         raise refuse_foreign(name, file)
     if len(styles) > 1:
@@ -115,14 +115,14 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         raise BadInput(f"{name} holds several transformers ({some}); save the one to use in its own file")
     style = styles[0]
     weights = file.renamed(style.wan_name)
-    if any(map(is_lora, file)):
+    if any(map(is_lora, file.names)):
         raise _unmerged(name, file)
-    if kind := family_of(weights, VARIANTS):  # which takes more than text
+    if kind := family_of(weights.names, VARIANTS):  # which takes more than text
         raise foreign(name, kind)
     stated = _stated_sizes(file)
     config = detect_config(weights, stated)
     check_sizes(name, config, stated)
-    if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
+    if config.num_layers > len(weights.names):  # metadata can claim any number, and the names below follow it
         raise BadInput(f"{name} lacks most of the {config.num_layers} blocks that it states; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected)
@@ -134,7 +134,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         key_style=str(style),
         quantisation=quantisation,
         dtype=compute_dtype(weights, expected),
-        unused=tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name)),
+        unused=tuple(name for name in file.names if style.wan_name(name) not in needed and not is_rotary(name)),
     )
 
 
@@ -152,7 +152,7 @@ def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
     config = WanConfig(
         dim=dim,
         ffn_dim=shape("blocks.0.ffn.0.weight", 2)[0],
-        num_layers=count_layers(weights, "blocks"),
+        num_layers=count_layers(weights.names, "blocks"),
         num_heads=stated.get("num_heads", dim // HEAD_DIM),
         in_dim=patch[1],
         out_dim=shape("head.head.weight", 2)[0] // math.prod(patch[2:]),

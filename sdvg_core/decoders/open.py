@@ -74,7 +74,7 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     """
     path = Path(path)
     file = open_weights(path / "vae" if (path / "vae").is_dir() else path)
-    if is_taehv(file):
+    if is_taehv(file.names):
         file, net = find_taehv(file)
         kind = kind_of(file.path, tae_kind)
         check_channels(file, net, kind)

@@ -152,15 +152,15 @@ def open_wan_vae(file: WeightFile) -> tuple[WeightFile, dict[str, Any]]:
     Raises `BadInput` if it could not be loaded.
     """
     file = file.renamed(without_wrapper)
-    if any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in file):
-        resamplers = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in file)
+    if any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in file.names):
+        resamplers = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in file.names)
         # After the residual blocks of one resolution.
         first = min((int(match.group(1)) for match in resamplers if match), default=0)
-        decoder_blocks = count_layers(file, "decoder.upsamples")
-        units = units_of(count_layers(file, "encoder.downsamples"), decoder_blocks, first + 1)
+        decoder_blocks = count_layers(file.names, "decoder.upsamples")
+        units = units_of(count_layers(file.names, "encoder.downsamples"), decoder_blocks, first + 1)
         file = file.renamed(lambda name: rename(name, units, RESIDUAL))
     # Other diffusers VAEs share these prefixes.
-    if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file):
+    if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file.names):
         raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
     sizes = read_sizes(file)
     check_complete(file, _weights_of(json.dumps(sizes)), "Wan 2.1 VAE", ADVICE)
@@ -235,10 +235,10 @@ def read_sizes(file: WeightFile) -> dict[str, Any]:
 
 def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
     """Return the widths of the residual blocks by resolution, and whether the step after each also halves time."""
-    layers = {name.rpartition(".")[0] for name in file}
+    layers = {name.rpartition(".")[0] for name in file.names}
     levels: list[list[int]] = [[]]
     temporal: list[bool] = []
-    for n in range(count_layers(file, "encoder.down_blocks")):
+    for n in range(count_layers(file.names, "encoder.down_blocks")):
         block = f"encoder.down_blocks.{n}"
         if f"{block}.resample.1" in layers:
             temporal.append(f"{block}.time_conv" in layers)

@@ -249,7 +249,7 @@ DEFAULT_PRESET = "balanced"
 
 def is_preset(router: RouterConfig) -> bool:
     """Return True if a router is a preset, with any tau."""
-    return replace(router, tau=RouterConfig().tau) in ROUTER_PRESETS.values()
+    return replace(router, tau=ROUTER_PRESETS["paper"].tau) in ROUTER_PRESETS.values()
 
 
 def router_preset(name: str) -> RouterConfig:
@@ -288,7 +288,7 @@ def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:
     fields = POLICIES[config.policy]
     read: set[str] = set()
     after_forced = 0
-    handing = replace(config, handover=max(config.handover, 1))
+    handing = config if config.handover else replace(config, handover=1)
     for index in blocks:
         direction = config.direction(index)
         if direction == ROUTER_DECIDES and "forced_blocks" in fields and config.place(index) < config.forced_blocks:
