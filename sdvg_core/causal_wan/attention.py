@@ -1,8 +1,8 @@
-"""The operations of the causal forward that are not modules: casts, time and position embeddings, attention.
+"""Operations of the causal forward that are not modules: casts, time and position embeddings, attention kernels.
 
-A host may pass a subclass of `TorchOps` (another attention kernel, its own casting rules). The package of a kernel
-is imported only when the kernel is chosen. All are exact but SageAttention, which rounds queries and keys to 8 bits
-and so is only used if asked for by name.
+A host may pass a subclass of `TorchOps` with its own kernel and casts. A kernel's package is imported only when the
+kernel is chosen. All are exact except SageAttention, which rounds queries and keys to 8 bits, so it is used only by
+name and never by `auto`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class AttentionBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelNeeds:
-    """A kernel, and what it needs in addition to half precision and an NVIDIA GPU, Ampere or later.
+    """A kernel and its needs, in addition to half precision and an NVIDIA GPU of Ampere or later.
 
-    `kernel`: finds it in the imported module. `package`, `module`: what is installed and what is imported; empty
-    if it comes with torch. `widest`, `multiple`: of a head's channels. `note`: see `AttentionBackend`.
+    `kernel`: takes it from the imported module. `package`, `module`: names to install and to import; empty if it
+    is part of torch. `widest`, `multiple`: of a head's channels. `note`: see `AttentionBackend`.
     """
 
     kernel: Callable[[Any], Kernel]
@@ -67,8 +67,8 @@ class KernelNeeds:
 def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> AttentionBackend:
     """Return a kernel by name; `auto` is the best exact one for this device and model.
 
-    That is cudnn on Hopper and later, which its kernel is written for: not every torch picks it there by itself. On
-    older GPUs torch picks FlashAttention 2 itself, the same kernel as in the package.
+    That is cudnn's on Hopper and later, which torch does not always pick by itself; elsewhere torch picks
+    FlashAttention 2, the same kernel as in the package.
     Raises `BadInput` if the kernel is not installed or cannot work there.
     """
     if name == AUTO:
@@ -88,7 +88,7 @@ def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, hea
 
 
 def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
-    """Return one sentence on why a kernel cannot work, or nothing if it should, without importing it."""
+    """Return why a kernel cannot work, or an empty string. Does not import it."""
     if name == "sdpa":
         return ""
     needs = NEEDS[name]
@@ -118,7 +118,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _cudnn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Call the kernel directly: torch's switch for it affects all threads, and it cannot do the VAE's attention."""
+    """Call the kernel directly, as torch's switch for it affects all threads and the VAE's attention too."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     out: Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, False)[0]
     return out.transpose(1, 2)
@@ -151,10 +151,7 @@ Grid = tuple[int, int, int]
 
 
 class TorchOps:
-    """Injected operations, here in plain torch with rotary positions in at least float32.
-
-    `dtype`: of activations, and of the K/V cache unless set otherwise.
-    """
+    """Operations in plain torch. `dtype`: of activations, and of the K/V cache unless set otherwise."""
 
     def __init__(self, dtype: torch.dtype, backend: AttentionBackend = SDPA) -> None:
         self.dtype = dtype
@@ -169,7 +166,7 @@ class TorchOps:
         return self.backend(q, k, v).flatten(2)
 
     def attend(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend for an attention module, for which a host may have another kernel."""
+        """Attend for an attention module; a host may choose the kernel by module."""
         return self.attention(q, k, v)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
@@ -182,13 +179,13 @@ class TorchOps:
     def rope(self, tree: Any, first: int, grid: Grid, device: torch.device) -> Any:
         """Return the rotary table of `grid` = (t, h, w) tokens whose first latent frame is at position `first`.
 
-        As cosines and sines, each `l 1 (d/2)` float32.
+        Here cosines and sines, each `l 1 (d/2)` float32.
         """
         angles = rope_angles(tree.dim // tree.num_heads, first, grid, float64_device(device))[:, None]
         return angles.cos().float().to(device), angles.sin().float().to(device)
 
     def rotate(self, x: Tensor, rope: Any) -> Tensor:
-        """Rotate `b l n d` by the table: here each adjacent pair of channels by its angle, in float32."""
+        """Rotate each adjacent pair of channels of `b l n d` by its angle in the table, in float32."""
         cos, sin = rope
         even, odd = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)

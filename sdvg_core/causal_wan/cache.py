@@ -1,7 +1,7 @@
-"""Keys and values of self-attention, in slots of one latent frame each.
+"""The K/V cache of self-attention, in slots of one latent frame each.
 
-Where a frame is written is an argument, never a hidden pointer. So each denoising step of a block overwrites what
-the previous step wrote, and a rejected block leaves nothing that a later one could see.
+The slots to write are an argument, not a pointer inside the cache. So each denoising step of a block overwrites the
+step before, and a rejected block needs no rollback.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ LARGEST = torch.finfo(STORED).max
 
 @dataclass(frozen=True, slots=True)
 class CacheSlots:
-    """The cache slots of one forward pass, and the rotary position of its first frame.
+    """The cache slots of one forward pass. `position`: rotary position of its first frame.
 
-    The pass writes its frames into the slots `written` and attends to those that are `visible`, its own included:
-    slots 0 to a number, or certain ones. `positions`: the rotary position of each visible slot, for keys that are
-    kept unrotated; none if they are rotated when written.
+    `written`: slots of its own frames. `visible`: slots that it attends to, its own included; a number for the
+    first ones. `positions`: rotary position of each visible slot, for keys stored unrotated; else empty.
     """
 
     position: int
@@ -34,11 +33,11 @@ class CacheSlots:
 
 
 SlotCopy = tuple[tuple[Tensor, slice, Tensor], ...]
-"""The contents of some slots: for each buffer, which of its tokens, and their values."""
+"""A backup of slots: buffer, tokens and values."""
 
 
 class KVCache:
-    """One buffer of keys and one of values per layer, `b l n d`, each allocated once for `frames` slots."""
+    """A buffer of keys and one of values per layer, `b l n d`, allocated once for `frames` slots."""
 
     def __init__(self, tree: Any, frames: int, frame_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         shape = (1, frames * frame_tokens, tree.num_heads, tree.dim // tree.num_heads)
@@ -60,7 +59,7 @@ class KVCache:
                 buffer[:, tokens].copy_(new[:, source])
 
     def blend(self, slots: tuple[int, ...], into: int, share: float) -> None:
-        """Move the keys and values in slot `into` by `share` of the way to the mean over all tokens in `slots`."""
+        """Move the running mean in slot `into` by `share` towards the mean over all tokens in `slots`."""
         for layer in range(len(self._layers)):
             new = (x.float().mean(dim=1, keepdim=True) for x in self.read(layer, slots))
             old = self.read(layer, (into,))
@@ -81,7 +80,7 @@ class KVCache:
         return (buffer for layer in self._layers for buffer in layer)
 
     def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Return the keys and values in the slots that are `visible`: views, if the slots are adjacent."""
+        """Return the keys and values in the `visible` slots, as views if the slots are adjacent."""
         k, v = self._layers[layer]
         return self._visible(k, visible), self._visible(v, visible)
 
@@ -93,7 +92,7 @@ class KVCache:
 
 
 def contiguous_runs(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, the one after the last, offset in `numbers`) for each run of adjacent numbers."""
+    """Yield (first, stop, offset in `numbers`) for each run of consecutive numbers."""
     begin = 0
     for i in range(1, len(numbers) + 1):
         if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:
@@ -102,10 +101,9 @@ def contiguous_runs(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 class Fp8KVCache(KVCache):
-    """A K/V cache in float8_e4m3fn, with a bfloat16 scale for each token and head.
+    """A K/V cache in float8_e4m3fn (3-bit mantissa), with a bfloat16 scale for each token and head.
 
-    Values are rounded to a 3-bit mantissa. The block being generated is rounded like the rest, so it sees of itself
-    what later blocks see of it.
+    The block being generated is rounded too, so that it sees itself as later blocks will.
     """
 
     def __init__(self, tree: Any, frames: int, frame_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -123,7 +121,7 @@ class Fp8KVCache(KVCache):
         self._put((*self._layers[layer], *self._scales[layer]), slots, (k, v, k_scale, v_scale))
 
     def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Return the keys and values in the slots that are `visible`, in the activations' dtype."""
+        """Return the keys and values in the `visible` slots, in the activations' dtype."""
         k, v = super().read(layer, visible)
         k_scale, v_scale = (self._visible(scale, visible) for scale in self._scales[layer])
         return k.to(self._dtype).mul_(k_scale), v.to(self._dtype).mul_(v_scale)
@@ -134,10 +132,10 @@ class Fp8KVCache(KVCache):
 
 
 def to_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `b l n d` rounded to fp8, and the scale `b l n 1` that undoes it.
+    """Round `b l n d` to fp8; return it with its scale `b l n 1`.
 
     A value that is not finite makes its whole row non-finite. The largest value of a row becomes the largest fp8
-    number, or slightly more, as the scale is rounded too; that is rounded down again.
+    number (slightly more, due to the rounded scale, is rounded down).
     """
     scale = (x.abs().amax(dim=-1, keepdim=True).float() / LARGEST).clamp_min(torch.finfo(SCALE).tiny).to(SCALE)
     return (x.float() / scale.float()).to(STORED), scale

@@ -1,8 +1,8 @@
 """Read a Wan 2.1 checkpoint, in any published layout, into our own module tree.
 
-`open_wan` learns all it can from names and shapes and refuses unusable files, before any weight is read. `load_wan`
-then builds the tree on the meta device and loads the tensors one by one, so there is never a second copy of the
-model. Tensors that stay on the CPU in their stored dtype stay memory-mapped.
+`open_wan` checks names and shapes before any weight is read. `load_wan` then builds the tree on the meta device and
+loads the tensors one by one, so that there is never a second copy of the model, as `load_state_dict` would make.
+Tensors that stay on the CPU in their stored dtype stay memory-mapped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """A checkpoint that can be loaded; none of its weights has been read.
+    """A checkpoint that was checked and not read yet.
 
     `weights`: its tensors under Wan names. `config`: of the transformer, or of the one that it controls.
     """
@@ -54,11 +54,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WanCheckpoint(Checkpoint):
-    """The checkpoint of a transformer.
-
-    `dtype`: the one it computes in by default. `unused`: names, as in the file, of the tensors that are not the
-    transformer's.
-    """
+    """The checkpoint of a transformer. `dtype`: default compute dtype. `unused`: other tensors in the file."""
 
     key_style: str
     dtype: torch.dtype
@@ -75,12 +71,11 @@ def load_wan(
     fp8: bool = False,
     streamed: Collection[int] = (),
 ) -> Wan:
-    """Load a checkpoint, opened or not, onto a device, with LoRAs merged; fp8 weights are cast to the dtype on use.
+    """Load a checkpoint, opened or not, onto a device, with LoRAs merged; fp8 weights are cast to `dtype` on use.
 
-    `preset`: None for `custom`. `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or
-    bfloat16 if that is fp8.
-    `fp8`: whether to round linear layers' weights to fp8; those in fp8 stay so. `streamed`: the numbers of layers
-    that stay in main memory, and are copied over in every pass. Raises `BadInput` if the file cannot be used.
+    `preset`: None for `custom`. `dtype`: bfloat16, float16 or float32; None for the file's, or bfloat16 if that is
+    fp8. `fp8`: round the weights of linear layers to fp8. `streamed`: indices of layers that stay in main memory
+    and are copied in every pass. Raises `BadInput` if the file cannot be used.
     """
     checkpoint = source if isinstance(source, WanCheckpoint) else open_wan(source)
     dtype = dtype or checkpoint.dtype
@@ -100,12 +95,12 @@ def load_wan(
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
-    """Open a checkpoint. `choice`: which state dict of it. Raises `BadInput` if it cannot be loaded."""
+    """Open and check a checkpoint. `choice`: which state dict. Raises `BadInput` if it cannot be loaded."""
     return inspect_weights(open_weights(path, choice))
 
 
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
-    """Inspect an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
+    """Check an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
     styles = key_styles(file.names)
     if not styles:
@@ -117,7 +112,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     weights = file.renamed(style.wan_name)
     if any(map(is_lora, file.names)):
         raise _unmerged(name, file)
-    if kind := family_of(weights.names, VARIANTS):  # which takes more than text
+    if kind := family_of(weights.names, VARIANTS):  # models with inputs other than text
         raise foreign(name, kind)
     stated = _stated_sizes(file)
     config = detect_config(weights, stated)
@@ -139,9 +134,9 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
 
 
 def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
-    """Read the sizes off the tensors' shapes, in Wan names; those that are `stated` override them.
+    """Infer the sizes from the shapes of tensors under Wan names; `stated` ones override them.
 
-    A head is assumed to be 128 channels wide. Raises `BadInput` if tensors needed for this are missing.
+    Heads are assumed to have 128 channels. Raises `BadInput` if tensors needed for this are missing.
     """
     shape = partial(shape_of, weights, what=WHAT, advice=GIVE_PUBLISHED)
     dim = shape("head.modulation", 3)[2]
@@ -164,10 +159,9 @@ def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
 
 
 def _stated_sizes(file: WeightFile) -> dict[str, Any]:
-    """Return the sizes that a file states in its metadata.
+    """Return the sizes stated in a file's metadata, under `config`, `transformer`, as ComfyUI reads them too.
 
-    The key is `config`, a JSON object with a member `transformer`; ComfyUI honours it too. Members that are not our
-    sizes are left out.
+    Raises `BadInput` if that is no JSON object.
     """
     try:
         transformer = parse_json(file.metadata.get("config", "{}")).get("transformer", {})
@@ -180,7 +174,7 @@ def _stated_sizes(file: WeightFile) -> dict[str, Any]:
 
 
 def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) -> torch.dtype:
-    """Return the dtype most numbers are stored in; fp8 counts as bfloat16, in which Wan was trained."""
+    """Return the dtype of most parameters; fp8 counts as bfloat16, in which Wan was trained."""
     numbers: Counter[torch.dtype] = Counter()
     for name, shape in expected.items():
         numbers[weights.info[name].dtype] += torch.Size(shape).numel()
@@ -191,10 +185,10 @@ def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) 
 
 
 def find_lora(text: str, checkpoint: WanCheckpoint, dtype: torch.dtype | None = None) -> Lora:
-    """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint that is computed in `dtype`, by default its own.
+    """Open the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint that runs in `dtype`, by default its own.
 
-    Raises `OtherModel` if it is for another model, `BadInput` if the file holds something else, NaN, or too large
-    numbers.
+    Raises `OtherModel` if it is for another model, and `BadInput` for other files and for values that are not
+    finite or too large.
     """
     lora = open_lora(text, wan_shapes(checkpoint.config), flat_name)
     lora.check_values(checkpoint.weights, dtype or checkpoint.dtype)
@@ -212,7 +206,7 @@ def fill(
     fp8: bool = False,
     streamed: Collection[int] = (),
 ) -> Tree:
-    """Give a tree on the meta device the weights called `names`. The rest is as in `load_wan`."""
+    """Load the weights called `names` into a tree on the meta device. Other arguments are those of `load_wan`."""
     weights = checkpoint.weights
     linear = {f"{name}.weight" for name, module in tree.named_modules() if isinstance(module, nn.Linear)}
     stored = {name for name in linear if weights.info[name].dtype in FP8}
@@ -223,7 +217,7 @@ def fill(
         return None if key is None else weights[key].to(home)
 
     rounded: dict[str, tuple[Tensor, Tensor | None]] = {}
-    # One after the other, so that nothing but the finished weights stays in memory.
+    # One by one, so that only finished weights stay in memory.
     for name in names:
         home = torch.device("cpu") if name.startswith(streamed_layers) else device
         weight = weights[name]
@@ -270,10 +264,10 @@ def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
 
 
 def check_sizes(file: str, config: WanConfig, stated: Collection[str]) -> None:
-    """Refuse other inputs or outputs than Wan 2.1's latents, frame by frame, and a model that lost its last blocks.
+    """Reject a truncated checkpoint (right width, missing layers), and other latents than Wan 2.1's.
 
-    Blocks more or fewer leave no other trace, and the model would make a worse video unnoticed.
-    `stated`: the sizes that the file states.
+    A model without its last blocks would run and make a worse video. `stated`: names of sizes stated in the file.
+    Raises `BadInput`.
     """
     if (config.in_dim, config.out_dim) != (16, 16):
         raise foreign(file, f"{config.in_dim} input and {config.out_dim} output channels, not 16")

@@ -10,15 +10,15 @@ from ..checkpoints import LARGEST_SIZE
 from ..engine.inputs import CONTROL_CHANNELS
 from ..errors import BadInput
 
-HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, as heads leave no trace in its shapes
+HEAD_DIM = 128  # of every published Wan 2.1; it cannot be inferred from a file's shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanConfig:
-    """Sizes of one transformer. Names and defaults are those of Wan 2.1 text-to-video.
+    """Sizes of one transformer, with the names and defaults of Wan 2.1 text-to-video.
 
-    `patch_size`: latent frames, rows and columns per token. `text_len`: tokens of a prompt, padding included.
-    Raises `BadInput` for impossible sizes.
+    `patch_size`: latent frames, rows and columns per token. `text_len`: tokens of a prompt with padding.
+    Raises `BadInput` for invalid sizes.
     """
 
     dim: int
@@ -60,7 +60,7 @@ class WanConfig:
 
     @property
     def size(self) -> str:
-        """The name of the published size ("1.3B" or "14B"), or else the number of parameters, shortened."""
+        """The published size ("1.3B" or "14B"), or the number of parameters for another model."""
         for name, config in PUBLISHED.items():
             if (self.dim, self.num_layers) == (config.dim, config.num_layers):
                 return name
@@ -68,7 +68,7 @@ class WanConfig:
 
 
 def common_patch(configs: Iterable[WanConfig]) -> int:
-    """Return the latent pixels that a video's sides must be multiples of: the models' common patch size."""
+    """Return the common multiple of the models' patch sizes, in latent pixels."""
     return math.lcm(*(size for config in configs for size in config.patch_size[1:]))
 
 
@@ -126,5 +126,5 @@ def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]
 WAN_1_3B = WanConfig(dim=1536, ffn_dim=8960, num_layers=30, num_heads=12)
 WAN_14B = WanConfig(dim=5120, ffn_dim=13824, num_layers=40, num_heads=40)
 CONTROL_BLOCKS: Mapping[str, int] = {"1.3B": 15, "14B": 8}
-"""How many blocks the published control modules have, by the size of their model."""
+"""Number of blocks of the published control modules, by model size."""
 PUBLISHED: Mapping[str, WanConfig] = {"1.3B": WAN_1_3B, "14B": WAN_14B}

@@ -1,6 +1,7 @@
-"""Context policies: which keys and values of the history a block sees.
+"""Context policies: the keys and values of the history that a block sees.
 
-Both are lazy. An accepted block costs a model nothing until that model next generates.
+They are lazy: an accepted block costs a model nothing until that model generates again. Passing every committed
+block through both models at once would waste most of the target's passes.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from .cache import CacheSlots, Fp8KVCache, KVCache, contiguous_runs
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
 
 CUT = 45
-"""The first position of a block that begins a new scene, at least, as in Infinity-RoPE."""
+"""Least position of a block that begins a new scene, as in Infinity-RoPE."""
 JUMP = 27
-"""How many positions later such a block is than without a cut, at least."""
+"""Least number of positions by which a cut moves such a block."""
 
 
 def beyond_cut(position: int) -> int:
-    """Return the position, in latent frames, of a block that begins a new scene and would be at `position`."""
+    """Return the position of a block that begins a new scene; without the cut it would be `position`."""
     return max(CUT, position + JUMP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model:
-    """The model as a context policy uses it: its tree, operations and device.
+    """A model as used by a context policy.
 
-    `text_of`: a condition's cross-attention K/V. `rope`: the rotary table for a first position and a grid of
-    tokens. `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: keep
-    keys and values in float8_e4m3fn. `stages`: of every layer.
+    `text_of`: cross-attention K/V of a condition. `rope`: rotary table for a first position and a grid of tokens.
+    `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: keep keys and
+    values in float8_e4m3fn. `stages`: of every layer.
     """
 
     tree: Any
@@ -60,7 +61,7 @@ class Model:
         context_pass(self.tree, clean, self.pass_at(slots, cache, condition, clean))
 
     def pass_at(self, slots: CacheSlots, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
-        """Return the inputs for passes over latents `x` (`b c t h w`) in these slots."""
+        """Return the inputs of passes over latents `x` (`b c t h w`) in these slots."""
         grid = token_grid(self.tree, x.shape[2:])
         pieces = [
             (piece, min(piece + grid[0], stop), offset + piece - first)
@@ -78,7 +79,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockContext:
-    """A cache with the context of one block, the block's slots in it, and how many passes and encodes that took."""
+    """A cache with the context of one block, the block's slots, and the number of passes and encodes it took."""
 
     cache: KVCache
     slots: CacheSlots
@@ -87,27 +88,27 @@ class BlockContext:
 
 
 class ContextPolicy(Protocol):
-    """A policy for which keys and values of a history a block sees."""
+    """A policy that provides the context of a block."""
 
     @property
     def anchor_horizon(self) -> int:
-        """Number of newest latent frames for which it may ask the history for pixels."""
+        """Number of newest latent frames whose pixels it may need."""
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> BlockContext:
-        """Return the context of the block at `span`; `size` is its latents' (h, w)."""
+        """Return the context of the block at `span`. `size`: (h, w) of its latents."""
 
 
 class AnchorEncoder:
-    """The encoder of the pixel frame a window starts with, with a memo of the newest one for drafter and target."""
+    """Encodes the first pixel frame of a window; memoises the newest one, which drafter and target share."""
 
     def __init__(self, encode: Callable[[Tensor], Tensor]) -> None:
         self._encode = encode
         self._newest: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, frame: Tensor) -> tuple[Tensor, int]:
-        """Return the latents `b c 1 h w` of a pixel frame `b 1 c h w`, and how many encodes that took."""
+        """Return the latents `b c 1 h w` of a pixel frame `b 1 c h w`, and the number of encodes (0 or 1)."""
         newest = self._newest  # read once, as drafter and target may run in parallel
         if newest and newest[0] is frame:
             return newest[1], 0
@@ -120,12 +121,11 @@ class AnchorEncoder:
 class Recompute:
     """Krea's policy: before every block, pass the newest `frames` latent frames again, at positions from 0.
 
-    Only a clip's first latent frame holds a single pixel frame. Once the clip is longer than the window, the
-    window's first frame is another one. So it is encoded again, as an image, from the last pixel frame it shows.
-    Nothing is kept between blocks, so the length is unlimited.
-
-    `keep_first`: the window begins with the clip's first latent frame, as it is, and goes on with the newest ones.
-    So no frame is encoded, and no pixels are waited for. Source: Krea's `keep_first_frame`.
+    The first latent frame of a window must hold a single pixel frame, as only a clip's first does. In a longer clip
+    it is therefore encoded again, as an image, from its last pixel frame. Nothing is kept between blocks, so the
+    length is unlimited.
+    `keep_first`: the window begins with the clip's first latent frame, so that nothing is encoded. Source: Krea's
+    `keep_first_frame`.
     """
 
     encode_anchor: AnchorEncoder
@@ -134,15 +134,15 @@ class Recompute:
 
     @property
     def anchor_horizon(self) -> int:
-        """The window's length: only its first frame is needed. 0 if that is the clip's first."""
+        """The window's length, as the pixels of its first frame are needed; 0 with `keep_first`."""
         return 0 if self.keep_first else self.frames
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> BlockContext:
-        """Pass the window in pieces of the block's size; each piece sees those before it."""
+        """Pass the window in pieces of the block's size, each of which sees those before it."""
         window = min(history.frames, self.frames)
-        # The same size even while the clip is shorter than the window, so that every block takes the same memory.
+        # Full size even while the clip is shorter, so that every block takes the same memory.
         cache = model.new_cache(self.frames + span.frames, size)
         passes = 0
         encodes = 0

@@ -1,4 +1,4 @@
-"""Read the control module of VACE, from its own file or from a whole VACE checkpoint without the rest."""
+"""Read a VACE control module, from its own file or out of a whole VACE checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIVE_VACE = "give Wan 2.1's VACE module in the size of its model (1.3B or 14B)" 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ControlCheckpoint(Checkpoint):
-    """The checkpoint of a control module for one model. `blocks`: how many control blocks it has."""
+    """The checkpoint of a control module. `blocks`: its number of control blocks."""
 
     blocks: int
 
@@ -33,7 +33,7 @@ def has_control(file: WeightFile) -> bool:
 
 
 def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
-    """Return the tensors of a control module under Wan names, its model's width, and its number of blocks.
+    """Return a control module's tensors under Wan names, its model's width, and its number of blocks.
 
     Raises `BadInput` if the file has none.
     """
@@ -47,7 +47,7 @@ def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
 
 
 def open_control(file: WeightFile, config: WanConfig, role: str) -> ControlCheckpoint:
-    """Open the control module for a model of these sizes; none of its weights is read.
+    """Open the control module for a model of these sizes, without reading weights.
 
     `role`: the model's name in errors. Raises `BadInput` if the file holds no module that fits.
     """
@@ -65,7 +65,7 @@ def open_control(file: WeightFile, config: WanConfig, role: str) -> ControlCheck
 
 
 def load_control(checkpoint: ControlCheckpoint, *, device: torch.device, dtype: torch.dtype) -> ControlTree:
-    """Load a control module in its model's dtype. Raises `BadInput` if it was never trained: all zeros."""
+    """Load a control module in its model's dtype. Raises `BadInput` if its weights are all zeros."""
     with torch.device("meta"):
         tree = ControlTree(checkpoint.config, checkpoint.blocks)
     tree = fill(tree, checkpoint, control_shapes(checkpoint.config, checkpoint.blocks), device, dtype)

@@ -1,9 +1,10 @@
-"""The causal Wan 2.1 forward pass, for any module tree with the checkpoint's own names.
+"""The causal Wan 2.1 forward pass, for any module tree with the checkpoint's names.
 
 It calls modules and never reads their weights, so the tree may be ours or a host's, with LoRA, quantised or
-offloaded layers. Nothing here waits for the device. Letters: b batch, t latent frames, s tokens per frame,
-l = t s tokens, d width. Linear layers get `b l d`, as a host's fp8 arithmetic takes no fourth axis.
-Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forcing's.
+offloaded layers; a model class of our own per host would repeat the forward. Nothing here waits for the device.
+Letters: b batch, t latent frames, s tokens per frame, l = t s tokens, d width. Linear layers get `b l d`, as
+ComfyUI's fp8 arithmetic takes no fourth axis. Source: Wan 2.1; block-causal with one timestep per frame as in
+Self-Forcing.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ TextKV = tuple[tuple[Tensor, Tensor], ...]
 
 
 def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
-    """Return the number of tokens along each axis for latents of (t, h, w). All sizes come from here."""
+    """Return the number of tokens along each axis for latents of (t, h, w)."""
     t, h, w = (n // p for n, p in zip(latents, tree.patch_size, strict=True))
     return t, h, w
 
 
 def project_text(tree: Any, embedding: Tensor, ops: TorchOps, more: Iterable[Any] = ()) -> TextKV:
-    """Return each layer's cross-attention keys and values for a prompt embedding `b m c`; once per prompt.
+    """Return each layer's cross-attention keys and values for an embedding `b m c`; call it once per prompt.
 
-    `more`: layers after the tree's own.
+    `more`: further layers after the tree's.
     """
     text = tree.text_embedding(embedding.to(ops.dtype))
     return tuple(call_block(block, _text_kv, text, (tree.num_heads, -1)) for block in (*tree.blocks, *more))
@@ -53,10 +54,10 @@ def call_block(block: Any, fn: Callable[..., Result], *inputs: Any) -> Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """The work of a layer before self-attention, between its two attentions, and after the second; compiled or not.
+    """The parts of a layer before, between and after its two attentions, compiled or not.
 
-    Attention itself and the cache stay outside. So the stages see the same shapes in every pass of a video, and
-    work with any attention backend.
+    Attention and cache stay outside, so that the stages see the same shapes in every pass of a video, and work with
+    any attention backend.
     """
 
     before: Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -65,7 +66,7 @@ class Stages:
 
 
 def denoise_pass(tree: Any, x: Tensor, timestep: float, inputs: Pass) -> Tensor:
-    """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); write the block's K/V."""
+    """Predict the velocity of latents `x` (`b c t h w`) at a timestep (0 to 1000), and write the block's K/V."""
     h, e, e6 = _embed(tree, x, timestep, inputs.ops)  # b t s d, b t d, b t 6 d
     hinted = inputs.control.begin(h, e6, inputs) if inputs.control else None
     for layer, block in enumerate(tree.blocks):
@@ -78,7 +79,7 @@ def denoise_pass(tree: Any, x: Tensor, timestep: float, inputs: Pass) -> Tensor:
 
 
 def context_pass(tree: Any, x: Tensor, inputs: Pass) -> None:
-    """Write the K/V of clean latents `x` (`b c t h w`, timestep 0); skip everything after the last layer's K/V."""
+    """Write the K/V of clean latents `x` (`b c t h w`) at timestep 0. Stop at the last layer's K/V."""
     h, _, e6 = _embed(tree, x, 0.0, inputs.ops)
     last = len(tree.blocks) - 1
     for layer, block in enumerate(tree.blocks[:-1]):
@@ -103,7 +104,7 @@ def _embed(tree: Any, x: Tensor, timestep: float, ops: TorchOps) -> tuple[Tensor
 
 
 def _tokens(embedding: Any, x: Tensor, ops: TorchOps) -> Tensor:
-    """Return the tokens `b t s d` that a convolution makes of `x`, `b c t h w`."""
+    """Embed `x`, `b c t h w`, by a convolution into tokens `b t s d`."""
     tokens: Tensor = embedding(x.float()).to(ops.dtype)  # b d t h w
     return tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
 
@@ -112,21 +113,21 @@ def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, inputs: Pass) -> Tenso
     """Run one layer over tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
     ops = inputs.ops
     stages = inputs.stages
-    # One name, reused, so that each tensor is freed once the next stage has taken it: b l n d.
+    # The name is reused so that each tensor is freed after the next stage: b l n d.
     seen = _look_back(*stages.before(block, h, e6, inputs.rope, ops, bool(inputs.key_ropes)), block, layer, inputs)
     h, seen = stages.between(block, h, seen, e6, ops)
-    # Attend to all text tokens, the empty ones too: the models were trained without a mask.
+    # Attend to padding tokens too: the models were trained without a mask.
     seen = ops.attend(block.cross_attn, seen, *inputs.text[layer])
     return stages.after(block, h, seen, e6, ops)
 
 
 def _look_back(q: Tensor, k: Tensor, v: Tensor, block: Any, layer: int, inputs: Pass) -> Tensor:
-    """Write keys and values (`b l n d`) into the cache, then attend to every slot that the pass sees."""
+    """Write keys and values (`b l n d`) into the cache, then attend to the visible slots."""
     inputs.cache.write(layer, inputs.slots.written, k, v)
     k, v = inputs.cache.read(layer, inputs.slots.visible)
     if inputs.key_ropes:
         turned = torch.empty_like(k)
-        for tokens, rope in inputs.key_ropes:  # piece by piece: a rotation takes several times its tokens' memory
+        for tokens, rope in inputs.key_ropes:  # in pieces, as a rotation takes several times its tokens' memory
             turned[:, tokens] = inputs.ops.rotate(k[:, tokens], rope)
         k = turned
     return inputs.ops.attend(block.self_attn, q, k, v)
@@ -135,7 +136,7 @@ def _look_back(q: Tensor, k: Tensor, v: Tensor, block: Any, layer: int, inputs: 
 def _before(
     block: Any, h: Tensor, e6: Tensor, rope: Any, ops: TorchOps, unrotated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the queries, keys and values of self-attention, `b l n d`; the keys may be `unrotated`."""
+    """Return queries, keys (`unrotated` or not) and values of self-attention, `b l n d`."""
     shift, scale, *_ = _modulation(block, e6, h, ops)
     seen = _modulated(block.norm1, h, shift, scale)
     keys_values = _kv(block.self_attn, seen, rope, ops, unrotated=unrotated)
@@ -160,7 +161,7 @@ PLAIN = Stages(before=_before, between=_between, after=_after)
 
 
 def compiled_stages(compiler: Backend | None) -> Stages:
-    """Return the stages, compiled once for all layers and passes of a model; without a compiler, uncompiled."""
+    """Return stages compiled once for all layers and passes of a model, or plain ones without a compiler."""
     if compiler is None:
         return PLAIN
     return Stages(
@@ -172,10 +173,10 @@ def compiled_stages(compiler: Backend | None) -> Stages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """The inputs of a forward pass besides latents: the prompt's K/V, the cache and its slots, the operations.
+    """The inputs of a forward pass except latents. `text`: the prompt's K/V.
 
-    `key_ropes`: which tokens of the keys it reads get which rotary table; none if the cache holds rotated keys.
-    `control`: the control blocks; None in a context pass, so that the cache holds the same as without a control.
+    `key_ropes`: rotary tables for ranges of the keys it reads; empty if the cache holds rotated keys. `control`:
+    the control blocks; None in a context pass, so that the cache does not depend on the control.
     """
 
     text: TextKV
@@ -189,24 +190,24 @@ class Pass:
 
 
 class _OwnTokens:
-    """The cache of a control block, whose tokens attend to one another alone."""
+    """The cache of a control block, whose tokens attend only to each other."""
 
     def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
-        """Keep the keys and values, `b l n d`, until they are read."""
+        """Hold the keys and values, `b l n d`, until they are read."""
         self._kv = k, v
 
     def read(self, layer: int, visible: object) -> tuple[Tensor, Tensor]:
-        """Return the keys and values, and free them."""
+        """Return the keys and values, and release them."""
         k, v = self._kv
         del self._kv
         return k, v
 
 
 class ControlBranch:
-    """The control blocks of VACE over one block's controls; they see its frames alone, and use no cache.
+    """The VACE control blocks over one block's controls. They see only its frames, and use no cache.
 
-    Every hint is made right after the layer that it is added to, again in each pass. `module`: with `vace_blocks`
-    and `vace_patch_embedding`; `layers`: how many the model has; `text`: the K/V of the control blocks.
+    Every hint is computed right after the layer to which it is added, in each pass. `module`: has `vace_blocks` and
+    `vace_patch_embedding`. `layers`: number of the model's layers. `text`: K/V of the control blocks.
     Source: ali-vilab/VACE, and its causal form in daydreamlive/scope.
     """
 
@@ -219,7 +220,7 @@ class ControlBranch:
         ]
 
     def begin(self, h: Tensor, e6: Tensor, inputs: Pass) -> Callable[[int, Tensor], Tensor]:
-        """Return a function that adds the hints to a layer's tokens; the pass starts from `h` (`b t s d`)."""
+        """Return a function that adds the hints after a layer. `h`: the pass's first tokens, `b t s d`."""
         first = self._blocks[0]
         states = [call_block(first, _first, tokens, h) for tokens, _ in self._controls]
         inputs = replace(inputs, cache=_OwnTokens(), text=self._text, key_ropes=())
@@ -247,12 +248,12 @@ def _hint(block: Any, state: Tensor) -> Tensor:
 
 
 def _modulation(block: Any, e6: Tensor, h: Tensor, ops: TorchOps) -> tuple[Tensor, ...]:
-    """Return the six `b t 1 d` shifts, scales and gates of a layer."""
+    """Return the six shifts, scales and gates of a layer, `b t 1 d`."""
     return (ops.cast(block.modulation, h)[:, None] + e6).chunk(6, dim=2)
 
 
 def _modulated(norm: Any, h: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Return normalised tokens `b t s d` as `b l d`, scaled and shifted."""
+    """Normalise, scale and shift tokens `b t s d`; return `b l d`."""
     return torch.addcmul(shift, norm(h), 1 + scale).flatten(1, 2)
 
 
@@ -270,7 +271,7 @@ def _kv(attn: Any, h: Tensor, rope: Any, ops: TorchOps, *, unrotated: bool) -> t
 
 
 def _unpatchify(tree: Any, h: Tensor, grid: tuple[int, int, int]) -> Tensor:
-    """Return `b l (patch c)` as latents `b c t h w`; within a token, the channel varies fastest."""
+    """Rearrange `b l (patch c)` to latents `b c t h w`; in a token, the channel varies fastest."""
     t, height, width = grid
     pt, ph, pw = tree.patch_size
     h = h.view(h.shape[0], t, height, width, pt, ph, pw, -1)

@@ -1,4 +1,4 @@
-"""Causal Wan models as block generators: a few denoising steps, the history as context. And the engine of a run."""
+"""Causal Wan models as block generators (few denoising steps, history as context), and the engine of a run."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from .presets import Preset
 from .schedule import lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
-"""Prompts whose cross-attention keys and values are kept; those of a control module come last."""
+"""Prompts whose cross-attention keys and values are memoised."""
 REMEMBERED_TABLES = 4
-"""Rotary tables. A context that is recomputed needs one for the window and one for the block; a context pass over a
-block that the model made takes the table of its denoising passes."""
+"""Memoised rotary tables: `Recompute` needs one for the window and one for the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wan:
-    """A loaded transformer and how to run it. It is kept between videos; the generator over it is not.
+    """A loaded transformer and its settings, kept between videos (the generator over it is not).
 
-    `tree`: ours or a host's, with the checkpoint's own names. `kv_fp8`: keep keys and values in float8_e4m3fn.
-    `stages`: of every layer, perhaps compiled. `control`: its control module, with `vace_blocks` and
-    `vace_patch_embedding`, or None. `copied`: bytes of the layers in main memory, which every pass copies over.
+    `tree`: ours or a host's, with the checkpoint's names. `kv_fp8`: keep keys and values in float8_e4m3fn.
+    `stages`: of every layer, compiled or plain. `control`: a module with `vace_blocks` and `vace_patch_embedding`,
+    or None. `copied`: bytes of layers in main memory, which every pass copies.
     """
 
     tree: Any
@@ -49,9 +48,9 @@ class Wan:
 
 
 class CausalWanGenerator:
-    """A block generator over a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
+    """A block generator over a causal Wan 2.1 tree. Between calls it keeps only caches.
 
-    `context`: the policy, which belongs to this generator alone. `before_pass`: called with "context" or "denoise"
+    `context`: the policy, not shared with another generator. `before_pass`: called with "context" or "denoise"
     before every forward pass; the generator stays usable if it raises. `clock`: None for `device_clock`.
     """
 
@@ -80,8 +79,8 @@ class CausalWanGenerator:
         self._context = context
         self._clock = clock or device_clock(device)
 
-        # Not methods of this object: that would be a reference cycle, which keeps gigabytes of keys and values
-        # after a run until Python next collects cycles.
+        # Not methods of this object: a reference cycle would keep gigabytes of keys and values until Python next
+        # collects cycles.
         @lru_cache(REMEMBERED_PROMPTS)
         def text_of(condition: Condition) -> TextKV:
             embedding = condition.embedding.to(device)
@@ -107,16 +106,16 @@ class CausalWanGenerator:
 
     @property
     def anchor_horizon(self) -> int:
-        """Number of newest latent frames for which the context policy may ask for pixels."""
+        """Number of newest latent frames whose pixels the context policy may need."""
         return self._context.anchor_horizon
 
     @torch.inference_mode()
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block, by the formulas of Self-Forcing."""
+        """Generate the block by Self-Forcing's formulas. Raises `BadInput` for a prompt of another text encoder."""
         span = call.span
         condition = call.condition
         with current_device(self._model.device):
-            # By its number in the clip: a continued clip has its first block already.
+            # By the index in the clip: a continued clip already has its first block.
             model = self._model
             restyle = call.restyle
             schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
@@ -125,7 +124,7 @@ class CausalWanGenerator:
             predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
             ends = [end for end in (call.stop, self.draft_steps) if end is not None]
             steps = list(enumerate(schedule))[len(predictions) : min(ends, default=len(schedule))]
-            # All at once, or the device would wait at every step: b c t h w by slot.
+            # Upload all noise at once, or the device would wait at every step: b c t h w by slot.
             slots = dict.fromkeys((0, *(number for number, _ in steps)))
             drawn = begin_upload(torch.stack([call.noise.draw(span, slot) for slot in slots]), model.device)
             noise = dict(zip(slots, drawn, strict=True))
@@ -136,8 +135,8 @@ class CausalWanGenerator:
             prepared = self._context.prepare(model, call.history, span, condition, (x.shape[-2], x.shape[-1]))
             context_seconds = self._clock() - began
 
-            # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised. A clip
-            # to restyle replaces the estimate before the first step that is made.
+            # 2. Denoise: the first step from pure noise, each later one from the last prediction, re-noised. A clip
+            # to restyle replaces the prediction before the first step.
             inputs = model.pass_at(prepared.slots, prepared.cache, condition, x)
             if call.controls:
                 inputs = replace(inputs, control=self._branch(call.controls, inputs.text))
@@ -149,7 +148,7 @@ class CausalWanGenerator:
                 velocity = denoise_pass(model.tree, x, step.timestep, inputs)
                 predictions.append(predict_clean(x, velocity, step.sigma))
 
-            # 3. The last estimate is the block, or what another model continues from.
+            # 3. The last prediction is the block, or the one that another model continues.
             cost = Cost(
                 denoising_passes=len(steps),
                 context_passes=prepared.passes,
@@ -175,12 +174,11 @@ def build_engine(
     before_pass: Callable[[str], None] = lambda kind: None,
     clock: Callable[[], Any] | None = None,
 ) -> Engine:
-    """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
+    """Return the engine for one video. Loads nothing; the K/V caches live as long as the engine.
 
-    `drafter`, `target`: None for one that no block will ask for; a model that is not a `Wan` is used as it is.
-    A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
-    "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None for
-    `device_clock`.
+    `drafter`, `target`: None if no block needs it; a custom model is used as it is. A drafter with smaller blocks
+    than the target's is wrapped in a `FramewiseAdapter`. `before_pass`: called with "context" or "denoise" before
+    every forward pass; may raise to interrupt. `clock`: for both models; None for `device_clock`.
     """
     encoder = AnchorEncoder(codec.encode)
 
@@ -196,7 +194,7 @@ def build_engine(
         if model
     ]
     sub_blocks = max(sizes[0] // sizes[-1], 1)
-    # The first sub-block of a draft writes over what a dropped draft leaves; the others must be taken back.
+    # The first sub-block of a draft overwrites a rejected draft's; the others must be restored from a backup.
     drafts: BlockGenerator | None = build("drafter", drafter, undo=sub_blocks - 1) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     if drafts and targets and drafts.block_frames != targets.block_frames:

@@ -1,4 +1,4 @@
-"""What is known of a transformer before a weight is read: the one value that every check and count takes."""
+"""The header of a transformer: the one description, before weights are read, for all checks and memory counts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from .presets import Preset, get_preset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanHeader:
-    """What a transformer is and how it will be run: the engine's `ModelShape`. Equal ones cost the same.
+    """A transformer's sizes and settings; an engine's `ModelShape`. Equal headers have equal costs.
 
-    `control_blocks`: of its control module, 0 in a run without a control. `weights`: identifies the weights.
-    `notes`: what a user should know of its file. Of a file: its `checkpoint`, its LoRAs, its control module. A
-    host, which loads by itself, leaves these out.
+    `control_blocks`: of its control module, 0 without a control. `weights`: identifies the weights. `notes`:
+    warnings about its file. `checkpoint`, `loras`, `control`: of a file; empty for a model that ComfyUI loads.
     """
 
     config: WanConfig
@@ -37,7 +36,7 @@ class WanHeader:
 
     @property
     def latent_channels(self) -> int:
-        """Latent channels."""
+        """Number of latent channels."""
         return self.config.out_dim
 
     @property
@@ -47,17 +46,17 @@ class WanHeader:
 
     @property
     def first_timesteps(self) -> tuple[float, ...]:
-        """The same for the clip's first block."""
+        """The timesteps of the clip's first block."""
         return tuple(step.timestep for step in self.preset.first_steps)
 
     @property
     def draft_steps(self) -> int | None:
-        """After how many steps a drafter stops; None for all of them."""
+        """Number of denoising steps of a draft; None for all."""
         return self.preset.draft_steps
 
     @property
     def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames it needs the last pixel frame."""
+        """Number of newest latent frames whose last pixel frame it needs."""
         return self.preset.anchor_horizon
 
 

@@ -1,4 +1,8 @@
-"""The context policy that keeps the keys and values of a sliding window from block to block."""
+"""The context policy that keeps the keys and values of a sliding window from block to block.
+
+A frame's slot follows from its number, so regenerating a block overwrites it and a rejection needs no rollback. A
+cache that appends and truncates, as language models have it, cannot go back once its window has moved.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,14 @@ from .cache import CacheSlots, KVCache, SlotCopy
 from .context import JUMP, BlockContext, Model, beyond_cut
 
 MEANS = (0.01, 0.1)
-"""How far MemRoPE's slow and fast mean move with every block."""
+"""Shares by which MemRoPE's slow and fast mean move with every block."""
 FLUSHED_TO = 2
-"""Latent frames before a new prompt that a flush leaves, besides the sink."""
+"""Latent frames before a new prompt that a flush keeps, in addition to the sink."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SlotBackup:
-    """The contents of the slots of latent frames `start` to `stop` before those frames were written."""
+    """The contents of slots before latent frames `start` to `stop` were written there."""
 
     start: int
     stop: int
@@ -28,31 +32,27 @@ class _SlotBackup:
 class Incremental:
     """Self-Forcing's policy: keep the keys and values of a sliding window.
 
-    `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A frame's
-    slot follows from its number. So a new frame takes the slot of the one that leaves the window, and regenerating
-    a block overwrites what it wrote the last time. When the model is next needed, each block committed since gets
-    one context pass with its own condition, in order. A block's keys and values depend on those before it, so none
-    may be skipped, however long ago it left the window.
+    `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A new frame
+    takes the slot of the frame that leaves the window. When the model is next needed, each block committed since
+    gets one context pass with its own condition, in order; none may be skipped, as keys and values depend on those
+    before.
 
-    If the newest blocks turn out to differ, only those are passed again, provided that nothing in their windows
-    was overwritten in the meantime. Once the window is full, every block generated after them has done that.
-    `undo`: for how many of the newest blocks to copy what they overwrite. A copy takes one block's share.
+    If the newest blocks of the history differ, only those are passed again, if nothing in their windows was
+    overwritten since. With a full window, later blocks have overwritten it, so recompute. `undo`: number of newest
+    blocks for which to back up what they overwrite; each backup takes one block's memory.
 
-    `relative`: keep keys unrotated, and count positions from the window's first frame, as Infinity-RoPE does. Until
-    a frame leaves the window, that changes nothing; from then on, positions stop growing. `trained`: not at the
-    window's length but at that of a training clip, as Self Gradient Forcing does: the newest frames keep the
-    distance from the sink that they had there.
+    `relative`: store keys unrotated, and count positions from the window's first frame, as in Infinity-RoPE; so
+    positions stop growing at the window's length. `trained`: at the length of a training clip instead, as in Self
+    Gradient Forcing: the newest frames keep their distance from the sink.
 
-    `recache`: LongLive's way with a new prompt. Before the first block under it, one pass over the whole window
-    writes its keys and values again, as that prompt sees them. A sink that has left the window stays as it was.
-    `flush`: Infinity-RoPE's way. Blocks under a new prompt see the sink, and of what came before only the newest
-    two frames.
+    `recache`: as in LongLive, one pass over the whole window before the first block of a new prompt writes its keys
+    and values again under that prompt. A sink that has left the window is unchanged. `flush`: as in Infinity-RoPE,
+    blocks of a new prompt see only the sink and the newest two frames before it. `means`: as in MemRoPE, the sink's
+    last two slots hold a slow and a fast running mean of the keys and values that left the window, over all tokens
+    as in its code.
 
-    `means`: MemRoPE's way. The sink's last two frames give way to running means of the keys and values of what left
-    the window, a slow one and a fast one; over all its tokens, as its code does.
-
-    A block that begins a new scene is placed far behind the others: relative positions are as before from the next
-    block on, absolute ones keep the distance.
+    A block that begins a new scene is placed at a distance from the others; later absolute positions keep it,
+    relative ones do not.
     """
 
     anchor_horizon = 0
@@ -82,18 +82,21 @@ class Incremental:
     def _forget(self) -> None:
         self._cache: KVCache | None = None
         self._size: tuple[int, int] | None = None
-        # The blocks whose context is in the cache, and the latent frame up to which anything has been written.
+        # Blocks whose context is in the cache, and the latent frame up to which anything was written.
         self._blocks: tuple[Block, ...] = ()
         self._begun = 0
         self._seen_under: Condition | None = None
-        # Backups by the newest frames, oldest first. There is none of frames before `_lost`.
+        # Backups of the newest blocks, oldest first. There are none of frames before `_lost`.
         self._overwritten: tuple[_SlotBackup, ...] = ()
         self._lost = 0
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> BlockContext:
-        """Pass the blocks committed since the last call, or all of them if the history is a different one."""
+        """Pass the blocks committed since the last call, or all if the history is another one.
+
+        Raises `BadInput` for a window too small for sink and block.
+        """
         if self.window < self.sink + span.frames:
             wanted = f"the sink and one block ({self.sink} + {span.frames})"
             raise BadInput(f"a window of {self.window} latent frames has no room for {wanted}; widen the window")
@@ -110,31 +113,31 @@ class Incremental:
         return BlockContext(cache, self._pass_slots(span, scene_of(self._blocks, condition)), passes, 0)
 
     def _under(self, condition: Condition, model: Model, cache: KVCache) -> int:
-        """Prepare the cache for the next block under `condition`; return the number of passes, 0 or 1."""
+        """Recache for the next block's `condition` if needed; return the number of passes, 0 or 1."""
         if not self.recache or not self._blocks or self._seen_under is condition:
             self._seen_under = condition
             return 0
-        # Frames that left the window would be passed in vain: nothing attends to them.
+        # Nothing attends to frames that left the window, so do not pass them.
         stop = self._blocks[-1].span.stop
         first = 0 if stop <= self.window else stop - (self.window - self.sink)
-        # The old contents of every slot are lost, so there is no way back beyond the blocks passed so far.
+        # Every slot is overwritten, so blocks passed so far cannot be dropped later.
         self._lost = stop + 1
         self._overwritten = ()
         scene = scene_of(self._blocks[:-1], self._blocks[-1].condition)
         slots = self._pass_slots(Span(0, first, stop - first), replace(scene, cut=False))
-        self._cache = None  # useless unless the pass succeeds
+        self._cache = None  # invalid if the pass is interrupted
         model.write_context(History(self._blocks).latents(first, stop), condition, cache, slots)
         self._cache = cache
         self._seen_under = condition
         return 1
 
     def _cache_for(self, model: Model, history: History, condition: Condition, size: tuple[int, int]) -> KVCache:
-        """Return a cache with the first blocks of the history: the present one, or a new one."""
+        """Return a cache with the first blocks of the history: the current one if possible, or a new one."""
         if self._cache is not None and self._size == size and self._go_back(self._cache, history):
             following = [block.condition for block in history.blocks[len(self._blocks) :]]
             upcoming = [*following, condition][0]
             recached = self._blocks and self._seen_under is not self._blocks[-1].condition
-            # Not if it was rebuilt for another prompt than the next block's.
+            # True if the cache was rebuilt for another prompt.
             if not (self.recache and recached and self._seen_under is not upcoming):
                 return self._cache
         self._forget()
@@ -143,11 +146,11 @@ class Incremental:
         return self._cache
 
     def _go_back(self, cache: KVCache, history: History) -> bool:
-        """Drop the blocks that are not in the history. Return whether the cache could be restored without them."""
+        """Drop blocks that are not in the history; return False if the cache cannot be restored without them."""
         shared = _shared(self._blocks, history.blocks)
         if shared == len(self._blocks):
             return True
-        # The first block that differs is written over; what later ones overwrote comes back.
+        # The first block that differs is overwritten anyway; restore what later ones overwrote.
         stop = self._blocks[shared].span.stop
         if self._lost > stop:
             return False
@@ -178,7 +181,7 @@ class Incremental:
         self._begun = span.stop
 
     def _take_means(self, cache: KVCache, span: Span) -> None:
-        """Move the means by the frames that are about to leave the window; the first ones set them."""
+        """Update the means by the frames about to leave the window; the first ones set them."""
         moving = self.window - self.sink
         leaving = range(max(self.sink, span.start - moving), span.stop - moving)
         slots = tuple(map(self._slot, leaving))
@@ -212,6 +215,6 @@ class Incremental:
 
 
 def _shared(ours: tuple[Block, ...], theirs: tuple[Block, ...]) -> int:
-    """Return how many of the first blocks are the same."""
+    """Return the number of first blocks that are the same."""
     pairs = zip(ours, theirs, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if not a.same_as(b)), min(len(ours), len(theirs)))

@@ -1,6 +1,6 @@
-"""The module tree of a Wan 2.1 transformer, with its checkpoints' names. The forward pass is in `forward`.
+"""The module tree of a Wan 2.1 transformer, without a forward pass (see `forward`).
 
-Attributes are named as in ComfyUI's own Wan model, so that the forward pass works with either tree.
+Attributes have the names of checkpoints and of ComfyUI's own Wan model, so that one forward serves both trees.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .config import WanConfig
 
 
 class PatchEmbedding(nn.Conv3d):
-    """The convolution that makes tokens. It takes latents of any float dtype and returns its own."""
+    """The convolution from latents of any float dtype to tokens in its own dtype."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Embed `b c t h w`."""
@@ -55,7 +55,7 @@ class Attention(nn.Module):
 
 
 class WanBlock(nn.Module):
-    """One transformer block. `norm3` belongs to the cross-attention, though it comes second."""
+    """One transformer block. `norm3` is the norm before cross-attention, as in the checkpoints."""
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class WanBlock(nn.Module):
 
 
 class ControlBlock(WanBlock):
-    """A control block: `after_proj` makes its hint, and `before_proj` of the first takes the control."""
+    """A control block. `before_proj`, of the first only: projects the control. `after_proj`: projects the hint."""
 
     def __init__(self, config: WanConfig, *, first: bool) -> None:
         super().__init__(config)

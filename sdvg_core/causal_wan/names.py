@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Wrappers from training leave a part in the middle of a module's names.
+# Parts of names left by training wrappers.
 WRAPPERS = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "module"}
 PREFIXES = ("model.diffusion_model.", "diffusion_model.", "model.", "")
-# Every Wan transformer has these; no other part of a Wan pipeline has any of them.
+# Every Wan transformer has all of these, and no other part of a Wan pipeline has any.
 WAN_TELLTALES = ("head.modulation", "blocks.0.self_attn.norm_q.weight", "time_projection.1.weight")
 DIFFUSERS_TELLTALES = ("condition_embedder.time_proj.weight", "blocks.0.attn1.norm_q.weight")
-# Rotary tables follow from the sizes, but some exports include them.
+# Some exports include rotary tables, which follow from the sizes.
 ROTARY = {"freqs", "freqs_cos", "freqs_sin", "rope", "rotary_emb"}
 
 # Where diffusers' WanTransformer3DModel uses other names. Its norm2 is the original's norm3.
@@ -45,7 +45,7 @@ LORA_START = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyStyle:
-    """The naming scheme of a file's tensors: the prefix, with or without wrappers, diffusers or Wan names."""
+    """The naming scheme of a file's tensors: prefix, training wrappers or not, diffusers or Wan names."""
 
     prefix: str
     wrapped: bool
@@ -68,7 +68,7 @@ class KeyStyle:
 
 
 def key_styles(names: Iterable[str]) -> list[KeyStyle]:
-    """Return every style in which the names hold a Wan transformer; one file can have several."""
+    """Return the naming scheme of every Wan transformer in a file; it can hold several."""
     names = list(names)
     plain = {unwrapped(name) for name in names}
     wrapped = not plain.issuperset(names)
@@ -101,7 +101,7 @@ def from_diffusers(name: str) -> str:
 
 
 def flat_name(name: str) -> str:
-    """Return the original name of a layer, `_` for every dot, from its name in a LoRA of any spelling."""
+    """Return the original name of a layer, with `_` for dots, from a LoRA's name in any known spelling."""
     flat = re.sub(r"[._]+", "_", f".{LORA_START.sub('', unwrapped(name), count=1)}.")
     if flat == "_scale_shift_table_":
         return "head_modulation"

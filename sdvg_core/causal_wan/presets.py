@@ -1,4 +1,4 @@
-"""How to run each published causal checkpoint. The file cannot tell: it looks like any Wan 2.1."""
+"""How to run each published causal checkpoint. It cannot be inferred from a file, which looks like any Wan 2.1."""
 
 from __future__ import annotations
 
@@ -17,31 +17,26 @@ from .config import WanConfig
 from .schedule import Schedule, get_schedule
 
 ContextPolicy = Literal["recompute", "incremental"]
-"""How a transformer gets its context."""
+"""How a model gets its context."""
 ContextMemory = Literal["window", "deep-sink", "memrope"]
-"""What stays in the window: the sink; the first four sevenths of it; or the sink and two means of what left it."""
+"""What never leaves the window: the sink; its first four sevenths; or the sink and two running means."""
 ANYBODYS = "model.pt"
-"""A name that many checkpoints have: without its folder it tells nothing."""
+"""A file name shared by many checkpoints, which does not identify one without its folder."""
 MOST_FRAMES = 1 << 20
-"""Latent frames; at a million, a block takes longer than a lifetime."""
+"""Latent frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """Settings of one family of checkpoints. All counts are latent frames.
 
-    `schedule`: the name of a denoising schedule; `first_schedule`: of the clip's first block, None for the same.
-    `policy`: how context is provided, either `recompute` (the newest `context_frames` are passed again before each
-    block; `keep_first_frame`: the clip's first in place of the oldest) or `incremental` (a growing cache of at most
-    `window` frames, which include the current block and the first `sink` frames; those never leave). `relative`: it
-    counts rotary positions from the window's first frame; `trained`: up to the frames of a training clip. Under a
-    new prompt it passes its window again, `recache`, or sees only the sink and the newest two frames of what came
-    before, `flush`. `context_memory`: what stays in the window of a long clip, see `ContextMemory`; all but
-    `window` count positions so.
-    `draft_steps`: after how many steps of either schedule a drafter stops, with that step's estimate as its draft;
-    None for all of them.
-    Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
-    is meant, `ema` or `raw`; `auto` if it is not stated.
+    `schedule`: name or timesteps; `first_schedule`: of the clip's first block, None for the same. `draft_steps`:
+    number of steps of a draft, None for all. `weights`: state dict of a training checkpoint.
+    `policy`: `recompute` passes the newest `context_frames` again before each block (`keep_first_frame`: with the
+    clip's first in place of the oldest); see `Recompute`. `incremental` keeps a cache of `window` frames, current
+    block included, of which the first `sink` never leave; for `relative`, `trained`, `recache` and `flush` see
+    `Incremental`. `context_memory`: all but `window` imply relative positions.
+    Settings of the other policy are kept for those who switch.
     Raises `BadInput` for values that contradict each other.
     """
 
@@ -81,7 +76,7 @@ class Preset:
 
     @property
     def identity(self) -> str:
-        """The settings that a block's bits depend on, as text."""
+        """The settings that a block's bits depend on, as text for cache keys."""
         if self.policy == "recompute":
             context: tuple[object, ...] = (self.context_frames, self.keep_first_frame)
         else:
@@ -92,7 +87,7 @@ class Preset:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings as the report has them, without those of the other policy."""
+        """The settings for the report, without those of the other policy."""
         return {
             "preset": self.name,
             "block_frames": self.block_frames,
@@ -106,7 +101,7 @@ class Preset:
 
     @property
     def rotates_later(self) -> bool:
-        """True if keys are kept unrotated, and rotated when they are read."""
+        """True if keys are stored unrotated, and rotated when they are read."""
         return self.policy == "incremental" and (self.relative or self.context_memory != "window")
 
     @property
@@ -128,12 +123,12 @@ class Preset:
 
     @property
     def steps_made(self) -> int:
-        """How many denoising steps a drafter makes of a block."""
+        """Number of denoising steps of a draft."""
         return min(self.draft_steps or len(self.steps), len(self.steps))
 
     @property
     def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames its context may ask for pixels."""
+        """Number of newest latent frames whose pixels the context may need."""
         return self.context_frames if self.policy == "recompute" and not self.keep_first_frame else 0
 
 
@@ -163,7 +158,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "longlive-1.0": {"policy": "incremental", "window": 12, "sink": 3, "recache": True, "weights": "raw"},
     "custom": {"relative": True},
 }
-"""Preset -> what it has other than `Preset`; checkpoints/known_models.py has the published files it is for."""
+"""Preset -> fields that differ from `Preset`'s defaults. Published files: checkpoints/known_models.py."""
 
 
 @cache
@@ -175,15 +170,12 @@ def get_preset(name: str) -> Preset:
 
 
 def size_preset(config: WanConfig) -> str | None:
-    """Return the name of the likely preset for a checkpoint of this size; None for a size that is not published."""
+    """Return the name of the likely preset for a published size, else None."""
     return next((model.preset for model in KNOWN_MODELS if model.size == config.size), None)
 
 
 def guess_preset(config: WanConfig) -> Preset:
-    """Return the likely preset for a checkpoint of this size; a file shows nothing more than its size.
-
-    Raises `BadInput` for a size without a preset.
-    """
+    """Return the likely preset for a checkpoint of this size. Raises `BadInput` for a size without one."""
     name = size_preset(config)
     if name is None:
         size = f"{config.size} ({config.num_layers} blocks of width {config.dim})"
@@ -192,9 +184,9 @@ def guess_preset(config: WanConfig) -> Preset:
 
 
 def preset_by_name(file: Path) -> Preset | None:
-    """Return the preset of a known file; None for any other.
+    """Return the preset of a known file, or None.
 
-    Raises `BadInput` for a name that two models share, in neither's folder: they are run in different ways.
+    Raises `BadInput` for a name that several models share, outside their folders, as they run differently.
     """
     if known := known_model(file):
         return get_preset(known.preset)
@@ -209,12 +201,12 @@ def preset_by_name(file: Path) -> Preset | None:
 
 
 def notes_by_name(file: Path, config: WanConfig, *, stated: bool) -> tuple[str, ...]:
-    """Return notes on a file that its name gives rise to. `stated`: whether the preset was."""
+    """Return notes on a known file. `stated`: whether the user chose the preset."""
     known = known_model(file)
     if known is None:
         return ()
     notes = [f"{file.name}: {known.warning}."] if known.warning else []
-    # A preset that the size suggests too needs no note.
+    # The preset of this size needs no note.
     if not stated and size_preset(config) != known.preset:
         notes.append(f"{file.name} is the name of {known.name}, so it runs with the preset {known.preset}.")
     return tuple(notes)

@@ -25,7 +25,7 @@ MOST_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One denoising step: the timestep the model gets (0 to 1000) and the noise level sigma (0 to 1)."""
+    """One denoising step: the model's timestep (0 to 1000) and the noise level sigma (0 to 1)."""
 
     timestep: float
     sigma: float
@@ -36,7 +36,7 @@ Schedule = tuple[Step, ...]
 
 @cache
 def shifted_table() -> Schedule:
-    """Return the table, computed in float32 as the published code does; the last sigma is 0.00498, not 0."""
+    """Return the table, in float32 as in the published code; the last sigma is 0.00498, not 0."""
     import torch
 
     linear = torch.linspace(1, 0, TABLE_LENGTH + 1)[:-1]
@@ -46,7 +46,7 @@ def shifted_table() -> Schedule:
 
 @lru_cache
 def nearest_sigma(timestep: float) -> float:
-    """Return the sigma of the table entry with the nearest timestep, as the reference does."""
+    """Return the sigma of the table entry with the nearest timestep, as in the reference code."""
     return min(shifted_table(), key=lambda step: abs(step.timestep - timestep)).sigma
 
 
@@ -62,7 +62,7 @@ def raw(timesteps: Sequence[float]) -> Schedule:
 
 
 def lowered(schedule: Schedule, share: float) -> Schedule:
-    """Return the steps with `share` of their unshifted positions, rounded down; 1 changes nothing.
+    """Scale the unshifted positions of the steps by `share`, rounded down; 1 changes nothing.
 
     Source: Krea Realtime's strength for video to video.
     """
@@ -89,7 +89,7 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 
 
 def get_schedule(name: str) -> Schedule:
-    """Return a schedule by its name, or from a list of timesteps such as `1000,750,500`."""
+    """Return a schedule by name, or from timesteps such as `1000,750,500`. Raises `BadInput` for other text."""
     if isinstance(name, str) and name in SCHEDULES:
         return SCHEDULES[name]()
     try:

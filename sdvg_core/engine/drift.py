@@ -1,6 +1,6 @@
-"""How far a block's colours are from those its scene began with, and a hold on them.
+"""Measure the colour drift of a block from the start of its scene, and hold colours against it.
 
-Per channel, mean and deviation of the latents: causal models that run for long drift in both.
+Drift is measured by mean and deviation of each latent channel, both of which drift in long runs of causal models.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ LEAST_DEVIATION = 1e-6
 
 
 def first_of_scene(history: History, condition: Condition) -> Tensor | None:
-    """Return the latents of the first block of the next block's scene, to measure drift from; None without one.
+    """Return the latents of the first block in the scene of the next block, or None if there is none.
 
-    The clip's first block does not count: its first latent frame holds only one pixel frame, so all others are far.
+    Skip the clip's first block, whose first latent frame holds only one pixel frame and is unlike all others.
     """
     start = scene_of(history.blocks, condition).start
     return next((block.latents for block in history.blocks[start:] if block.span.start), None)
@@ -34,7 +34,7 @@ def colours(latents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def drift_of(block: Block, history: History) -> Tensor | None:
-    """Return the drift of a block after `history`, on its device; None if it is the first to measure from."""
+    """Return the drift of a block after `history`, on its device; None for the first of its scene."""
     first = first_of_scene(history, block.condition)
     return None if first is None else drift(block.latents, first)
 
@@ -42,7 +42,7 @@ def drift_of(block: Block, history: History) -> Tensor | None:
 def drift(latents: Tensor, first: Tensor) -> Tensor:
     """Return the distance of a block from the `first` of its scene, both `b c t h w`.
 
-    The root mean square over channels, in deviations of the first block: 0 if each has its mean and deviation.
+    Root mean square over channels of the changes in mean and deviation, in deviations of the first block.
     """
     mean, deviation = colours(latents)
     mean_1, deviation_1 = colours(first.to(latents.device))
@@ -51,17 +51,14 @@ def drift(latents: Tensor, first: Tensor) -> Tensor:
 
 
 class ColourHold(WrappedGenerator):
-    """Pulls each channel of a block towards its mean and deviation in the first block of the scene.
-
-    `hold`: 0 changes nothing, 1 pulls all the way.
-    """
+    """Pulls mean and deviation of each channel to those of the scene's first block. `hold`: 0 none, 1 fully."""
 
     def __init__(self, inner: BlockGenerator, hold: float) -> None:
         super().__init__(inner)
         self.hold = hold
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block with `inner`, and pull it back. Steps to hand over stay as they are."""
+        """Generate the block with `inner`, and pull its colours. Predictions to hand over are unchanged."""
         made = self.inner.generate(call)
         first = first_of_scene(call.history, call.condition)
         if first is None or call.stop is not None:

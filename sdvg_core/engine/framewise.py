@@ -1,4 +1,4 @@
-"""A model whose own blocks are smaller than the run's: it makes a span as several of them, one after the other."""
+"""Adapt a model with smaller blocks to the run's: it makes a span as several sub-blocks in order."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from .types import Block, Cost, Generated, Span
 
 
 def undecoded() -> Tensor:
-    """Stand in for an anchor of an undecided block, which no context reads after `check_sub_blocks`."""
+    """Placeholder for the anchor of an undecided block; `check_sub_blocks` rules out that a context reads it."""
     raise AssertionError("an undecided block has no pixels")
 
 
 class FramewiseAdapter(WrappedGenerator):
-    """Makes blocks of `block_frames` latent frames, each as several of the blocks that `inner` makes.
+    """Makes blocks of `block_frames` latent frames from several smaller blocks of `inner`.
 
-    Every sub-block continues from the one before it, so `inner` makes what it would make alone. Committed
-    blocks are split in the same way. A sub-block's noise is its frames of the span's noise.
-    Raises `BadInput` if the sub-blocks do not fit.
+    Every sub-block continues the one before it, as if `inner` ran alone. Committed blocks are split in the same
+    way, and a sub-block's noise is its part of the span's noise. Raises `BadInput` if sub-blocks do not fit.
     """
 
     def __init__(self, inner: BlockGenerator, block_frames: int) -> None:
@@ -34,12 +33,13 @@ class FramewiseAdapter(WrappedGenerator):
         check_sub_blocks(inner.block_frames, inner.anchor_horizon, block_frames)
         self.block_frames = block_frames
         self.first_timesteps = first_timesteps(inner, block_frames)
-        # A block and its sub-blocks: a committed draft keeps them, so their cached keys and values stay valid.
+        # A block with its sub-blocks. A committed draft keeps these objects, so their cached keys and values stay
+        # valid.
         self._newest: tuple[Block, ...] = ()
         self._known: tuple[tuple[Block, ...], ...] = ()
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block sub-block by sub-block. With `stop`, only the last sub-block is left unfinished."""
+        """Generate the block as sub-blocks. With `stop`, only the last sub-block stops early."""
         self._known = tuple(self._split(number, block) for number, block in enumerate(call.history.blocks))
         split = tuple(sub for _, *subs in self._known for sub in subs)
         history = replace(call.history, blocks=split, decode_state=None)
@@ -55,7 +55,7 @@ class FramewiseAdapter(WrappedGenerator):
         return whole
 
     def _split(self, number: int, block: Block) -> tuple[Block, ...]:
-        """Return a block and its sub-blocks; those of a block that was split before are the same."""
+        """Return a block and its sub-blocks, the same objects as at an earlier split."""
         for known in (*self._known[number : number + 1], self._newest):
             if known and known[0].same_as(block):
                 return known
@@ -67,8 +67,7 @@ class FramewiseAdapter(WrappedGenerator):
 def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) -> None:
     """Raise `BadInput` unless a model with blocks of `own_frames` can make blocks of `block_frames` latent frames.
 
-    `anchor_horizon`: for how many latent frames its context may ask for pixels. The sub-blocks of an undecided
-    block have none yet.
+    `anchor_horizon`: latent frames whose pixels its context may need; sub-blocks of an undecided block have none.
     """
     if block_frames % own_frames:
         sizes = f"{own_frames} and {block_frames} latent frames"
@@ -86,7 +85,7 @@ def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
 
 
 def split_span(span: Span, frames: int) -> tuple[Span, ...]:
-    """Return a span's sub-blocks of `frames` latent frames; frames that do not fill one come first."""
+    """Split a span into sub-blocks of `frames` latent frames; a shorter one comes first."""
     odd = span.frames % frames
     first = span.index * (span.frames // frames)
     lead = [Span(first, span.start, odd, span.take)] if odd else []
@@ -96,7 +95,7 @@ def split_span(span: Span, frames: int) -> tuple[Span, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SubBlockNoise:
-    """The noise of a span, for its sub-blocks."""
+    """`NoiseSource` for the sub-blocks of a span."""
 
     noise: NoiseSource
     span: Span
@@ -107,7 +106,7 @@ class _SubBlockNoise:
 
 
 def _sub_call(call: BlockCall, sub: Span, history: History) -> BlockCall:
-    """Return the part of a call at the sub-block `sub`, which follows `history`; only the last one stops early."""
+    """Return the call for the sub-block `sub`, which follows `history`; only the last one stops early."""
     part_of = partial(_frames_of, sub, call.span)
     restyle = call.restyle
     return replace(
@@ -128,7 +127,7 @@ def _frames_of(sub: Span, span: Span, latents: Tensor) -> Tensor:
 
 
 def _joined(made: Sequence[Generated], stop: int | None) -> Generated:
-    """Return the sub-blocks as one block: the estimates after the first steps, and those after the last."""
+    """Join sub-blocks to one block, prediction by prediction; they may have different numbers of steps."""
     if stop is None:
         steps = min(len(sub.predictions) for sub in made)
         estimates = [(*sub.predictions[: steps - 1], sub.latents) for sub in made]

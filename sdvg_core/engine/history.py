@@ -1,4 +1,4 @@
-"""What has been committed so far, as a value. `history.commit(block)` accepts a block; rejecting does nothing."""
+"""The committed blocks as an immutable value: `commit()` returns a new history, so a rejection needs no undo."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from torch import Tensor
 from .types import Block, Condition
 
 Anchor = Callable[[], Tensor]
-"""Returns the last pixel frame that a latent frame shows, `b 1 c h w`; always the same object."""
+"""Function that returns the last pixel frame of a latent frame, `b 1 c h w`; always the same object."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The committed blocks, the pixel frames that context needs, and the decoder's state: all the next one needs.
+    """Everything that the next block depends on: committed blocks, anchors, and the decoder's state.
 
-    `anchors`: of the newest latent frames, oldest first. At most `horizon` are kept, so a long clip holds no more
-    pixels than a short one. `decode_state`: a `DecodeState`, after the newest block; None before the first one, or
-    if no block will be decoded.
+    `anchors`: of the newest latent frames, oldest first; at most `horizon`, so that memory does not grow with the
+    clip. `decode_state`: a `DecodeState` after the newest block; None before the first, or if nothing is decoded.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -32,13 +31,13 @@ class History:
 
     @property
     def frames(self) -> int:
-        """Committed latent frames."""
+        """Number of committed latent frames."""
         return self.blocks[-1].span.stop if self.blocks else 0
 
     def commit(self, block: Block, anchors: tuple[Anchor, ...] = (), decode_state: Any = None) -> History:
         """Return the history with `block` appended. `anchors`: one for each of its latent frames.
 
-        Raises `ValueError` if the block does not start where the history ends.
+        Raises `ValueError` if it does not start where the history ends.
         """
         if block.span.start != self.frames or block.latents.shape[2] != block.span.frames:
             raise ValueError(
@@ -55,13 +54,13 @@ class History:
             for b in self.blocks
             if b.span.start < last and b.span.stop > first
         ]
-        # Drafter and target may be on two devices, and a clip to continue comes from the host.
+        # Blocks may be on different devices: the drafter's, the target's, or the host for a continued clip.
         return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[-1]) for part in parts], dim=2)
 
     def anchor(self, frame: int) -> Tensor:
-        """Return the last pixel frame that latent frame `frame` shows, `b 1 c h w` in [0, 1].
+        """Return the last pixel frame of latent frame `frame`, `b 1 c h w` in [0, 1].
 
-        Raises `ValueError` if the frame is older than the horizon: the horizon was set too short.
+        Raises `ValueError` if it is older than the horizon.
         """
         back = self.frames - frame
         if not 0 < back <= len(self.anchors):
@@ -74,10 +73,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class ScenePosition:
-    """Where a block stands among prompts and cuts.
+    """Position of a block among prompts and cuts.
 
-    `prompt`: the first latent frame under its prompt; 0 if no prompt came before. `cuts`: how many scenes ended
-    before it; `start`: the place in the history of its scene's first block. `cut`: whether it begins the scene.
+    `prompt`: first latent frame under its prompt; 0 for the first prompt. `cuts`: number of cuts before it.
+    `start`: index in the history of its scene's first block. `cut`: whether it begins the scene.
     """
 
     prompt: int = 0
@@ -87,7 +86,7 @@ class ScenePosition:
 
 
 def scene_of(blocks: Sequence[Block], condition: Condition) -> ScenePosition:
-    """Return the scene of the block that follows `blocks`, under its condition."""
+    """Return the scene position of the block that follows `blocks`, under `condition`."""
     prompt = cuts = start = 0
     shown = [*(block.condition for block in blocks), condition]
     for place, (before, after) in enumerate(pairwise(shown), 1):

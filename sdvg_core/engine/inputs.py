@@ -1,8 +1,8 @@
-"""What blocks are made from: noise, a clip to go on from or to restyle, controls; and the call that a model gets.
+"""The inputs of blocks: noise, a clip to continue or restyle, controls; and the call to a model.
 
-Noise is a function of its key, so that no draw depends on what was drawn or rejected before. A block sees restyled
-clips and controls only at its own frames, so drafting, commit and re-use work as without them. torch is imported
-only to draw: the command line imports this file for its words.
+Noise is keyed, not drawn from a generator in order, so that it does not depend on earlier drafts and rejections. A
+block sees a restyled clip and controls only at its own frames, so drafting, commit and re-use need no special case.
+torch is imported only to draw, because the command line imports this file for its help.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 MOST_SEED = 2**64 - 1
 STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
-"""How many steps each strength skips: on four steps, 6, 17 and 37 % of the input are left under the noise."""
+"""Number of steps that each strength skips; on four steps, 6, 17 and 37 % of the input remain under the noise."""
 USUAL_STRENGTH = "medium"
 LEAST_SHARE = 0.05
 MOST_CONTROL_STRENGTH = 10.0
 CONTROL_CHANNELS = 96
-"""Channels of a control's context: twice the 16 latent channels, and 64 of the mask."""
+"""Channels of a control's context: 16 latent channels twice, and 64 of the mask."""
 
 
 class NoiseSource(Protocol):
@@ -43,10 +43,8 @@ class NoiseSource(Protocol):
 class KeyedNoise:
     """Standard normal noise keyed by (seed, block, slot), and by the take if it is not the first.
 
-    The same on every device and for every clip length.
-
-    Slot 0 is a block's initial noise, slot i the re-noise after its i-th denoising step. Drafter and target share
-    one source, so they start from the same tensors and are re-noised with the same tensors.
+    It is the same on every device and for every clip length. Drafter and target share one source, so both use the
+    same initial noise and re-noise.
     """
 
     seed: int = setting(least=0, most=MOST_SEED)
@@ -61,7 +59,7 @@ class KeyedNoise:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
         import torch
 
-        # Take 1 adds nothing to the key, so a seed keeps the videos it had before there were takes.
+        # Take 1 is not part of the key, so that a seed without takes needs none.
         take = (span.take,) if span.take > 1 else ()
         generator = torch.Generator().manual_seed(generator_seed(self.seed, span.index, slot, *take))
         return torch.randn(self.shape(span), generator=generator, dtype=torch.float32)
@@ -77,13 +75,13 @@ def generator_seed(*parts: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-# --- a clip to restyle: a block begins from its latents with noise added, not from noise alone. A word skips the
-# first steps of the schedule, whose estimates the clip replaces; a number lowers the noise of all steps.
+# --- restyling: a block begins from the clip's latents with noise added. A named strength skips the first steps of
+# the schedule, whose predictions the clip replaces; a number scales the noise levels of all steps.
 
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How much of a block is remade: all steps after `skip`, with `share` of the unshifted noise levels."""
+    """Strength of restyling: run the steps after `skip`, with noise levels (unshifted) scaled by `share`."""
 
     skip: int = 0
     share: float = 1.0
@@ -91,7 +89,7 @@ class Strength:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restyle(Strength):
-    """What a block is made from besides noise: the `latents` of an input, `b c t h w`; by default nothing."""
+    """The restyling of one block. `latents`: of the input, `b c t h w`; None for none."""
 
     latents: Tensor | None = None
 
@@ -112,7 +110,10 @@ def read_strength(text: str) -> Strength:
 
 
 def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
-    """Return the strength of each block from `medium`, or `medium,7:0.6`: another one from block 7 on."""
+    """Return the strength of each block from text such as `medium` or `medium,7:0.6` (0.6 from block 7 on).
+
+    Raises `BadInput` for other text, and for a block that the video does not have.
+    """
     usual, *later = text.split(",")
     strengths = [read_strength(usual)] * blocks
     for change in later:
@@ -125,9 +126,9 @@ def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputClip:
-    """A clip to restyle: its normalised latents `b c t h w`, and the strength of each block.
+    """A clip to restyle. `latents`: normalised, `b c t h w`. `start`: latent frame of the history where it begins.
 
-    `start`: the latent frame of the video at which it begins.
+    `strengths`: of each block.
     """
 
     latents: Tensor
@@ -135,16 +136,16 @@ class InputClip:
     strengths: tuple[Strength, ...]
 
     def at(self, span: Span) -> Restyle:
-        """Return its part at a block."""
+        """Return the restyling of the block at `span`."""
         first = span.start - self.start
         strength = self.strengths[first // span.frames]
         return Restyle(strength.skip, strength.share, self.latents[:, :, first : first + span.frames])
 
 
 def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[float]]) -> None:
-    """Raise `BadInput` unless models with these timesteps can skip as many steps as the strengths do.
+    """Raise `BadInput` unless models with these timesteps can skip the steps of the strengths.
 
-    All models must continue from the same noise level, so their schedules must be equal up to there.
+    All models must continue from the same noise level, so their schedules must agree up to there.
     """
     skip = max((strength.skip for strength in strengths), default=0)
     most = min(len(timesteps) for timesteps in schedules) - 1
@@ -156,14 +157,14 @@ def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[
         raise BadInput(f"the models' schedules share {most + 1} steps, too few to leave out {skip}; give {ways}")
 
 
-# --- controls: clips of depth, scribbles, flow or kept regions that blocks obey
+# --- controls: depth, scribbles, flow or kept regions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Control:
-    """A block's control: `context`, as the control module takes it, `b 96 t h w`, and its strength.
+    """The control of one block. `context`: input of the control module, `b 96 t h w`.
 
-    Channels: the latents of what is kept, those of what is to be made, and 8 x 8 mask values per latent.
+    Channels: latents of the kept regions, latents of the regions to generate, and 8 x 8 mask values per latent.
     """
 
     context: Tensor
@@ -172,7 +173,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControlClip(Control):
-    """A control for a whole video, `b 96 t h w`. `start`: the latent frame of the history at which it begins.
+    """The control of a whole video, `b 96 t h w`. `start`: latent frame of the history where it begins.
 
     Raises `BadInput` unless the strength is a number from 0 to 10.
     """
@@ -185,7 +186,7 @@ class ControlClip(Control):
             raise BadInput(f"{fault}; give a number from 0 to 1, or a little above")
 
     def check(self, stop: int, rows: int, columns: int) -> None:
-        """Raise `BadInput` unless it is of this size and reaches to the latent frame `stop` of the history."""
+        """Raise `BadInput` unless it has this size and reaches the latent frame `stop` of the history."""
         check_clip(self.context, (CONTROL_CHANNELS, rows, columns), "the control", "make it in the video's size")
         frames = self.context.shape[2]
         least = stop - self.start
@@ -194,19 +195,19 @@ class ControlClip(Control):
             raise BadInput(f"the control has {missing}; give one as long as the video, or ask for fewer blocks")
 
     def at(self, span: Span) -> Control:
-        """Return its part at a block."""
+        """Return the control of the block at `span`."""
         first = span.start - self.start
         return Control(self.context[:, :, first : first + span.frames], self.strength)
 
 
-# --- a run's inputs, and a call to a model
+# --- the inputs of a run, and a call to a model
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartClip:
-    """A clip to continue, or a start image: normalised latents `b c t h w`.
+    """A clip to continue, or a start image. `latents`: normalised, `b c t h w`.
 
-    `pixels`: its own, `1 f c h w` in [0, 1], which the video shows; None to show what the latents decode to.
+    `pixels`: `1 f c h w` in [0, 1], shown in the video; None to show the decoded latents.
     """
 
     latents: Tensor
@@ -215,11 +216,11 @@ class StartClip:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockCall:
-    """A call to a model: it makes the block at `span`, continuing `history`.
+    """A call to a model for the block at `span`, which continues `history`.
 
-    `handed_over`: clean estimates of the first steps, from another model; denoising continues after them.
-    `stop`: the step to stop before, so that another model can continue; None to make the whole block.
-    `restyle`: what the block is made from besides noise. `controls`: in the order in which they are added.
+    `handed_over`: clean predictions of the first steps by another model; denoising continues after them.
+    `stop`: number of steps after which to stop, so that another model can continue; None for the whole block.
+    `controls`: in the order in which they are added.
     """
 
     history: History
@@ -234,10 +235,10 @@ class BlockCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockInputs:
-    """Everything that a run's blocks are made from.
+    """The inputs of all blocks of a run.
 
-    `condition_of`: what a block should show, by its number. `start`: the clip that new blocks continue, or None.
-    `restyle`: the one they restyle, or None. `controls`: the clips that they obey.
+    `condition_of`: condition by block index. `start`: the clip to continue, or None. `restyle`: the clip to
+    restyle, or None.
     """
 
     noise: KeyedNoise
@@ -247,7 +248,7 @@ class BlockInputs:
     controls: tuple[ControlClip, ...] = ()
 
     def call(self, history: History, span: Span, stop: int | None = None) -> BlockCall:
-        """Return the call that makes the block at `span`, which follows `history`. Controls of strength 0 go."""
+        """Return the call for the block at `span`, which follows `history`. Controls of strength 0 are left out."""
         return BlockCall(
             history,
             span,

@@ -1,8 +1,8 @@
-"""What a run computed, by key, for later runs: the keys, and the stores in host memory.
+"""Memoise results across runs: cache keys, and stores in host memory.
 
-Generating, decoding and scoring are pure functions, and a key is a hash of everything a result depends on. So equal
-keys mean equal bits, and a result may be used again under its key: nothing is compared, and nothing is guessed.
-Latents are hashed by content, not by the call that made them, so it does not matter where a block came from.
+Generating, decoding and scoring are pure functions, and a key is a hash of everything that a result depends on, so
+equal keys mean equal bits. Latents are hashed by content and not by the call that made them, so it does not matter
+where a block came from; hashing the calls would be cheaper, but a continued clip has none.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from .types import Block, hash_tensor, hash_text
 GIGABYTE = 1 << 30
 Result = tuple[Tensor, ...]
 UNKNOWN = object()
-"""In place of a decoder's state that is not known; any other value, None too, may be one."""
+"""Marks a decoder state that is not stored; None is a valid state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identities:
-    """What the bits of each part's results depend on, besides its arguments: weights, patches, settings,
-    arithmetic.
+    """Texts that identify the weights, patches, settings and arithmetic of each part.
 
-    Equal text must mean equal bits. Empty for a part that is not there.
+    Equal text must mean equal bits for equal arguments. Empty for a part that is missing.
     """
 
     drafter: str
@@ -45,9 +44,9 @@ _TENSOR_KEYS: MutableMapping[Tensor, str] = WeakIdKeyDictionary()
 
 
 def tensor_key(tensor: Tensor, copy: Tensor | None = None) -> str:
-    """Return a hash of the content of a tensor of the engine, none of which is ever written into.
+    """Return a hash of a tensor's content, memoised by object: the engine never writes into a tensor.
 
-    It is made once in the tensor's life. `copy`: one on the CPU, which is hashed without waiting for a device.
+    `copy`: a CPU copy to hash, without waiting for the device.
     """
     if tensor not in _TENSOR_KEYS:
         _TENSOR_KEYS[tensor] = hash_tensor(tensor if copy is None else copy)
@@ -57,13 +56,12 @@ def tensor_key(tensor: Tensor, copy: Tensor | None = None) -> str:
 def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str:
     """Return the cache key of a whole block.
 
-    `model`, `codec`: their identities; a context may use pixels of the history, which the codec decodes.
-    `noise`: that of the call.
+    `model`, `codec`: their identities (a context may need pixels, which the codec decodes). `noise`: of the call.
     """
     span = call.span
     blocks = call.history.blocks
     committed = [(b.span.start, b.span.frames, tensor_key(b.latents), b.condition.key) for b in blocks]
-    # A model treats a prompt that is given again as a new one, even if its text is the same.
+    # A repeated prompt is a new condition to the models, even with the same text.
     shown = [*(b.condition for b in blocks), call.condition]
     renewed = [before is not after for before, after in pairwise(shown)]
     place = (span.index, span.take, span.start, span.frames, call.condition.key, renewed)
@@ -75,12 +73,12 @@ def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str
 
 
 def begun_key(block: str, stop: int) -> str:
-    """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""
+    """Return the cache key of the first `stop` predictions of a block, made without the rest. `block`: its key."""
     return _hash("begun", block, stop)
 
 
 def pixels_key(codec: str, blocks: Sequence[Block]) -> str:
-    """Return the key of the last block's pixel frames, and of the decoder's state after them.
+    """Return the cache key of the last block's pixel frames and of the decoder's state after them.
 
     `blocks`: all from the start of the clip.
     """
@@ -88,9 +86,9 @@ def pixels_key(codec: str, blocks: Sequence[Block]) -> str:
 
 
 def scores_key(scorer: str, pixels: str, text: str, frames: Sequence[int]) -> str:
-    """Return the key of the scores that one call gave pixel frames of a block.
+    """Return the cache key of one call to the scorer.
 
-    `pixels`: the key of all its frames; `text`: the prompt; `frames`: the numbers of those that were scored.
+    `pixels`: key of the block's frames. `text`: the prompt. `frames`: indices of the scored frames.
     """
     return _hash("scores", scorer, pixels, text, tuple(frames))
 
@@ -109,10 +107,9 @@ class _Entry:
 
 
 class Store:
-    """Keeps results on the CPU. Beyond `limit` bytes the oldest run's are dropped first, the newest run's never.
+    """Keeps results on the CPU, up to `limit` bytes. Evicts those of the oldest run first, never the newest run's.
 
-    `forgotten`: how many results of earlier runs the newest one has pushed out; `refused`: how many of its own did
-    not fit. Losing a result costs time and nothing else.
+    `forgotten`: results of earlier runs evicted by the newest one. `refused`: its own results that did not fit.
     """
 
     def __init__(self, limit: float = float("inf")) -> None:
@@ -122,10 +119,10 @@ class Store:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._used: dict[str, None] = {}
         self._run = 0
-        self._lock = threading.Lock()  # a host's page asks from a second thread what is kept
+        self._lock = threading.Lock()  # ComfyUI's page reads it from another thread
 
     def begin_run(self, limit: float | None = None) -> None:
-        """Begin a run, perhaps with another limit. What is put in or taken out from now on counts as its own."""
+        """Begin a run, perhaps with a new limit. Results put or got from now on count as the newest run's."""
         with self._lock:
             self.limit = self.limit if limit is None else limit
             self._run += 1
@@ -134,7 +131,7 @@ class Store:
             self._make_room(0)
 
     def get(self, key: str) -> Result | None:
-        """Return a result; None if it is not here."""
+        """Return a result, or None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -159,12 +156,12 @@ class Store:
             self.bytes += size
 
     def has(self, keys: Iterable[str]) -> bool:
-        """True if all these results are here. Asking does not count as use."""
+        """True if all these results are stored. Does not count as use."""
         with self._lock:
             return all(key in self._entries for key in keys)
 
     def take_used(self) -> dict[str, Result]:
-        """Return what was put in or taken out since this was last asked, or since the run began, by key."""
+        """Return the results put or got since the last call, or since the run began, by key."""
         with self._lock:
             used = {key: self._entries[key].result for key in self._used if key in self._entries}
             self._used = {}
@@ -178,7 +175,7 @@ class Store:
 
     @property
     def newest(self) -> Mapping[str, Result]:
-        """What the newest run put in or took out."""
+        """Results that the newest run put or got."""
         with self._lock:
             return {key: entry.result for key, entry in self._entries.items() if entry.run == self._run}
 
@@ -189,7 +186,7 @@ class Store:
             oldest = next(iter(self._entries.values())).run
             if oldest == self._run:
                 return False
-            # Its end first: without its beginning, the rest of a run is of no use.
+            # Evict a run from its end: without its beginning, the rest is useless.
             self._drop(next(key for key in reversed(self._entries) if self._entries[key].run == oldest))
             self.forgotten += 1
         return True
@@ -199,9 +196,9 @@ class Store:
 
 
 class PixelStore:
-    """Keeps decoded blocks on the CPU, and decoder states in what memory they leave. Least recently used go first.
+    """Keeps decoded blocks on the CPU, and decoder states in the memory left. Evicts the least recently used.
 
-    Frames that 16 bits hold exactly take half the memory.
+    Frames that float16 holds exactly are stored as float16.
     """
 
     def __init__(self, limit: float = 0.0) -> None:
@@ -210,10 +207,10 @@ class PixelStore:
         self._states: OrderedDict[str, tuple[Any, torch.device]] = OrderedDict()
 
     def put(self, key: str, frames: Tensor, state: Any) -> None:
-        """Keep a block's frames and the decoder's state after it, where there is room."""
+        """Store a block's frames and the decoder's state after it, as far as they fit."""
         half = frames.half()
         exact = half if torch.equal(half.to(frames.dtype), frames) else frames
-        self._frames.pop(key, None)  # what is put in again is the newest
+        self._frames.pop(key, None)  # so that it becomes the newest
         self._states.pop(key, None)
         if exact.nbytes <= self.limit:
             self._frames[key] = exact.cpu(), frames.device, frames.dtype
@@ -222,7 +219,7 @@ class PixelStore:
             self._states[key] = _moved(state, torch.device("cpu")), frames.device
 
     def shrink(self, limit: float, room: int = 0) -> None:
-        """Set the limit and drop what exceeds it; drop states until `room` bytes are free too."""
+        """Set the limit and evict what exceeds it; evict states until `room` more bytes are free."""
         self.limit = limit
         while self._frames and _bytes(self._frames.values()) > limit:
             self._frames.popitem(last=False)
@@ -231,22 +228,22 @@ class PixelStore:
             self._states.popitem(last=False)
 
     def count_to_decode(self, keys: Sequence[str], *, to_go_on: bool) -> int:
-        """Return how many of a clip's first blocks must be decoded to show them all.
+        """Return how many of the blocks `keys` must be decoded to show them all.
 
-        `to_go_on`: whether the block after them will be decoded, which needs the decoder's state at their end.
+        `to_go_on`: whether the next block will be decoded, which needs the decoder's state after them.
         """
         decoded: set[str] = set()
         wanted = [place for place, key in enumerate(keys) if key not in self._frames]
         for place in (*wanted, *([len(keys)] if to_go_on else [])):
             decoded.update(keys[place : place + 1])
-            for key in reversed(keys[:place]):  # the state before that place
+            for key in reversed(keys[:place]):  # decode back to a known state
                 if key in decoded or key in self._states:
                     break
                 decoded.add(key)
         return len(decoded)
 
     def frames(self, key: str) -> Tensor | None:
-        """Return a block's frames as they were decoded; None if they are not kept."""
+        """Return a block's frames on their device, or None."""
         if key not in self._frames:
             return None
         self._frames.move_to_end(key)
@@ -254,7 +251,7 @@ class PixelStore:
         return frames.to(device, dtype)
 
     def state(self, key: str) -> Any:
-        """Return the decoder's state after a block; `UNKNOWN` if it is not kept."""
+        """Return the decoder's state after a block, or `UNKNOWN`."""
         if key not in self._states:
             return UNKNOWN
         self._states.move_to_end(key)
@@ -264,10 +261,7 @@ class PixelStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reuse:
-    """Where a run looks for results of earlier runs, and leaves its own; the identities of its parts.
-
-    `pixels`: a store of decoded frames, for which `store` leaves the memory; None to keep none.
-    """
+    """The stores of a run, and the identities of its parts. `pixels`: in memory that `store` leaves; or None."""
 
     store: Store
     identities: Identities

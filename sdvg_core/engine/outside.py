@@ -1,7 +1,7 @@
-"""Checks on parts that others write, by the protocols of `protocols.py`: what they are, and what they return.
+"""Check custom parts written by others against `protocols.py`, and their results at every call.
 
-A part may have a text `key`, which must differ wherever its results could. One without a key is named anew in every
-run, so that none of its results is used again.
+A part may have a text `key` that differs whenever its results could. Without one it gets a new cache key in every
+run, so that its results are never re-used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def check_part(role: Literal["router", "scorer"], part: Any) -> None:
-    """Raise `BadInput` unless a part, which a wire may carry untyped, fits its protocol."""
-    from .protocols import Router, Scorer  # here, because they import torch and the command line must not
+    """Raise `BadInput` unless a part fits its protocol."""
+    from .protocols import Router, Scorer  # imports torch, which the command line's help must not
 
     with faults_of(role, part):
         fits = isinstance(part, {"router": Router, "scorer": Scorer}[role])
@@ -32,7 +32,7 @@ def check_part(role: Literal["router", "scorer"], part: Any) -> None:
 
 
 def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
-    """Return parts, by role, that check what they return. Raises `BadInput` for one that does not fit the VAE."""
+    """Wrap parts, by role, to check their results. Raises `BadInput` for one that does not fit the VAE."""
     for role, part in parts.items():
         for name in ("latent_channels", "temporal_stride", "spatial_stride"):
             size = getattr(part, name, None)
@@ -43,7 +43,7 @@ def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
 
 
 def cache_key(part: Any) -> str:
-    """Return the cache key of a part: its own key, or a name that nothing else has."""
+    """Return the cache key of a part: its `key`, or a unique one."""
     return f"{type(part).__qualname__} {getattr(part, 'key', '') or uuid.uuid4()}"
 
 
@@ -55,7 +55,7 @@ def note_on(role: str, part: Any) -> str:
 
 @contextmanager
 def faults_of(role: str, part: Any) -> Iterator[None]:
-    """Raise `BadInput` with the part's name for an exception that it raises. Running out of memory passes on."""
+    """Turn exceptions of a part into `BadInput` with its name, except when memory runs out."""
     try:
         yield
     except Exception as error:
@@ -66,7 +66,7 @@ def faults_of(role: str, part: Any) -> Iterator[None]:
 
 
 class OutsidePart:
-    """Pass calls on to a part from outside, and refuse results of a wrong shape, which might pass unnoticed."""
+    """Wraps a custom part. Raises `BadInput` for results of a wrong shape, which could go unnoticed."""
 
     def __init__(self, role: str, inner: Any) -> None:
         self.name = role
@@ -76,7 +76,7 @@ class OutsidePart:
         return getattr(self.inner, name)
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block, shaped as the noise."""
+        """Generate the block; check that it has the noise's shape."""
         with faults_of(self.name, self.inner):
             made: Generated = self.inner.generate(call)
         self._check_shape(made.latents, tuple(call.noise.draw(call.span, 0).shape))
@@ -90,7 +90,7 @@ class OutsidePart:
         return scores.float().cpu()
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the settings for the report, with a note on where it is from."""
+        """Return the settings for the report, with a note on the part."""
         with faults_of(self.name, self.inner):
             described = self.inner.describe()
         try:
@@ -101,11 +101,11 @@ class OutsidePart:
         return {**described, "notes": (*described.get("notes", ()), note_on(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
-        """Return no notes: how much of a prompt such a scorer reads is not known."""
+        """Return no notes, as the scorer's limits are not known."""
         return ()
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Decode latents; the clip's first latent frame is one pixel frame."""
+        """Decode latents; check the shape of the frames."""
         with faults_of(self.name, self.inner):
             frames, state_after = self.inner.decode(latents, state)
         count = self.temporal_stride * latents.shape[2] - (self.temporal_stride - 1 if state is None else 0)
@@ -114,7 +114,7 @@ class OutsidePart:
         return frames, state_after
 
     def encode(self, frames: Tensor) -> Tensor:
-        """Encode a clip of 1 + stride * k pixel frames."""
+        """Encode 1 + stride * k pixel frames; check the shape of the latents."""
         with faults_of(self.name, self.inner):
             latents: Tensor = self.inner.encode(frames)
         count = 1 + (frames.shape[1] - 1) // self.temporal_stride

@@ -1,4 +1,4 @@
-"""The drafter's history of its own drafts, instead of the committed blocks."""
+"""The drafter's own history, of all its drafts instead of the committed blocks (an option of the paper)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from .types import Block, Cost, Generated, Span
 
 
 class OwnDrafts:
-    """The drafts of a run, each continuing the one before it. They are made when the next draft needs them.
+    """The drafts of a run, each continuing the one before it.
 
-    They depend on no decision, and are decoded only if the drafter's context asks for their pixels.
+    They do not depend on decisions. Skipped ones are made when a later draft needs them, and decoded only if the
+    drafter's context needs pixels.
     """
 
     def __init__(self, session: Session, spans: tuple[Span, ...], inputs: BlockInputs, start: History) -> None:
         self._session = session
-        # Its seconds are those of the draft that asks for pixels.
+        # Its decode time counts as part of the draft.
         self._decoder = Decoder(session.decoder.codec)
         self._spans = spans
         self._inputs = inputs
@@ -27,9 +28,9 @@ class OwnDrafts:
         self._newest: Block | None = None
 
     def draft(self, span: Span, stop: int | None = None) -> Generated:
-        """Generate the draft at `span`, after every earlier draft that was skipped or left unfinished.
+        """Generate the draft at `span`, after earlier drafts that were skipped or unfinished, at their joint cost.
 
-        Their cost counts as this one's. `stop`: the step to stop before.
+        `stop`: as in `BlockCall`.
         """
         caught_up = Cost()
         for skipped in self._spans:

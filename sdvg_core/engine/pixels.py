@@ -1,7 +1,8 @@
-"""The pixels of blocks, decoded when they are first read.
+"""The pixels of blocks, decoded lazily.
 
-So a rejected draft whose scores are known is not decoded, and a block whose frames an earlier run stored is decoded
-only if the decoder must go on from it.
+So a rejected draft with stored scores is not decoded, and a block with stored frames is decoded only if a later
+block needs the decoder's state. Decoding every block at once would be simpler, but a repeated run would decode
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .types import Block
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
-    """A codec, and the store of its results for later runs. `watch`: counts the seconds of decoding."""
+    """A codec with the store of its results. `watch`: times the decoding."""
 
     codec: VideoCodec
     reuse: Reuse | None = None
@@ -30,7 +31,7 @@ class Decoder:
 
     @property
     def store(self) -> PixelStore:
-        """What earlier runs left."""
+        """The store of decoded pixels; an empty one without re-use."""
         return (self.reuse and self.reuse.pixels) or PixelStore()
 
     def pixels(self, history: History, block: Block) -> Pixels:
@@ -40,10 +41,7 @@ class Decoder:
 
 
 class DecodeState:
-    """The decoder's state after a block. If it is not known, the block is decoded for it when it is asked for.
-
-    `before`: the state before the block; None at the beginning of the clip.
-    """
+    """The decoder's state after a block, computed lazily. `before`: that before it; None at the clip's start."""
 
     def __init__(self, decoder: Decoder, key: str, block: Block, before: DecodeState | None) -> None:
         self.decoder = decoder
@@ -54,7 +52,7 @@ class DecodeState:
         self._state = UNKNOWN
 
     def get(self) -> Any:
-        """Return the state. The blocks since the last known state are decoded in order, as many as there are."""
+        """Return the state, after decoding all blocks since the last known one in order."""
         unknown: list[DecodeState] = []
         state: DecodeState | None = self
         while state and not state._is_known():
@@ -65,7 +63,7 @@ class DecodeState:
         return self._state
 
     def decode(self) -> Tensor:
-        """Decode the block, and return its frames. The state before it is then no longer needed."""
+        """Decode the block and return its frames; release the state before it."""
         assert self._state is UNKNOWN, "a block is decoded once"
         before = self._before.get() if self._before else None
         with self.decoder.watch.part("decode"):
@@ -74,7 +72,7 @@ class DecodeState:
         return frames
 
     def keep(self, frames: Tensor) -> None:
-        """Keep the state for later runs, and the block's frames, if the block was decoded and there is room."""
+        """Store state and frames for later runs if the block was decoded."""
         reuse = self.decoder.reuse
         if reuse and reuse.pixels and self._state is not UNKNOWN:
             reuse.pixels.limit = reuse.store.limit - reuse.store.bytes
@@ -87,10 +85,7 @@ class DecodeState:
 
 
 class Pixels:
-    """The pixel frames of a block, decoded when they are first asked for, unless an earlier run left them.
-
-    `state`: the decoder's after the block.
-    """
+    """The pixel frames of a block, decoded lazily unless they are stored. `state`: after the block."""
 
     def __init__(self, block: Block, state: DecodeState) -> None:
         self.block = block
@@ -100,24 +95,24 @@ class Pixels:
 
     @property
     def key(self) -> str:
-        """The key of the frames; empty if nothing is kept."""
+        """The cache key of the frames; empty without re-use."""
         return self.state.key
 
     @property
     def count(self) -> int:
-        """How many frames there are; the clip's first latent frame shows one."""
+        """Number of pixel frames; the clip's first latent frame has one."""
         stride = self.state.decoder.codec.temporal_stride
         return stride * self.block.span.frames - (stride - 1 if self.state.begins_clip else 0)
 
     def frames(self) -> Tensor:
-        """Return the frames, `b f c h w`, which are kept here until they are released."""
+        """Return the frames, `b f c h w`, and keep them until `release`."""
         if self._frames is None:
             kept = self.state.decoder.store.frames(self.key)
             self._frames = self.state.decode() if kept is None else kept
         return self._frames
 
     def release(self) -> None:
-        """Leave the frames of a committed block to later runs, and keep only the anchors here."""
+        """Store the frames of a committed block for later runs, and keep only the anchors."""
         frames = self.frames()
         self.state.keep(frames)
         self._anchors = last_frames(frames, self.block.span.frames, self.state.decoder.codec.temporal_stride)
@@ -125,7 +120,7 @@ class Pixels:
 
     @property
     def anchors(self) -> tuple[Callable[[], Tensor], ...]:
-        """For each latent frame, a function that returns the last pixel frame it shows, `b 1 c h w`."""
+        """The anchor of each latent frame."""
         return tuple(partial(self._anchor, place) for place in range(self.block.span.frames))
 
     def _anchor(self, place: int) -> Tensor:
@@ -135,7 +130,7 @@ class Pixels:
 
 
 def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:
-    """Return copies of the last pixel frame of each latent frame of a block, so that the block can be freed."""
+    """Return the last pixel frame of each latent frame, as copies, so that the block can be freed."""
     newest = frames.shape[1] - 1
     backs = reversed(range(latent_frames))
     return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)

@@ -1,6 +1,6 @@
-"""Which blocks a run makes, who may make them, and whether its parts fit together; known before anything is loaded.
+"""Plan a run before anything is loaded: its blocks, the models that they may need, and whether the parts fit.
 
-Users count the blocks of a run from 1, like the squares of its strip. A clip that the run continues does not count.
+In messages, blocks of a run count from 1 like the squares of its strip; a clip that it continues does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_TAKES = 1_000_000
 
 
 def check_directions(letters: str, blocks: int) -> None:
-    """Raise `BadInput` unless there is a letter for every block of a run, or none at all."""
+    """Raise `BadInput` unless there is a valid letter for every block of a run, or none at all."""
     check_letters(letters)
     if letters and len(letters) != blocks:
         problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
@@ -28,9 +28,9 @@ def check_directions(letters: str, blocks: int) -> None:
 
 
 def read_takes(text: str, blocks: int) -> Mapping[int, int]:
-    """Return the takes written in `text`, such as "6:2, 8:3", by the block's place in the run, counted from 0.
+    """Parse takes such as "6:2, 8:3"; return them by index of the block in the run, from 0.
 
-    Raises `BadInput` for anything else, and for a block the run does not have.
+    Raises `BadInput` for other text, and for a block that the run does not have.
     """
     takes: dict[int, int] = {}
     for part in filter(None, re.split(r"[,;\s]+", text)):
@@ -57,12 +57,12 @@ MISSING = {
     "target": ("a target", "choose the policy first with 0 blocks by the target", "t, a and r"),
     "scorer": ("a reward model", "choose a policy without scores, such as first", "a and r"),
 }
-"""By role: its name, what to do without it, and which directions ask for it."""
+"""By role: its name, the remedy without it, and the directions that need it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSet:
-    """The models that a run may ask for, or those that are available."""
+    """The models that a run may need, or that are available."""
 
     drafter: bool = True
     target: bool = True
@@ -70,7 +70,7 @@ class ModelSet:
 
 
 def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
-    """Return the models that the blocks at `spans` may ask for; an undecided block may ask for all."""
+    """Return the models that the blocks at `spans` may need; an undecided block may need all."""
     certain = [(span.index, decide_early(router, span.index, ())) for span in spans]
     undecided = any(decision is None for _, decision in certain)
     kept = any(decision and decision.accepted for _, decision in certain)
@@ -83,7 +83,7 @@ def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
 
 
 def check_available(router: RouterConfig, spans: Sequence[Span], available: ModelSet) -> ModelSet:
-    """Return the models that a run may ask for. Raises `MissingModel` if one of them is not available."""
+    """Return the models that a run may need. Raises `MissingModel` if one is not available."""
     needed = models_needed(router, spans)
     if needed.drafter and not available.drafter and not models_needed(replace(router, handover=0), spans).drafter:
         raise MissingModel("drafter", "a handover needs a drafter", "set handover to 0")
@@ -104,10 +104,9 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
 class Lead:
     """The latent frames before a run's first block.
 
-    `picture`: whether a single picture is held for one block, however many `frames` that are.
-    `start_image_frames`: how many of the first show a start image; the video shows only their first pixel frame.
-    `from_pixels`: how many of the first were given as pixels. No model made these or a start image, so the route
-    begins after them.
+    `picture`: a single picture, held for one block of the size that the plan chooses. `start_image_frames`: number
+    of first frames that show a start image, of which the video shows one pixel frame. `from_pixels`: number of
+    first frames given as pixels. The route begins after both, as no model made them.
     """
 
     frames: int = 0
@@ -124,9 +123,9 @@ class Lead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A run's blocks. `router`: with the user's directions. `clip`: the spans of the clip it continues.
+    """The blocks of a run. `router`: with the user's directions. `clip`: spans of the clip it continues.
 
-    `strengths`: of the blocks, if they restyle a clip. `notes`: for the report.
+    `spans`: of the new blocks. `strengths`: of restyling, by block. `notes`: for the report.
     """
 
     router: RouterConfig
@@ -159,12 +158,11 @@ def plan_blocks(
     takes: str = "",
     strengths: Sequence[Strength] = (),
 ) -> RunPlan:
-    """Return the plan of a run of `blocks` blocks after a lead. A picture becomes a block that shows it held.
+    """Plan a run of `blocks` blocks after a lead.
 
     `block_frames`: latent frames per block of the available models, by role; the target's apply if it is needed.
-    `scorer`: whether one is available. `directions`, `takes`: as users write them. `strengths`: one for each block,
-    if they restyle a clip.
-    Raises `BadInput` if an argument is wrong, or if a model is missing that a block may ask for.
+    `scorer`: whether one is available. `directions`, `takes`: as text. `strengths`: of restyling, by block.
+    Raises `BadInput` for an invalid argument, and if a model is missing that a block may need.
     """
 
     def plan(sizes: Mapping[str, int]) -> RunPlan:
@@ -206,24 +204,24 @@ def plan_blocks(
     run_plan = plan(block_frames)
     if run_plan.models_needed.target or len(set(block_frames.values())) == 1:
         return run_plan
-    if router.policy == "stride":  # which comes to the target again, so blocks keep its size
+    if router.policy == "stride":  # later blocks will be the target's, so keep its size
         return replace(run_plan, models_needed=replace(run_plan.models_needed, target=True))
     # Without the target, blocks have the drafter's size.
     return plan({"drafter": block_frames["drafter"]})
 
 
-# --- whether parts, router, blocks and sizes fit together; shapes are enough to tell
+# --- do parts, router, blocks and sizes fit together? Shapes are enough to tell
 
 
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
-    """Raise `BadInput` unless the parts of a run fit together and include all that the router may ask for."""
+    """Raise `BadInput` unless the parts of a run fit together and include all that the router may need."""
     check_available(router, spans, available_in(engine))
-    # A model that is not there has the shape of the other one.
+    # A missing model counts with the shape of the other one.
     check_compatible(engine.models[0], engine.models[-1], engine.codec.latent_channels, router, spans)
 
 
 def available_in(engine: Engine) -> ModelSet:
-    """Return which models an engine has."""
+    """Return the models of an engine."""
     return ModelSet(
         drafter=engine.drafter is not None,
         target=engine.target is not None,
@@ -234,10 +232,7 @@ def available_in(engine: Engine) -> ModelSet:
 def check_compatible(
     drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
 ) -> None:
-    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together.
-
-    Nothing needs to be loaded for it.
-    """
+    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together."""
     for model in (drafter, target):
         if model.latent_channels != latent_channels:
             problem = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
@@ -259,7 +254,7 @@ def check_compatible(
 
 
 def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:
-    """Raise `BadInput` unless two models can skip as many steps as a plan's strengths do."""
+    """Raise `BadInput` unless both models can skip the steps of a plan's strengths."""
     check_strengths(plan.strengths, [drafter.timesteps, target.timesteps])
     skip = max((strength.skip for strength in plan.strengths), default=0)
     if plan.models_needed.drafter and skip >= steps_made(drafter):
@@ -271,10 +266,7 @@ def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> Non
 
 
 def most_handover(drafter: ModelShape, target: ModelShape) -> int:
-    """Return how many steps can be handed over: all of a draft, but one of the target's steps less than it has.
-
-    0 if the timesteps of the two differ.
-    """
+    """Return the most steps to hand over: all of a draft, but not the target's last; 0 if timesteps differ."""
     equal = tuple(drafter.timesteps) == tuple(target.timesteps)
     return min(steps_made(drafter), len(target.timesteps) - 1) if equal else 0
 

@@ -16,7 +16,7 @@ from .types import Generated
 
 
 class ModelShape(Protocol):
-    """What is known about a model before its weights are read."""
+    """A model as known from its header, before weights are read."""
 
     @property
     def name(self) -> str:
@@ -28,7 +28,7 @@ class ModelShape(Protocol):
 
     @property
     def latent_channels(self) -> int:
-        """Latent channels."""
+        """Number of latent channels."""
 
     @property
     def timesteps(self) -> tuple[float, ...]:
@@ -36,25 +36,22 @@ class ModelShape(Protocol):
 
     @property
     def first_timesteps(self) -> tuple[float, ...]:
-        """The same for the clip's first block; empty if its frames do not share one list."""
+        """The timesteps of the clip's first block; empty if its frames do not share one list."""
 
     @property
     def anchor_horizon(self) -> int:
-        """For how many of the newest latent frames the model needs the last pixel frame; 0 for none."""
+        """Number of newest latent frames whose last pixel frame the model needs; 0 for none."""
 
 
 class BlockGenerator(ModelShape, Protocol):
-    """A causal video model. `generate` is a pure function; it keeps nothing between calls but a cache."""
+    """A causal video model. `generate` must be a pure function; caches between calls are allowed."""
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block."""
 
 
 def steps_made(model: ModelShape) -> int:
-    """Return how many denoising steps a model makes of a block when it drafts.
-
-    A model that stops earlier than its timesteps end says so by an attribute `draft_steps`.
-    """
+    """Return the number of denoising steps of a draft: the attribute `draft_steps` if it is set, else all."""
     steps = len(model.timesteps)
     return min(getattr(model, "draft_steps", None) or steps, steps)
 
@@ -100,26 +97,23 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Router(Protocol):
-    """Decides who makes a block: a pure function, called again when a stopped run is resumed."""
+    """Decides who makes a block. Must be a pure function: it is called again when a run is resumed."""
 
     @property
     def needs_scorer(self) -> bool:
-        """True if drafts are scored before it decides."""
+        """True if it decides by scores."""
 
     def keep(self, index: int, score: float | None) -> bool:
-        """Return whether the draft of block `index` of the route, from 0, is kept.
+        """Return True to keep the draft of block `index` of the route, from 0.
 
         The route begins with the clip, or with the first new block after a clip given as pixels.
-        `score`: that of its worst frame, in the scorer's units; None if drafts are not scored.
+        `score`: of its worst frame, in the scorer's units; None if drafts are not scored.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
-    """The parts of a run; they do not change during it.
-
-    A model or scorer is None if no block will ask for it; there is at least one model.
-    """
+    """The parts of a run. A model or scorer is None if no block needs it; there is at least one model."""
 
     drafter: BlockGenerator | None
     target: BlockGenerator | None
@@ -128,10 +122,10 @@ class Engine:
 
     @property
     def models(self) -> tuple[BlockGenerator, ...]:
-        """The models that are there, the drafter first."""
+        """The models, the drafter first."""
         return tuple(model for model in (self.drafter, self.target) if model is not None)
 
     @property
     def horizon(self) -> int:
-        """For how many latent frames a history must keep pixels, given these models."""
+        """Number of latent frames for which a history must keep anchors."""
         return max(model.anchor_horizon for model in self.models)

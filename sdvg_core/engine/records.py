@@ -1,4 +1,4 @@
-"""The record of each block: the decision with its scores, and what the block cost. Counters only, no rates."""
+"""The record of each block: decision, scores and cost. Counters only; rates are derived in the report."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRecord:
-    """One block of the run's log.
+    """The record of one block.
 
-    `pixel_frames`: how many it shows. `draft`, `target`: the cost of each model on this block, None if it did none;
-    a draft that was not accepted was thrown away. `handover`: how many of the drafter's steps the target continued
-    from. `decodes`: how often the block was decoded for its pixels.
-    `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
-    `drift`: how far its colours are from those its scene began with (see `drift_of`); None for those blocks.
+    `pixel_frames`: number shown. `prompt`: its text, or a hash of it. `draft`, `target`: cost of each model,
+    rejected drafts included; None if it made nothing. `handover`: number of the drafter's steps that the target
+    continued. `decodes`: how often the block was decoded. `reused`: an earlier run made the block. `drift`: see
+    `drift_of`.
     """
 
     span: Span
@@ -61,14 +60,14 @@ class BlockRecord:
 
 
 class Stopwatch:
-    """Counts the seconds of one block by part, perhaps as `Elapsed`, and how often each part ran."""
+    """Measures the seconds of one block by part (perhaps as `Elapsed`), and counts calls."""
 
     def __init__(self, clock: Callable[[], Any] = time.perf_counter) -> None:
         self._clock = clock
         self.restart()
 
     def restart(self) -> None:
-        """Begin another block."""
+        """Reset for the next block."""
         self.spent: dict[str, Any] = {}
         self.times: dict[str, int] = {}
 
@@ -93,8 +92,8 @@ def record_block(
 ) -> BlockRecord:
     """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
 
-    `draft`, `remake`: what drafter and target made. `call`: to the model that made the block. `watch`: if it saw no
-    part but decoding, an earlier run made the block, which then counts no seconds.
+    `draft`, `remake`: results of drafter and target. `call`: to the model that made the block. `watch`: if it
+    measured nothing but decoding, the block was re-used and counts no seconds.
     """
     costs = {
         name: replace(made.cost, context_seconds=float(made.cost.context_seconds))

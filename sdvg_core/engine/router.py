@@ -1,6 +1,6 @@
-"""Who makes a block: the worst frame's score against tau (the paper), and other policies to compare it with.
+"""Decide who makes a block: by the worst frame's score and tau (the paper), or by another policy.
 
-A decision is a pure function of the configuration, the block's number, its scores and the earlier decisions.
+A decision is a pure function of settings, block index, scores and earlier decisions, so a run can be resumed.
 Source: SDVG (arXiv 2604.17397), Section 3.
 """
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# torch is imported only to decide: the command line imports this file for its words, and must start quickly.
+# torch is imported only to decide, because the command line imports this file for its help.
 Aggregation = Literal["min", "mean", "quantile"]
 
 DIRECTION_LETTERS = ("a", "r", "d", "t")
 LETTERS_IN_SHORT = "a (score, keep), r (score, reject), d (keep), t (target)"
 ROUTER_DECIDES = "."
 FIRST_FRAMES = 4
-"""How many frames of a draft a cascade scores first."""
+"""Frames of a draft that a cascade scores first."""
 Frames = tuple[int, ...]
-"""Numbers of a block's pixel frames, from 0."""
+"""Indices of pixel frames in a block, from 0."""
 
 
 class Reason(Enum):
-    """Why the drafter or the target made a block. The value is the sentence that people read."""
+    """Why the drafter or the target made a block. The value is shown to users."""
 
     FORCED = "the first blocks are the target's under every policy"
     REACHED = "the score reaches the threshold"
@@ -58,9 +58,8 @@ BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_K
 class Decision:
     """Whether the draft is kept, why, and by which scores.
 
-    `score`: the aggregated score; `threshold`: what it was compared with; `frame_scores`: one per pixel frame, None
-    for a frame that was not scored; `worst_frame`: the pixel frame of the block with the lowest score. None if
-    nothing was scored.
+    `score`: aggregated, or None if nothing was scored. `threshold`: the one it was compared with. `frame_scores`:
+    one per pixel frame, None for frames that were not scored.
     """
 
     accepted: bool
@@ -76,7 +75,7 @@ class Decision:
 
     @property
     def worst_frame(self) -> int | None:
-        """The pixel frame with the lowest score, counted within the block; the first non-finite one, if any."""
+        """The index in the block of the frame with the lowest score, or of the first that is not finite."""
         ranked = {
             frame: score if math.isfinite(score) else -math.inf
             for frame, score in enumerate(self.frame_scores)
@@ -121,14 +120,14 @@ With no forced blocks `first` is the drafter alone, with one the target makes th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig:
-    """Settings of the router, in the words of its fields; the defaults are the paper's.
+    """Settings of the router; the help of each field describes it, and the defaults are the paper's.
 
-    `score >= tau` keeps a draft, in the scorer's units. `quantile`: 0 is the worst frame, 1 the best. `cascade`:
-    None scores all frames at once. `handover`: of all blocks but the route's first. `directions`: the user's
-    decisions, under every policy: one of `DIRECTION_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`:
-    how many steps a restyled clip replaces, by block of the clip; if that is `handover` or more, nothing is handed
-    over. `part`: a router from outside, which decides in the policy's place. `route_start`: the block of the clip
-    at which the route begins, the first one after a clip given as pixels, which no model made.
+    A draft with `score >= tau` is kept, in the scorer's units. `quantile`: 0 is the worst frame, 1 the best.
+    `cascade`: None scores all frames at once. `handover`: of all blocks but the route's first. `directions`: the
+    user's decisions under every policy, a letter per block of the clip. `skipped`: number of steps that a restyled
+    clip replaces, by block of the clip; if it is `handover` or more, nothing is handed over. `part`: a custom
+    router that replaces the policy. `route_start`: the clip's first block of the route, after a clip given as
+    pixels.
     """
 
     policy: Policy = setting(REWARD, help=", ".join(POLICIES), metavar="POLICY")
@@ -189,7 +188,7 @@ class RouterConfig:
     )
     directions: str = setting("", check=check_letters)
     skipped: tuple[int, ...] = ()
-    # Not hashed: a plain dataclass is a router too, and it has no hash.
+    # Not hashed, as a router may be an object without a hash.
     part: Any = field(default=None, hash=False)
     route_start: int = setting(0, least=0)
 
@@ -208,7 +207,7 @@ class RouterConfig:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its settings as the report has them."""
+        """Settings for the report."""
         values = asdict(replace(self, part=None))
         del values["skipped"], values["part"], values["route_start"]
         if self.cascade is not None:
@@ -217,7 +216,7 @@ class RouterConfig:
         return values if self.part is None else {**values, "part": type(self.part).__name__}
 
     def place(self, index: int) -> int:
-        """Return the place in the route of block `index` of the clip, from 0."""
+        """Return the index in the route of block `index` of the clip."""
         return index - self.route_start
 
     def direction(self, index: int) -> str:
@@ -225,16 +224,16 @@ class RouterConfig:
         return self.directions[index : index + 1] or ROUTER_DECIDES
 
     def handover_at(self, index: int) -> int:
-        """Return how many steps the drafter makes of block `index` of the clip, if the target makes it."""
+        """Return the number of steps that the drafter hands over if the target makes block `index` of the clip."""
         skip = self.skipped[index] if index < len(self.skipped) else 0
         whole = self.place(index) < 1 or self.direction(index) == "t"
         return 0 if whole or skip >= self.handover else self.handover
 
 
 MOST_MARGIN = 1e9
-"""What a report has for infinity, which JSON lacks; no score comes near it."""
+"""Stands for infinity in reports, as JSON has none; scores are far smaller."""
 CASCADE_MARGIN = 0.2
-"""Ours, as the published one is not known: chosen on training prompts of the miniature (docs/study.md)."""
+"""Our choice, as the authors' is not published: from training prompts of the miniature (docs/study.md)."""
 ROUTER_PRESETS: Mapping[str, RouterConfig] = {
     "paper": RouterConfig(),
     "hybrid": RouterConfig(handover=3, cascade=CASCADE_MARGIN),
@@ -242,9 +241,9 @@ ROUTER_PRESETS: Mapping[str, RouterConfig] = {
     "balanced": RouterConfig(policy="first", forced_blocks=2, handover=2),
     "careful": RouterConfig(policy="first", forced_blocks=4, handover=2),
 }
-"""Routers by name: the paper's two, and then from the fastest to the one closest to the target."""
+"""Routers by name: the paper's two, then ours from the fastest to the closest to the target."""
 DEFAULT_PRESET = "balanced"
-"""For new commands and new nodes; `RouterConfig()` is the paper's."""
+"""The default of commands and nodes; `RouterConfig()` is the paper's."""
 
 
 def is_preset(router: RouterConfig) -> bool:
@@ -260,7 +259,7 @@ def router_preset(name: str) -> RouterConfig:
 
 
 def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
-    """Return the decision on block `index` if it is certain before any draft; None if it depends on the scores."""
+    """Return the decision on block `index` if it is certain before drafting; None if it depends on scores."""
     direction = config.direction(index)
     if direction != ROUTER_DECIDES:
         return DIRECTED.get(direction)
@@ -284,7 +283,7 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
 
 
 def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:
-    """Return the fields that any of these blocks of a clip reads, by the policy or by its direction."""
+    """Return the fields that the decisions on these blocks of a clip read."""
     fields = POLICIES[config.policy]
     read: set[str] = set()
     after_forced = 0
@@ -296,12 +295,12 @@ def fields_read(config: RouterConfig, blocks: Iterable[int]) -> set[str]:
         elif direction == ROUTER_DECIDES:
             read |= {"policy", *fields}
             after_forced += 1
-        elif direction not in DIRECTED:  # it is scored, too
+        elif direction not in DIRECTED:  # a and r score the draft
             read.add("aggregation")
         certain = decide_early(handing, index, ())
         if handing.handover_at(index) and not (certain and certain.accepted):
             read.add("handover")
-    if after_forced <= config.bail_out:  # none is left after as many rejections
+    if after_forced <= config.bail_out:  # no block comes after so many rejections
         read.discard("bail_out")
     return read
 
@@ -354,7 +353,7 @@ def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
 
 
 def aggregate(config: RouterConfig, scores: Tensor) -> float:
-    """Return the score of a block: its worst frame's, the mean, or a quantile over its frames."""
+    """Aggregate frame scores to the score of a block: minimum, mean or quantile."""
     if config.aggregation == "min":
         return float(scores.min())
     if config.aggregation == "mean":
@@ -363,20 +362,19 @@ def aggregate(config: RouterConfig, scores: Tensor) -> float:
 
 
 def float32(value: float) -> float:
-    """Round to float32, as scores are: a score that prints as tau must also equal it."""
+    """Round to float32 like the scores, so that a score printed as tau also equals it."""
     import torch
 
     return float(torch.tensor(value, dtype=torch.float32))
 
 
-# --- The cascade scores a few frames of a draft first, and the others only where those do not decide. The worst of
-# some frames is never below the worst of all, so a draft whose first frames fall short is rejected by them alone;
-# only keeping a draft without looking at the others is a guess, which a margin above tau makes safer. Source: the
-# authors' SDVG-hybrid. Its margin is not published; it also rejects by one, which needs none.
+# --- The cascade scores a few frames of a draft first, and the others only if those do not decide. Rejecting by the
+# first frames is exact, as the worst of all is no better than theirs; keeping by them is a guess, so it takes a
+# margin above tau. Source: the authors' SDVG-hybrid, whose margin is not published and which also rejects by one.
 
 
 def stages(config: RouterConfig, index: int, count: int) -> tuple[Frames, ...]:
-    """Return which of the `count` pixel frames of block `index` are scored first, and which after them."""
+    """Return the pixel frames of block `index` that are scored first, and those that may follow."""
     frames = tuple(range(count))
     if not cascades(config, index) or count <= FIRST_FRAMES:
         return (frames,)
@@ -385,20 +383,20 @@ def stages(config: RouterConfig, index: int, count: int) -> tuple[Frames, ...]:
 
 
 def cascades(config: RouterConfig, index: int) -> bool:
-    """Return True if some frames of block `index` are scored first: a cascade is set, and can decide."""
+    """Return True if a cascade is set and can decide block `index`."""
     by_worst_frame = config.aggregation == "min" and config.part is None
     return config.cascade is not None and by_worst_frame and config.direction(index) not in ("a", "r")
 
 
 def evenly_spaced(count: int) -> Frames:
-    """Return the frames that are scored first: 0, 4, 7, 11 of 12, and 0, 3, 5, 8 of 9."""
+    """Return the indices of the frames scored first: 0, 4, 7, 11 of 12, and 0, 3, 5, 8 of 9."""
     return tuple(round(place * (count - 1) / (FIRST_FRAMES - 1)) for place in range(FIRST_FRAMES))
 
 
 def score_and_decide(config: RouterConfig, index: int, count: int, score: Callable[[Frames], Tensor]) -> Decision:
-    """Score as many of the `count` pixel frames of a drafted block as it takes, and decide whether it is kept.
+    """Score as many of a draft's `count` pixel frames as needed, and decide whether it is kept.
 
-    `score`: returns the scores of the frames with these numbers, as `Scorer.score` does.
+    `score`: returns the scores of frames by their indices, like `Scorer.score`.
     """
     first, *others = stages(config, index, count)
     scores = score(first)
@@ -416,7 +414,7 @@ def score_and_decide(config: RouterConfig, index: int, count: int, score: Callab
 
 
 def clearly_kept(config: RouterConfig, decision: Decision) -> bool:
-    """Return True if the worst of the first frames is so far above tau that the others stay unscored."""
+    """Return True if the first frames' worst score is above tau by the margin, so that the others stay unscored."""
     assert decision.score is not None
     assert config.cascade is not None
     return decision.score >= float32(config.tau) + config.cascade

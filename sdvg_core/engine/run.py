@@ -1,4 +1,4 @@
-"""One video, ready to run. Command line, nodes, study and benchmark get their blocks from it."""
+"""A run: everything that determines a video. Command line, nodes, study and benchmark all play it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .types import Block, DrafterContext, FiniteChecks, check_clip
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """Everything that determines a video, which is as large as the noise in `inputs`.
+    """Everything that determines a video; the noise in `inputs` has its size.
 
-    `reuse`: what earlier runs made, which is not made again where it is provably the same; what this run makes is
-    put there. `colour_hold`: see `ColourHold`. `clock`: its readings subtract to seconds.
-    Raises `BadInput` for a clip of another size, or one with NaN or infinity.
+    `reuse`: results of earlier runs, re-used where cache keys agree; this run adds its own. `colour_hold`: see
+    `ColourHold`. `clock`: its readings subtract to seconds. Raises `BadInput` for a clip of another size, or with
+    NaN or infinity.
     """
 
     engine: Engine
@@ -47,9 +47,9 @@ class Run:
         check_restyle(self.engine.models[0], self.engine.models[-1], self.plan)
 
     def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[ShownBlock]:
-        """Yield the whole video: the clip, then new blocks as soon as they are decided. `frames`: as shown.
+        """Yield the whole video: the clip, then new blocks as soon as they are decided, with frames as shown.
 
-        `stop`: asked after every new block whether to leave out the others.
+        `stop`: called after every new block; True ends the video there.
         """
         history = History(horizon=self.engine.horizon)
         for shown in self._show_clip():
@@ -73,7 +73,7 @@ class Run:
                     break
 
     def blocks(self) -> Generator[EmittedBlock]:
-        """Make the new blocks, and yield each as soon as it is decided."""
+        """Yield only the new blocks, each as soon as it is decided."""
         with closing(self.play()) as video:
             for shown in video:
                 if isinstance(shown, EmittedBlock):
@@ -94,7 +94,7 @@ class Run:
             checks.add(frames, span, "decoded frames")
             checks.read()
             pixels.release()
-            if start.pixels is not None:  # the last block has fewer if the first frame is held
+            if start.pixels is not None:  # with a held first frame, fewer pixels than the latents show
                 first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
                 frames = start.pixels[:, first:last]
             elif history.frames < self.plan.lead.start_image_frames:
@@ -103,7 +103,7 @@ class Run:
             yield ShownBlock(history, frames, pixels.key)
 
     def _holding(self) -> tuple[Engine, Reuse | None]:
-        """Return the engine with models that hold their colours, and re-use under other identities."""
+        """Return the engine with colour hold on its models, and re-use with identities that include it."""
         hold = self.colour_hold
         drafter = self.engine.drafter and ColourHold(self.engine.drafter, hold)
         target = self.engine.target and ColourHold(self.engine.target, hold)

@@ -1,6 +1,6 @@
-"""Memoised calls to the engine of one run: each is timed, and skipped if its result is stored.
+"""Memoised and timed calls to the engine of one run; a stored result skips the call.
 
-So a run of which everything is known goes through the same loop as any other, and calls no model.
+So a repeated run goes through the same loop as any other without calling a model; there is no separate replay.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from .types import FiniteChecks, Generated, Span
 
 Role = Literal["drafter", "target"]
 PARTS = {"drafter": "draft", "target": "target"}
-"""The part of the stopwatch that counts the calls of a model."""
+"""Role -> part of the stopwatch."""
 
 
 class Session:
-    """An engine for one run. `watch`: counts its real calls; `decoder`: decodes by its codec.
+    """The engine of one run. `watch`: times real calls. `checks`: finds NaN and infinity, read once a block.
 
-    `checks`: looks for NaN and infinity in what was made, and is read once a block.
-
-    `handover`: for how many steps the drafter's estimates are kept too, since the target may go on from them. Of a
-    draft that has no more steps than that, the last estimate is the draft.
+    `handover`: number of first predictions of a draft that are stored too, as the target may continue them. The
+    last prediction is the draft itself.
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class Session:
         self._reuse = reuse
 
     def generate(self, role: Role, call: BlockCall) -> Generated:
-        """Generate a block. `checks` will refuse latents that are not finite, naming the block and the model."""
+        """Generate a block, or return the stored one. Its latents are added to `checks`."""
         model: BlockGenerator | None = getattr(self._engine, role)
         assert model is not None, "check_parts asks for it"
         key = ""
@@ -61,7 +59,7 @@ class Session:
         return made
 
     def score(self, pixels: Pixels, text: str, numbers: Sequence[int]) -> Tensor:
-        """Return the scores of frames, by their numbers, under the prompt `text`: `(f,)`, float32 on the CPU."""
+        """Score frames, by their indices `numbers`, under the prompt `text`: `(f,)`, float32 on the CPU."""
         scorer = self._engine.scorer
         assert scorer is not None, "check_parts asks for it"
         key = ""
@@ -72,7 +70,7 @@ class Session:
                 return known[0]
         frames = pixels.frames()
         if len(numbers) < pixels.count:
-            # A list as an index would be copied to the device, which waits.
+            # Indexing with a list would copy it to the device and wait.
             frames = torch.stack([frames[:, number] for number in numbers], dim=1)
         with self.watch.part("score"):
             scores = scorer.score(frames, text)
@@ -88,7 +86,7 @@ class Session:
         return Generated(begun) if begun else None
 
     def _stored(self, key: str, span: Span, least: int) -> Result | None:
-        """Return a stored result of at least `least` tensors; None if no sound one is stored."""
+        """Return a stored result of at least `least` finite tensors of the block's shape, or None."""
         assert self._reuse is not None
         kept = self._reuse.store.get(key)
         if kept is None or len(kept) < least or not _fits(kept, self._noise.shape(span)):
@@ -104,7 +102,7 @@ class Session:
         else:
             key = begun_key(key, call.stop)
         on_cpu = estimates[0].device.type == "cpu"
-        kept = estimates if on_cpu else torch.stack(estimates).cpu().unbind()  # together, as each copy waits
+        kept = estimates if on_cpu else torch.stack(estimates).cpu().unbind()  # one copy, as each waits
         for estimate, copy in zip(estimates, kept, strict=True):
             tensor_key(estimate, copy)
         if all(map(_is_finite, kept)):
@@ -112,10 +110,10 @@ class Session:
 
 
 def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
-    """True if a result has the right dtype and shape; it may come from a file."""
+    """True if stored tensors are float32 of this shape; they may come from a file."""
     return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """True if a tensor has no NaN and no infinity. A sum is 50 times faster than a check of each value."""
+    """True if a tensor has no NaN or infinity. The sum is 50 times as fast as checking each value."""
     return bool(torch.isfinite(tensor.sum()))

@@ -1,8 +1,8 @@
 """The speculative loop of SDVG (arXiv 2604.17397, Section 3): draft, score, route, generate, commit.
 
-This file knows nothing of models, files or devices. It takes a drafter, a target, a codec and a scorer, and yields
-each block once it is decided. Streaming, preview, progress and interruption are up to the caller. Nothing is ever
-undone: a rejected draft is a value that is not used.
+The loop knows nothing of models, files or devices. It yields each block when it is decided; streaming, preview,
+progress and interruption are up to the caller. Nothing is undone, as a rejected draft is a value that is not used;
+caches that are rolled back, as language models do it, would tie the loop to the models.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .types import Block, DrafterContext, Generated, Span
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownBlock:
-    """A block's pixel frames `b f c h w`, and the history that ends with it. `key`: of the frames.
+    """A block with its pixel frames `b f c h w`, and the history that ends with it.
 
-    `record`: how it was made; None if it is of the start clip.
+    `key`: cache key of the frames. `record`: None for a block of the start clip.
     """
 
     history: History
@@ -42,16 +42,13 @@ class ShownBlock:
 
     @property
     def block(self) -> Block:
-        """The block itself."""
+        """The block."""
         return self.history.blocks[-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmittedBlock(ShownBlock):
-    """A new block of the video.
-
-    `draft`: the drafter's version, kept or not, perhaps only its first steps; None if nothing was drafted.
-    """
+    """A new block. `draft`: the drafter's version, kept or not, perhaps only its first steps; None without one."""
 
     record: BlockRecord
     draft: Generated | None = None
@@ -68,11 +65,11 @@ def speculate(
     reuse: Reuse | None = None,
     clock: Callable[[], Any] = time.perf_counter,
 ) -> Generator[EmittedBlock]:
-    """Yield the blocks at `spans`, in order, each as soon as it is decided.
+    """Yield the blocks at `spans` in order, each as soon as it is decided.
 
-    `start`: a history to continue, with the engine's horizon. `reuse`: what earlier runs made is not made again.
-    `clock`: its readings subtract to seconds.
-    Raises `BadInput` if the parts do not fit together, or if a model returns NaN or infinity.
+    `start`: a history to continue, with the engine's horizon. `reuse`: results of earlier runs. `clock`: its
+    readings subtract to seconds. Raises `BadInput` if the parts do not fit together, or a model returns NaN or
+    infinity.
     """
     check_parts(engine, router, spans)
     session = Session(engine, inputs.noise, router.handover, clock, reuse)
@@ -103,7 +100,7 @@ def speculate(
                 score = partial(session.score, shown, call.condition.text)
                 decision = score_and_decide(router, span.index, shown.count, score)
                 if decision.reason is Reason.NOT_FINITE:
-                    session.checks.read()  # perhaps the draft's own fault: then no target pass is wasted on it
+                    session.checks.read()  # raises if the draft itself is not finite, before the target runs
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 100_000
 DrafterContext = Literal["committed", "own"]
-"""Which blocks the drafter continues: those of the video, or its own drafts."""
+"""The blocks that the drafter continues: those of the video, or its own drafts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which block of the clip: its number, its first latent frame and their count, and its take.
+    """Position of a block in the clip: index, first latent frame, number of latent frames, take.
 
-    Another take is the same block with other noise. Take 1 is the plain noise.
+    Another take is the same block with other noise; take 1 is the default.
     """
 
     index: int
@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """What a block should show. Two conditions are the same only if they are the same object.
+    """The prompt of a block. Two conditions are the same only if they are the same object.
 
     `embedding`: `(1, text_tokens, text_channels)`, zero after the prompt's end; all tokens are attended.
     `text`: the prompt as the user wrote it, which the scorer reads.
@@ -55,13 +55,13 @@ class Condition:
 
     @cached_property
     def key(self) -> str:
-        """What blocks depend on: a hash of the embedding, and whether a scene begins. The texts change no block."""
+        """Cache key: a hash of the embedding, and whether a scene begins. The text changes no block."""
         return hash_tensor(self.embedding) + " cut" * self.cut
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A committed block: its place, its latents `b c t h w`, and the condition it was generated with."""
+    """A block: its span, latents `b c t h w`, and condition."""
 
     span: Span
     latents: Tensor
@@ -90,10 +90,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """A block as a model generated it.
-
-    `predictions`: the clean estimate after each denoising step, `b c t h w`; the last one is the block.
-    """
+    """The result of a model. `predictions`: clean prediction of each step, `b c t h w`; the last is the block."""
 
     predictions: tuple[Tensor, ...]
     cost: Cost = field(default_factory=Cost)
@@ -113,11 +110,9 @@ def plan_spans(
 ) -> tuple[Span, ...]:
     """Return the spans of `blocks` new blocks after `start` existing latent frames.
 
-    `takes`: the take of each block that has another than take 1, by its place among the new blocks, from 0.
-    `start_image_frames`: how many of the existing frames show a start image; they come before block 0.
-
-    Blocks are numbered from the start of the clip. So a clip made in two runs has the same numbers, and with them
-    the same noise, as one made in a single run.
+    `takes`: takes other than 1, by index among the new blocks. `start_image_frames`: number of existing frames that
+    show a start image; they come before block 0.
+    Blocks are numbered from the start of the clip, so a clip made in two runs has the noise of a single run.
     """
     check_blocks(blocks)
     first = (start - start_image_frames) // block_frames
@@ -132,9 +127,9 @@ def check_blocks(blocks: int) -> None:
 
 
 def spans_of_clip(frames: int, block_frames: int, start_image_frames: int = 0) -> tuple[Span, ...]:
-    """Return the spans of an existing clip. Frames that do not fill a block come first.
+    """Return the spans of an existing clip; a shorter one comes first.
 
-    `start_image_frames`: how many of its first frames show a start image; they belong to no block.
+    `start_image_frames`: number of first frames that show a start image; they belong to the first span.
     """
     odd = start_image_frames + (frames - start_image_frames) % block_frames
     lead = (Span(0, 0, odd),) if odd else ()
@@ -143,7 +138,7 @@ def spans_of_clip(frames: int, block_frames: int, start_image_frames: int = 0) -
 
 
 def check_clip(latents: Tensor, size: tuple[int, int, int], what: str, remedy: str) -> None:
-    """Raise `BadInput` unless `latents` are one clip with finite numbers; `size`: channels, rows, columns."""
+    """Raise `BadInput` unless `latents` are one finite clip of `size` (channels, rows, columns)."""
     shape = tuple(latents.shape)
     if len(shape) != 5 or shape[2] < 1 or shape != (1, size[0], shape[2], *size[1:]):
         wanted = f"1 x {size[0]} x frames x {size[1]} x {size[2]}"
@@ -153,17 +148,17 @@ def check_clip(latents: Tensor, size: tuple[int, int, int], what: str, remedy: s
 
 
 class FiniteChecks:
-    """Looks for NaN and infinity in a block's values, and reads all answers together, as reading waits."""
+    """Looks for NaN and infinity in a block's tensors. Reads all results at once, as reading waits for a GPU."""
 
     def __init__(self) -> None:
         self._pending: list[tuple[Span, str, Tensor]] = []
 
     def add(self, values: Tensor, span: Span, what: str) -> None:
-        """Begin to look at values of the block at `span`, which a refusal calls `what`."""
+        """Start the check of a tensor of the block at `span`. `what`: its name in errors."""
         self._pending.append((span, what, values.isfinite().all()))
 
     def read(self, number: Tensor | None = None) -> float | None:
-        """Raise `BadInput` for the first values that are not finite; it counts blocks from 1. Return `number`."""
+        """Raise `BadInput` for the first tensor that is not finite. Return `number`, read in the same transfer."""
         import torch
 
         numbers = [finite for *_, finite in self._pending] + ([] if number is None else [number])
