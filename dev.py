@@ -11,8 +11,8 @@
 
 Campaigns take too long for either and are run by their mark or their own command (tests/README.md).
 
-Each makes its own environment beside this file (.venv-demo, .venv-test, .venv-comfyui) from the versions in
-constraints.txt, and uses it again next time; `demo`, `run`, `study` and `bench` share one. ComfyUI is looked for at
+The first use of a command makes an environment next to this file (.venv-demo, .venv-test, .venv-comfyui) from the
+versions in constraints.txt; `demo`, `run`, `study` and `bench` share one. ComfyUI is looked for at
 COMFYUI_PATH, ~/comfy/ComfyUI and two folders up. Further options of `demo` go to `python -m sdvg_core demo`, all of
 `run` to `python -m sdvg_core`, of `study` to `python -m research`, of `bench` to `python -m benchmarks`, those
 of the others to pytest.
@@ -54,6 +54,9 @@ def main(arguments: Sequence[str]) -> int:
             return 0 if arguments else 2
         tell(f"dev.py has no command {arguments[0]}; write python3 dev.py run {arguments[0]}, or see --help")
         return 2
+    if arguments[0] in ("test", "comfyui", "originals") and {"-h", "--help"} & {*arguments[1:]}:
+        print(__doc__)  # pytest's own help would need an environment first
+        return 0
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         print(f"expected Python 3.10 to 3.13, but this is {sys.version.split()[0]}; call dev.py with one of those")
         return 2

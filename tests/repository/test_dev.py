@@ -46,6 +46,14 @@ def test_every_option_is_passed_on_and_the_code_comes_back(dev, asked, given, pa
     assert asked == [["-m", "sdvg_core", *passed]]
 
 
+@pytest.mark.parametrize("command", ["test", "comfyui", "originals"])
+def test_help_of_the_tests_installs_nothing(dev, asked, capsys, command):
+    """Catches: two GB of packages for pytest's own help, which names none of our commands."""
+    assert dev["main"]([command, "--help"]) == 0
+    assert asked == []
+    assert f"python3 dev.py {command} " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command, package", [("study", "research"), ("bench", "benchmarks")])
 def test_study_and_benchmark_are_found_from_any_folder(dev, asked, monkeypatch, command, package):
     """They are not installed with the package. Catches: `dev.py study` from another folder than this one."""
