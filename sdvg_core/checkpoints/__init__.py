@@ -1,4 +1,4 @@
-"""Weight files: reading them without running code from them, and where to look for them."""
+"""Weight files: finding them, and reading them without running code from them."""
 
 LARGEST_SIZE = 1 << 20
-"""The longest axis. A model is built from the sizes of its tensors before they are compared."""
+"""Longest axis of a tensor; a limit, because models are built from the sizes in a file."""

@@ -1,7 +1,7 @@
-"""What is known of model files: their kinds, by the tensors inside, and the published models, by their file names.
+"""Tables of known model files: kinds by the tensors inside, and published models by file name.
 
-`inspect`, `doctor`, every refusal, the choice of a preset and docs/models.md read these two tables. A causal
-checkpoint has the same tensors as plain Wan 2.1, so which of the published ones a file is, only its name can tell.
+`inspect`, `doctor`, error messages, presets and docs/models.md all read these two. A causal checkpoint has the
+tensors of plain Wan 2.1, so a published one can be recognised only by its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONTROL = "control module (VACE)"
 LORA = "LoRA"
 
 Telltales = tuple[tuple[str, ...], ...]
-"""Sets of names of tensors or modules, of which one complete set tells the kind."""
+"""Sets of names of tensors or modules; one complete set identifies the kind."""
 
 VARIANTS: Mapping[str, Telltales] = {
     CONTROL: (("vace_patch_embedding",), ("vace_blocks",)),
@@ -32,7 +32,7 @@ VARIANTS: Mapping[str, Telltales] = {
     "model driven by sound": (("casual_audio_encoder",), ("audio_proj",)),
     "Self Gradient Forcing Plus model": (("memory_patch_embedding",),),
 }
-"""Wan's that take more than text, by what they add to the transformer."""
+"""Wan models with inputs other than text, by their additional modules."""
 FAMILIES: Mapping[str, Telltales] = {
     "Wan 2.2 VAE": (("decoder.upsamples.0.upsamples.0.residual.0.gamma",),),
     VAE: (("decoder.middle.0.residual.0.gamma",), ("decoder.mid_block.resnets.0.norm1.gamma",)),
@@ -48,13 +48,13 @@ FAMILIES: Mapping[str, Telltales] = {
     IMAGE_REWARD: (("blip.visual_encoder.cls_token", "mlp.layers.0.weight"),),
     **VARIANTS,
 }
-"""Every kind of file that is no drafter and no target. The first that fits counts: a UMT5 has a T5's names too."""
+"""Kinds of files other than drafter and target. The first match counts, as a UMT5 has a T5's names too."""
 
 LORA_PARTS = ("lora_A", "lora_B", "lora_up", "lora_down", "lora.up", "lora.down", "hada_w1", "lokr_w1")
 
 
 def family_of(names: Iterable[str], families: Mapping[str, Telltales] = FAMILIES) -> str | None:
-    """Return the kind of file that holds tensors or modules of these names; None if it is none of `families`."""
+    """Return the kind of a file by names of its tensors or modules, or None."""
     names = set(names)
     if any(map(is_lora, names)):
         return LORA
@@ -63,12 +63,12 @@ def family_of(names: Iterable[str], families: Mapping[str, Telltales] = FAMILIES
 
 
 def is_lora(name: str) -> bool:
-    """True if the name belongs to a low-rank adapter, in any of the usual spellings."""
+    """True for a tensor of a low-rank adapter, in any usual spelling."""
     return any(part in name for part in LORA_PARTS)
 
 
 READ = "2026-11-22"
-"""The day on which all licences were read: what a card or a file said then, not advice."""
+"""Date on which licences were read, as stated on a card or in a file; not advice."""
 
 SELF_FORCING = {
     "preset": "self-forcing-1.3b",
@@ -95,7 +95,7 @@ KREA_FP8 = {
     "gigabytes": 14.3,
 }
 
-# The first of each role is the published pair's, which is looked for and asked for first.
+# The first of each role is the default: looked for first, and named in messages.
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "Self-Forcing DMD": {
         **SELF_FORCING,
@@ -193,9 +193,9 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 class KnownModel:
     """A published causal Wan 2.1.
 
-    `preset`: the name of the preset it is run with. `files`: its names on a disk, the first as published; with the
-    folder if other models have that name too. `repository`, `path`: its place on the Hugging Face Hub.
-    `gigabytes`: of the first file, None if no public source was read. `warning`: what its users must know.
+    `files`: names on disk, the first as published; with the folder if other models share the name. `repository`,
+    `path`: on the Hugging Face Hub. `gigabytes`: of the first file, None if not known. `warning`: note for its
+    users.
     """
 
     name: str
@@ -215,7 +215,7 @@ class KnownModel:
 
     @property
     def source(self) -> str:
-        """Where to get it, for a sentence."""
+        """Its source, for messages."""
         return f"{self.repository} on the Hugging Face Hub, {self.path}"
 
 
@@ -225,7 +225,7 @@ KNOWN_MODELS = tuple(
 
 
 def known_model(file: Path) -> KnownModel | None:
-    """Return the model of a file's name and, where two models share that, its folder; None if it is unknown."""
+    """Return the model with a file's name (and folder, if models share the name), or None."""
     return next((model for model in KNOWN_MODELS if any(has_name(file, name) for name in model.files)), None)
 
 

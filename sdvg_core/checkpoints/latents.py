@@ -1,4 +1,4 @@
-"""A video's latents as a file that a later run can continue from."""
+"""Save and load a video's latents, from which a later run can continue."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..files.small_files import parse_json
 from .weights import WeightFile, open_weights
 
 KEY = "latents"
-# One JSON text under one key: safetensors writes several keys in any order, and the bytes should not vary.
+# One JSON text under one key, because safetensors writes several keys in any order.
 METADATA = "sdvg"
-# In metadata: how many of the first latent frames show a start image, how many were given as pixels, of how many,
-# and a hash of the first one, by which a clip is recognised that was cut since.
+# Metadata: number of first latent frames that show a start image, number given as pixels, number of all, and a hash
+# of the first one, to recognise a clip that was cut.
 START_IMAGE_FRAMES = "start_image_frames"
 FROM_PIXELS = "from_pixels"
 FRAMES = "latent_frames"
@@ -32,22 +32,22 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LatentsFile:
-    """Latents `b c t h w` as saved, in their own dtype, with their metadata."""
+    """Latents `b c t h w` in their stored dtype, with metadata."""
 
     latents: Tensor
     metadata: Mapping[str, Any]
 
 
 def save_latents(path: Path, latents: Tensor, metadata: Mapping[str, Any]) -> None:
-    """Write `latents` (`b c t h w`) and `metadata`, JSON values such as the seed and the block size."""
+    """Write `latents` (`b c t h w`) and `metadata` (JSON values such as the seed)."""
     text = json.dumps(dict(metadata), sort_keys=True, allow_nan=False)
     path.write_bytes(save({KEY: latents.detach().cpu().contiguous()}, {METADATA: text}))
 
 
 def load_latents(path: Path) -> LatentsFile:
-    """Read latents saved by `save_latents`, or by any program that uses the same name and layout.
+    """Read latents saved by `save_latents`, or by another program with the same name and layout.
 
-    Raises `BadInput` if the file has no tensor `latents`, or if it has another shape or dtype, NaN or infinity.
+    Raises `BadInput` without a tensor `latents`, and for another shape or dtype, NaN or infinity.
     """
     file = open_weights(path)
     if KEY not in file:
@@ -66,10 +66,10 @@ def load_latents(path: Path) -> LatentsFile:
 
 
 def read_lead(values: Mapping[str, Any], latents: Tensor) -> Lead:
-    """Return what the metadata saved with a clip says of its first latent frames. `latents`: as they were saved.
+    """Return the lead of a saved clip from its metadata. `latents`: as saved.
 
-    A clip that was cut keeps them if it still begins as it did: a hash tells. Otherwise what begins it now counts
-    as made by models.
+    A clip that was cut at its end keeps its lead. If its first latent frame changed, all frames count as made by
+    models. Raises `BadInput` for damaged metadata.
     """
     frames = latents.shape[2]
     image_frames = _count(values, START_IMAGE_FRAMES)
@@ -83,7 +83,7 @@ def read_lead(values: Mapping[str, Any], latents: Tensor) -> Lead:
 
 
 def lead_metadata(lead: Lead, latents: Tensor) -> dict[str, int | str]:
-    """Return what to save of the lead of a clip, `latents`; nothing if models made all of it."""
+    """Return the metadata for the lead of a clip; empty if models made all of it."""
     counts = {START_IMAGE_FRAMES: lead.start_image_frames, FROM_PIXELS: lead.from_pixels}
     begun = {name: count for name, count in counts.items() if count}
     return {**begun, FRAMES: latents.shape[2], BEGINS: hash_tensor(latents[:, :, :1])} if begun else {}
@@ -97,7 +97,7 @@ def _count(values: Mapping[str, Any], name: str) -> int:
 
 
 def read_metadata(file: WeightFile) -> Mapping[str, Any]:
-    """Return the JSON values that were saved with the tensors. Raises `BadInput` if they are not an object."""
+    """Return the metadata saved with the tensors. Raises `BadInput` unless it is a JSON object."""
     try:
         values = parse_json(file.metadata.get(METADATA, "{}"))
     except ValueError:

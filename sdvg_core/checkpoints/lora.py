@@ -1,7 +1,8 @@
-"""LoRAs and their kin: changes of a model's weights, merged while these are read.
+"""LoRA, LoHa, LoKr and DoRA: changes of weights, merged while the weights are loaded.
 
-Every change is computed in float32, as ComfyUI does it: with alpha over rank, DoRA by the rows' lengths before the
-change. What ComfyUI would merge and this does not is refused; what neither knows is left out, and named.
+As in ComfyUI, changes are computed in float32 with alpha over rank. Kinds that ComfyUI would merge and we do not
+are rejected; tensors that neither knows are ignored and named. Applying a LoRA at run time would be reversible, but
+cost time in every pass.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ ENDING = re.compile(
     r"|\.(?P<diff>diff|w_norm)$|\.(?P<bias>diff_b|b_norm)$"
     r"|\.(?P<unread>lora_mid\.weight|reshape_weight|set_weight|hada_t1|lokr_t2|oft_blocks|a1\.weight)$"
 )
-"""How a tensor's name says which part of a change it is. ComfyUI merges what is `unread` here, too."""
+"""Matches the end of a tensor's name: the part of a change. `unread`: kinds that only ComfyUI merges."""
 SHARED = ("alpha", "dora_scale")
 FACTORS = {"lora": ("lora",), "hada": ("hada_w1", "hada_w2"), "lokr": ("lokr_w1", "lokr_w2")}
-"""Kind of a change -> what it is made of, each a matrix or the product of its halves `_a` and `_b`."""
+"""Kind of a change -> its factors, each a matrix or the product of its halves `_a` and `_b`."""
 RANKED = ("lora_b", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
-"""Parts whose rows are the rank, by which alpha is divided; the first that a change has counts."""
+"""Parts whose number of rows is the rank; the first that exists counts."""
 MOST_STRENGTH = 100.0
 
 
 class OtherModel(BadInput):
-    """A LoRA is for a model of another shape."""
+    """A LoRA for a model of another shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one weight: a difference `diff`, or a product of `FACTORS`, with or without DoRA.
+    """The change of one weight: a difference (`diff`), or a product of `FACTORS`, with or without DoRA.
 
     `parts`: part -> name of its tensor in the file. `scale`: alpha over rank.
     """
@@ -50,7 +51,7 @@ class Change:
     scale: float
 
     def merged(self, weight: Tensor, parts: Mapping[str, Tensor], strength: float) -> Tensor:
-        """Return a float32 weight with the change that float32 `parts` make."""
+        """Return a float32 weight with the change merged. `parts`: its tensors, float32."""
         product = self._product(parts).reshape(weight.shape)
         if "dora_scale" not in parts:
             return weight + strength * self.scale * product
@@ -83,10 +84,7 @@ def _rows_columns(shape: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lora:
-    """A LoRA for one model.
-
-    `changes`: by the model's own name of a weight. `unused`: names in the file of tensors that change no weight.
-    """
+    """A LoRA for one model. `changes`: by the model's weight names. `unused`: other tensors of the file."""
 
     file: WeightFile
     strength: float
@@ -97,9 +95,9 @@ class Lora:
         return f"{self.file.path.name}:{self.strength:g}"
 
     def applied(self, name: str, weight: Tensor) -> Tensor:
-        """Return a weight with its change, in its own dtype; the weight itself without one.
+        """Return a weight with its change, if any, in the weight's dtype.
 
-        Raises `BadInput` if that dtype cannot hold the result.
+        Raises `BadInput` if the dtype cannot hold the result.
         """
         if name not in self.changes:
             return weight
@@ -114,7 +112,7 @@ class Lora:
     def check_values(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
         """Raise `BadInput` for NaN, infinity, or a change that makes a weight too large for `dtype`."""
         for name, change in self.changes.items():
-            bound = abs(self.strength * change.scale)  # no number of a product is larger than its factors' norms
+            bound = abs(self.strength * change.scale)  # values of a product are bounded by its factors' norms
             for source in change.parts.values():
                 bound *= float(torch.linalg.vector_norm(self.file[source].float(), dtype=torch.float64))
                 if not math.isfinite(bound):
@@ -124,7 +122,7 @@ class Lora:
 
 
 def split_strength(text: str) -> tuple[Path, float]:
-    """Read `FILE` or `FILE:STRENGTH`. Raises `BadInput` if the strength is not a number."""
+    """Parse `FILE` or `FILE:STRENGTH`. Raises `BadInput` for a strength out of range."""
     name, colon, number = text.rpartition(":")
     try:
         strength = float(number) if colon else 1.0
@@ -136,10 +134,10 @@ def split_strength(text: str) -> tuple[Path, float]:
 
 
 def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Callable[[str], str]) -> Lora:
-    """Return a LoRA for a model with weights of these `shapes`; its values are not read.
+    """Open a LoRA for a model with weights of these `shapes`, without reading values.
 
-    `text`: `FILE` or `FILE:STRENGTH`. `flat_name`: makes one name of all spellings of a layer. Raises `OtherModel`
-    if it does not fit the model, `BadInput` if the file holds no LoRA, or changes that are not read here.
+    `text`: `FILE` or `FILE:STRENGTH`. `flat_name`: maps all spellings of a layer to one. Raises `OtherModel` if it
+    does not fit the model, and `BadInput` if the file holds no LoRA, or kinds that are not supported.
     """
     path, strength = split_strength(text)
     file = open_weights(path)
@@ -164,7 +162,7 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Calla
 
 
 def _layer_and_part(source: str) -> tuple[str, str]:
-    """Return the layer, or its bias, that a tensor's name states, and the part of its change; empty for none."""
+    """Split a tensor's name into layer (or its bias) and part of the change, which is empty for other tensors."""
     end = ENDING.search(source)
     if end is None:
         return source, ""
@@ -175,7 +173,7 @@ def _layer_and_part(source: str) -> tuple[str, str]:
 
 
 def _open_change(file: WeightFile, name: str, shape: tuple[int, ...], parts: Mapping[str, str]) -> Change:
-    """Return the change of a weight. Raises `OtherModel` if it is for another shape, `BadInput` if it is none."""
+    """Return the change of a weight. Raises `OtherModel` for another shape, and `BadInput` for incomplete parts."""
     if "unread" in parts:
         raise BadInput(
             f"{parts['unread']} in {file.path.name} is of a kind that is not read here; convert it to LoRA"
@@ -205,7 +203,7 @@ def _open_change(file: WeightFile, name: str, shape: tuple[int, ...], parts: Map
 
 
 def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, ...]) -> bool:
-    """True if parts of these shapes change a weight of that shape. Raises `KeyError` if a part is missing."""
+    """True if parts of these `shapes` fit a weight of shape `weight`. Raises `KeyError` if a part is missing."""
     if kind == "diff":
         return shapes["diff"] == weight
     sizes = {part: _rows_columns(shape or (1,)) for part, shape in shapes.items()}

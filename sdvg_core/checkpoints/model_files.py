@@ -1,4 +1,7 @@
-"""The files a run needs: their usual names, where to get them, and which of them are present."""
+"""Find the model files of a run: their names, folders and download sources.
+
+Folders are ComfyUI's, `extra_model_paths.yaml` included, so that one copy of the weights serves both.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,20 @@ from ..settings import check_fields, setting
 from .known_models import KNOWN_MODELS, READ, has_name
 
 TRANSFORMERS = "diffusion_models"
-"""The folder of drafters and targets in a ComfyUI installation."""
+"""Folder of drafters and targets in a ComfyUI installation."""
 OLDER = ("unet",)
-"""Its name in older installations, which is read too."""
+"""Its names in older installations."""
 EXTRA_PATHS = "extra_model_paths.yaml"
 MOST_FILES = 20_000
-"""How many files of a folder are looked at."""
+"""Most files of a folder that are searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """Where the models of a run are.
+    """The model files of a run.
 
-    `drafter`, `target`, `reward`: None for a run that does not need it. `controls`: control modules, each for the
-    models of its width. `tokenizer` and `vocabulary` are looked for next to their models if not given.
+    `drafter`, `target`, `reward`: None if not needed. `controls`: control modules, each for models of its width.
+    `tokenizer`, `vocabulary`: by default next to their models.
     """
 
     drafter: Path | None = setting(None, part="drafter")
@@ -49,10 +52,10 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A file of the published models: its usual names (the first is the one to get), folder, source and size in GB.
+    """A file of the published models.
 
-    `other_folders`: where else it may be. `licence`: of a model, as its card states it. `smaller`: the name, size
-    in GB and source of a version for smaller cards.
+    `names`: usual names, the one to download first. `other_folders`: further folders to search. `licence`: as
+    stated on its card. `smaller`: name, size and source of a version for smaller cards.
     """
 
     role: str
@@ -66,7 +69,7 @@ class KnownFile:
 
 
 def _transformer(role: str) -> KnownFile:
-    """Return the names of any known drafter or target."""
+    """Return the file of a role, with the names of all known models of that role."""
     models = [model for model in KNOWN_MODELS if model.role == role]
     sizes = [model for model in models if (model.gigabytes or math.inf) < (models[0].gigabytes or 0.0)]
     return KnownFile(
@@ -81,7 +84,6 @@ def _transformer(role: str) -> KnownFile:
     )
 
 
-# The folders are those of a ComfyUI installation, so its `models` folder works unchanged.
 KNOWN_FILES = (
     _transformer("drafter"),
     _transformer("target"),
@@ -133,32 +135,32 @@ CONTROL_FILES = tuple(
     )
     for role, size, whole, gigabytes in (("drafter", "1_3B", "1.3B", 1.47), ("target", "14B", "14B", 6.1))
 )
-"""The control modules for the models of a run with a control."""
+"""Control modules of the published models."""
 
 
 def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:
-    """Return the path of every known role found in a models folder, in the role's subfolders or at the top."""
+    """Return the file of every role in a models folder, or None."""
     return {k.role: find_files(folder, k.names, (k.folder, *k.other_folders)) for k in known_files}
 
 
 def find_files(folder: Path, names: Iterable[str], folders: Iterable[str] = (TRANSFORMERS, *OLDER)) -> Path | None:
-    """Return the first file of these names in a models folder: in the subfolders named or at the top.
+    """Return the first file of these names in a models folder: in `folders` or at the top, or None.
 
-    If there is none, one below those subfolders, which ComfyUI lists too, or one whose letters differ in case.
-    `folder` may be ComfyUI's base directory, with a folder `models`. Its `extra_model_paths.yaml` is read as well.
+    Then search below `folders`, as ComfyUI does, and ignore case. `folder` may be ComfyUI's base directory; its
+    `extra_model_paths.yaml` is read too.
     """
     return next(_files(folder, tuple(names), tuple(folders)), None)
 
 
 def namesakes(folder: Path, known: KnownFile, chosen: Path) -> list[Path]:
-    """Return the other files with the name of the chosen one, which are not taken."""
-    names = [name for name in known.names if has_name(chosen, name)][:1]  # with its folder, if it has one there
+    """Return the other files with the name of the chosen one."""
+    names = [name for name in known.names if has_name(chosen, name)][:1]
     files = _files(folder, names, (known.folder, *known.other_folders))
     return [file for file in dict.fromkeys(files) if not file.samefile(chosen)]
 
 
 def _files(folder: Path, names: Sequence[str], folders: Sequence[str]) -> Iterator[Path]:
-    """Yield the files of these names, those to take first; a file may come twice."""
+    """Yield the files of these names by priority; a file may come twice."""
     base = folder / "models"
     places = [parent / name for parent in (folder, base) for name in folders] + extra_folders(folder, folders)
     usual = (place / name for place in (*places, folder) for name in names)
@@ -167,7 +169,7 @@ def _files(folder: Path, names: Sequence[str], folders: Sequence[str]) -> Iterat
 
 
 def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
-    """Return the folders of these kinds that ComfyUI's extra_model_paths.yaml adds, in or next to a models folder.
+    """Return the folders of these kinds in ComfyUI's extra_model_paths.yaml, which is in or next to `models`.
 
     Raises `BadInput` if that file cannot be read.
     """
@@ -191,14 +193,14 @@ def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
 
 
 def misplaced(folder: Path, known: KnownFile) -> str:
-    """Say what to do with a file of a models folder that has a name of a missing role; empty if none has one."""
+    """Return the remedy for a file of a missing role that is in the wrong folder; empty if there is none."""
     file = next((path for path in _named(folder, "**", known.names) if path.is_file()), None)
     option = known.role.replace("_", "-")
     return f"move {file} into {known.folder}/, or give it as --{option}" if file else ""
 
 
 def _named(place: Path, pattern: str, names: Sequence[str]) -> Iterator[Path]:
-    """Yield the files of a folder that match a pattern, by the order of their names, the least deep first."""
+    """Yield the files of a folder that match a pattern, in the order of `names`, the least nested first."""
     matching = iglob(pattern, root_dir=place, recursive=True)  # noqa: PTH207 - that of Path follows no links
     files = sorted((Path(file) for file in islice(matching, MOST_FILES)), key=lambda file: (len(file.parts), file))
     return (place / file for name in names for file in files if has_name(file, name))

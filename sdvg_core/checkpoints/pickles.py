@@ -1,6 +1,6 @@
 """Read tensors from a PyTorch pickle with torch's restricted reader, `weights_only=True`, which runs no code.
 
-SECURITY.md says why nothing of ours reads the pickle's program first, and what that leaves to torch.
+A scanner of our own for the pickle's opcodes was not kept: a second parser can disagree with torch's (SECURITY.md).
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from ..errors import BadInput, first_line, unreadable
 from .state_dicts import INNER_DICTS, Choice, choose
 
 OLDEST_TORCH = "2.6"
-"""The restricted reader of earlier versions could be made to run code (CVE-2025-32434)."""
+"""Earlier versions of the restricted reader can be made to run code (CVE-2025-32434)."""
 SAFE_COPY = "use a .safetensors copy"
 LARGEST = 200_000_000_000
-"""Bytes of a pickle. The old format is read into memory as a whole; the largest published one has 57 GB."""
+"""Bytes of a pickle. The old format is read into memory whole; the largest published one has 57 GB."""
 
 
 def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
-    """Return the tensors of the model in a pickle, the state dict they are from, and all state dicts there are.
+    """Return a model's tensors, the name of their state dict (empty without one), and the names of all state dicts.
 
-    `choice`: of those in a training checkpoint; without any, the name is empty. With the zipped format the tensors
-    stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than tensors, holds no named tensors,
-    or not the chosen ones.
+    `choice`: which state dict of a training checkpoint. Tensors of the zipped format stay memory-mapped. Raises
+    `BadInput` if the file is damaged, needs code, holds no named tensors, or lacks the chosen state dict.
     """
     if torch.__version__ < OLDEST_TORCH:
         raise BadInput(f"torch {torch.__version__} cannot read a pickle safely; update it, or {SAFE_COPY}")
@@ -42,15 +41,15 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
         if zipped:
             with zipfile.ZipFile(path) as archive:
                 packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist())
-            if packed:  # mapped into memory, it would be read as values
+            if packed:  # memory-mapped, it would be read as values
                 raise BadInput(f"parts of {path.name} are compressed, as PyTorch never does; {SAFE_COPY}")
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except BadInput:
         raise
-    except Exception as error:  # a damaged pickle is a damaged program: it can fail in any way
+    except Exception as error:  # a damaged pickle can fail in any way
         if type(error).__name__ == "UnpicklingError" or "weights_only" in str(error):
             wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
-            # torch puts a page of general advice before the reason.
+            # torch prints a page of advice before the reason.
             reason = first_line(str(error).rpartition("WeightsUnpickler error:")[2])
             fault = f"wants to run {wanted.group(1)}" if wanted else f"is no pickle of tensors ({reason})"
             raise BadInput(f"{path.name} {fault}; {SAFE_COPY}") from error
@@ -58,7 +57,7 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
     tensors, name, state_dicts = _find_model(path, content, choice)
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors.values()}
     needed = sum(storage.nbytes() for storage in storages.values())
-    if needed > on_disk:  # a pickle can also make up storages of any size
+    if needed > on_disk:  # a pickle can create storages of any size
         size = f"{needed:,} bytes, more than the file has"
         raise BadInput(f"the tensors in {path.name} would take {size}; {SAFE_COPY}")
     return tensors, name, state_dicts
@@ -69,7 +68,7 @@ def _find_model(path: Path, content: object, choice: Choice) -> tuple[dict[str, 
         inner = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Mapping)}
         dicts = {k: tensors for k, v in inner.items() if (tensors := _only_tensors(path, v))}
         names = tuple(dicts)
-        # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
+        # Inner dicts first: the top level of a training checkpoint may hold its step or loss as a tensor.
         name = choose(path.name, names, choice)
         if name:
             return dicts[name], name, names

@@ -1,8 +1,8 @@
-"""fp8 weights: how files store them, and a linear layer that keeps them so and casts them up on use.
+"""fp8 weights: the forms in files, and a linear layer that stores fp8 and casts it up on use.
 
 Three forms are read: plain fp8 without scales; scaled, old form (`scaled_fp8`, `X.scale_weight`, `X.scale_input`);
-scaled, new form (`X.weight_scale`, `X.input_scale`, and `X.comfy_quant` or the metadata key
-`_quantization_metadata` naming the format). Input scales serve fp8 arithmetic, which is not done here.
+scaled, new form (`X.weight_scale`, `X.input_scale`, and the format in `X.comfy_quant` or in the metadata key
+`_quantization_metadata`). Input scales are for fp8 arithmetic, which is not used: it would change the latents more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BETTER_FILE = "use a bf16, fp16 or fp8 file, or in ComfyUI Load Diffusion Model"
 
 
 class Fp8Linear(nn.Module):
-    """A linear layer whose weight stays fp8 in memory and is cast to the input's dtype, times its scale, on use.
+    """A linear layer that stores its weight in fp8, and casts and scales it on use.
 
     `weight`: `(rows, columns)` fp8. `scale`: float32, one number or one per row, or None. `bias`: `(rows,)`.
     """
@@ -52,19 +52,19 @@ class Fp8Linear(nn.Module):
 
 
 def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return an fp8 tensor in `dtype`, times its scale (one number, or one for each entry of the first axis)."""
+    """Return an fp8 tensor in `dtype`, times its scale (one number, or one per row)."""
     if scale is None:
         return weight.to(dtype)
-    # A copy even if the dtype is the same: the next line writes into it. The scale keeps its float32 and gets
-    # axes: a tensor without any would be rounded to the weight's dtype before the product instead of after it.
+    # Copy even for an equal dtype, as the next line writes into it. The float32 scale gets axes: a 0-d tensor would
+    # be rounded to the weight's dtype before the product.
     wide = weight.to(dtype, copy=True)
     return wide.mul_(scale.float().reshape(-1, *(1,) * (weight.ndim - 1)))
 
 
 def quantized(weight: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """Return a weight `(rows, columns)` rounded to fp8, and its new scale if it had one: of all or of each row.
+    """Round a weight `(rows, columns)` to fp8; return it with a new scale of the form of `scale`, or None.
 
-    Without a scale, numbers beyond fp8's are cut, as ComfyUI cuts them.
+    Without a scale, values are clamped to fp8's range, as in ComfyUI.
     """
     most = torch.finfo(dtype).max
     if scale is not None:
@@ -77,10 +77,9 @@ def quantized(weight: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantisation:
-    """Which tensors of a file are fp8.
+    """The quantisation of a file. `label`: for reports; "none" without fp8. `scales`: weight -> name of its scale.
 
-    `label`: for reports, "none" if nothing is. `scales`: name of a weight -> name of its scale. `side`: names of
-    the tensors that describe the quantisation and are not weights.
+    `side`: names of tensors that describe the quantisation.
     """
 
     label: str
@@ -89,9 +88,9 @@ class Quantisation:
 
 
 def find_quantisation(weights: WeightFile, expected: Collection[str]) -> Quantisation:
-    """Find out how the tensors of a file, under the model's own names, are quantised.
+    """Detect the quantisation of a file, whose tensors have the model's names.
 
-    `expected`: the names of the model's weights. Raises `BadInput` naming the format if it is not read here.
+    `expected`: names of the model's weights. Raises `BadInput` for a format that is not supported.
     """
     formats = _stated_formats(weights)
     for layer, stated in formats.items():
@@ -138,7 +137,7 @@ def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
 
 
 def _stated_formats(weights: WeightFile) -> dict[str, object]:
-    """Return layer -> format as the file states it, tensor by tensor or in its metadata."""
+    """Return the formats stated in a file, by layer: from tensors or from its metadata."""
     formats: dict[str, object] = {}
     for name in weights:
         layer = name.removesuffix(".comfy_quant")

@@ -1,7 +1,7 @@
-"""Which of the state dicts in a training checkpoint is the model: its averaged weights (EMA) or the raw ones.
+"""Choose a state dict of a training checkpoint: the averaged weights (EMA) or the raw ones.
 
-A training checkpoint may hold the same model several times, and authors differ in which they sample from:
-Self-Forcing's README and demo take EMA, Causal-Forcing's README runs its chunk-wise file without.
+Authors differ in which they sample from: Self-Forcing's README and demo use EMA, Causal-Forcing's README runs its
+chunk-wise file without. So neither can be the rule for all files.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from ..settings import check_fields
 
 Weights = Literal["auto", "ema", "raw"]
 STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
-"""A choice -> the name of the state dict, in every published training checkpoint that has both."""
+"""Choice -> name of the state dict in published training checkpoints."""
 INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module", "generator_lora")
-"""The names of state dicts that hold a model; without a choice, the first that is there is taken."""
+"""Names of state dicts that hold a model, by priority if nothing is chosen."""
 MOST_NAMED = 6
 LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which state dict to take: `weights`, if it is ema or raw, and a file without it is refused.
+    """The choice of a state dict. `weights`: ema or raw are required; auto takes `likely`, or else EMA first.
 
-    `likely`: for auto, what the checkpoint's preset states: it is taken if the file has it, otherwise EMA first.
-    Raises `BadInput` for other words.
+    `likely`: as stated by the checkpoint's preset. Raises `BadInput` for other values.
     """
 
     weights: Weights = AUTO
@@ -42,9 +41,9 @@ UNSTATED = Choice()
 
 
 def choose(file: str, names: Collection[str], choice: Choice) -> str:
-    """Return which of the state dicts with these `names` to take; empty if none has a known name.
+    """Return the state dict to take among `names`; empty if none has a known name.
 
-    `file`: its name, for the message. Raises `BadInput` if the chosen one is not there.
+    `file`: its name, for errors. Raises `BadInput` if the chosen one is missing.
     """
     if choice.weights == AUTO:
         likely = [STATE_DICTS[choice.likely]] if choice.likely != AUTO else []
@@ -58,12 +57,12 @@ def choose(file: str, names: Collection[str], choice: Choice) -> str:
 
 
 def shown(name: str) -> str:
-    """Return a state dict's name on one line, and not too long."""
+    """Return a state dict's name as short printable text."""
     return " ".join(printable(name[:LONGEST_NAME]).split())
 
 
 def note_on(file: str, taken: str, names: Collection[str], choice: Choice) -> str | None:
-    """Return a note on a choice that was made automatically; None if there was no choice."""
+    """Return a note on an automatic choice, or None if there was nothing to choose."""
     if choice.weights != AUTO or taken not in STATE_DICTS.values():
         return None
     stated = STATE_DICTS.get(choice.likely)

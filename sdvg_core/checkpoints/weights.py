@@ -1,7 +1,7 @@
 """Open a weight file without running code from it and without reading all of it.
 
-Knows containers (safetensors, shards with an index, PyTorch pickles), but not models. Tensors are read one by one,
-on access; safetensors and zipped pickles stay memory-mapped. Pickles are only ever opened with `weights_only=True`.
+This file knows containers (safetensors, shards with an index, PyTorch pickles) but no models. Tensors are read on
+access; safetensors and zipped pickles stay memory-mapped, so that a 28 GB file needs no 28 GB of memory.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .state_dicts import UNSTATED, Choice, choose, shown
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
-# Far beyond any checkpoint (the 14B target's header has 0.14 MB), and still read in a moment.
+# Far more than any checkpoint has (the 14B target's header: 0.14 MB), and still read quickly.
 LONGEST_HEADER = 4 * MEGABYTE
 LONGEST_INDEX = 16 * MEGABYTE
 LONGEST_NAME = 500
-# Every tensor costs time, however empty it is. The 14B target in fp8 has about 2,000, with its scales.
+# Even empty tensors cost time. The 14B target in fp8 has about 2,000, with its scales.
 MOST_TENSORS = 20_000
 LARGEST_SHAPE = 1 << 48
 SUMS = 1024
@@ -40,7 +40,7 @@ AS_PUBLISHED = "use the file as its authors published it"
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Shape and dtype of a tensor, which are known without reading it."""
+    """Shape and dtype of a tensor, from the header."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -48,11 +48,11 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightFile(Mapping[str, Tensor]):
-    """Named tensors of one checkpoint, read on access.
+    """The named tensors of a checkpoint, read on access.
 
-    `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, for
-    reports. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `state_dict`:
-    of a pickle that holds several, the one these are from; `state_dicts`: all of them.
+    `layout`: the container, for reports. `info`: by our names. `read`: a tensor by its name in the file. `names`:
+    our name -> name in the file. `metadata`: of safetensors. `state_dict`: the chosen one of a pickle;
+    `state_dicts`: all.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class WeightFile(Mapping[str, Tensor]):
         return len(self.names)
 
     def renamed(self, rename: Callable[[str], str | None]) -> WeightFile:
-        """Return the same tensors under new names; those renamed to None are left out.
+        """Return the tensors under new names, without those renamed to None.
 
         Raises `BadInput` if two tensors would get one name.
         """
@@ -95,10 +95,10 @@ class WeightFile(Mapping[str, Tensor]):
 
 
 def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
-    """Open a checkpoint: `.safetensors`, an index of shards or the folder with it, or a PyTorch pickle.
+    """Open a checkpoint: `.safetensors`, an index of shards, a folder with either, or a PyTorch pickle.
 
-    `choice`: which state dict of a training checkpoint. Raises `BadInput` if the file is missing, cut short, not a
-    checkpoint, a pickle that wants to run code, or without the state dict that was chosen.
+    `choice`: which state dict of a training checkpoint. Raises `BadInput` if the file is missing, truncated, not a
+    checkpoint, a pickle that needs code, or without the chosen state dict.
     """
     path = Path(path)
     if os.path.isdir(path):  # noqa: PTH112 - the methods of Path raise for a name that is too long
@@ -136,7 +136,7 @@ def _open_safetensors(path: Path) -> WeightFile:
         raise unreadable("safetensors", path.name, error) from error
     if not names:
         raise BadInput(f"{path.name} holds no tensors; give another file")
-    _check_names(path, names)  # first: asking for a slice of each takes safetensors 0.4 quadratic time
+    _check_names(path, names)  # first, as slices of all tensors take safetensors 0.4 quadratic time
     info = {name: _safetensors_info(name, handle.get_slice(name)) for name in names}
     return WeightFile(
         path, "safetensors", info, handle.get_tensor, {n: n for n in info}, dict(handle.metadata() or {})
@@ -144,7 +144,7 @@ def _open_safetensors(path: Path) -> WeightFile:
 
 
 def _check_header(path: Path) -> None:
-    """Raise `BadInput` if the JSON that a file begins with is too long or describes too much."""
+    """Raise `BadInput` if a file's JSON header is too long or has too many tensors."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -163,7 +163,7 @@ def _check_count(path: Path, count: int) -> None:
 
 
 def _check_names(path: Path, names: Collection[str]) -> None:
-    """Raise `BadInput` for more tensors than any checkpoint has, or for implausible names."""
+    """Raise `BadInput` for too many tensors, and for implausible names."""
     _check_count(path, len(names))
     odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
     if odd is not None:
@@ -218,7 +218,7 @@ def _open_shards(index: Path) -> WeightFile:
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
-    """Return tensor name -> shard name. Shards lie next to the index and are never an index themselves."""
+    """Return tensor name -> shard name. Raises `BadInput` unless shards are safetensors next to the index."""
     try:
         content = parse_json(read_small(index, LONGEST_INDEX))
         weight_map = {str(name): str(shard) for name, shard in content["weight_map"].items()}
@@ -234,7 +234,7 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 
 
 def _is_name_of_shard(shard: str) -> bool:
-    """True for a plain file name on every system; on Windows a colon leads to another drive or stream."""
+    """True for a plain file name on every system (on Windows, a colon means another drive or stream)."""
     plain = PurePosixPath(shard).name == shard == PureWindowsPath(shard).name
     return plain and ":" not in shard and shard.isprintable() and Path(shard).suffix in SAFETENSORS
 
@@ -255,21 +255,21 @@ def _open_pickle(path: Path, choice: Choice) -> WeightFile:
 
 
 def layer_numbers(names: Iterable[str], listed: str) -> list[int]:
-    """Return the numbers of the layers in the module list `listed`, in order; over 99, none is plausible."""
+    """Return the sorted indices of the layers in the module list `listed`, up to 99."""
     prefix = listed + "."
     parts = {name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix)}
     return sorted({int(part) for part in parts if part.isascii() and part.isdecimal() and len(part) < 3})
 
 
 def count_layers(names: Iterable[str], listed: str) -> int:
-    """Return how many layers a module list has, up to the last one there: a gap shows as missing weights."""
+    """Return the last index in a module list plus 1, so that a gap shows as missing weights."""
     return max(layer_numbers(names, listed), default=-1) + 1
 
 
 def shape_of(file: WeightFile, name: str, dims: int, what: str, advice: str) -> tuple[int, ...]:
-    """Return the shape of a weight, which must be there and have `dims` axes of plausible sizes.
+    """Return the shape of a weight. Raises `BadInput` unless it exists and has `dims` axes of plausible sizes.
 
-    `what`: the model that the file should be; `advice`: where to get the right file. Raises `BadInput`.
+    `what`: the expected model; `advice`: the remedy, both for errors.
     """
     if name not in file.info:
         raise BadInput(f"{file.path.name} is not a whole {what}, as it lacks {name}; {advice}")
@@ -287,9 +287,9 @@ def check_complete(
     *,
     extra: Collection[str] | None = (),
 ) -> None:
-    """Raise `BadInput` unless the file holds exactly the wanted tensors, floating-point and in their shapes.
+    """Raise `BadInput` unless a file has exactly the wanted tensors, as floating-point numbers of their shapes.
 
-    `extra`: names of tensors that it may hold too; None for any. `what`, `advice`: as in `shape_of`.
+    `extra`: names of further tensors that it may have; None for any. `what`, `advice`: as in `shape_of`.
     """
     info = file.info
     shapes = {name: tuple(getattr(tensor, "shape", tensor)) for name, tensor in wanted.items()}
@@ -311,7 +311,7 @@ def check_complete(
 
 
 def check_finite_weights(model: nn.Module, file: str) -> None:
-    """Raise `BadInput` if a weight is NaN or infinite.
+    """Raise `BadInput` if a weight has NaN or infinity.
 
     Some would go unnoticed: attention on a CPU treats NaN queries or keys as masked and returns zeros.
     """
@@ -321,16 +321,16 @@ def check_finite_weights(model: nn.Module, file: str) -> None:
 
 
 def first_not_finite(weights: Mapping[str, Tensor], *, fp8: bool = False) -> str | None:
-    """Return the name of the first tensor with NaN or infinity, reading one after the other; or None.
+    """Return the name of the first tensor with NaN or infinity, or None. Reads one at a time.
 
-    `fp8`: whether 8-bit numbers, which come with a separate scale, are looked at too.
+    `fp8`: whether fp8 tensors are checked too.
     """
     for name in weights:
         tensor = weights[name]
         if tensor.element_size() == 1 and tensor.is_floating_point():
             if not fp8:
                 continue
-            tensor = tensor.half()  # torch has no test for 8 bits; a fp8 infinity and NaN stay what they are
+            tensor = tensor.half()  # torch cannot test fp8; NaN and infinity survive the cast
         if not bool(torch.isfinite(tensor).all()):
             return name
     return None
@@ -339,8 +339,8 @@ def first_not_finite(weights: Mapping[str, Tensor], *, fp8: bool = False) -> str
 def weight_digest(model: nn.Module) -> str:
     """Return a hash of all weights of a loaded model, on any device.
 
-    It takes `SUMS` sums over the bits of a tensor, each of every `SUMS`th number. That notices any change but one
-    that another cancels, and costs one pass over memory; a cryptographic hash of 28 GB would take half a minute.
+    It hashes `SUMS` interleaved sums over the bits of each tensor: one pass over memory, where a cryptographic hash
+    of 28 GB would take half a minute. It detects any change except one that another cancels.
     """
     digest = hashlib.sha256()
     for name, weight in model.state_dict().items():
@@ -353,21 +353,21 @@ def weight_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-# --- files that only have a checkpoint's name: a server's or git's answer in its place, or a file of another kind
+# --- failed downloads: a web page, an error message or a Git LFS pointer with a checkpoint's name
 
 BEGINNING = 4096
 PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IGNORECASE)
-# A checkpoint never begins like that: a safetensors file with its header's length, a pickle with its protocol.
+# No checkpoint begins like that: safetensors begin with the header's length, pickles with the protocol.
 ERROR = re.compile(
     rb"(\xef\xbb\xbf)?\s*\{\s*\"(error|errors|message|detail)\"\s*:\s*\"?(?P<text>[^\"{}\[\]]{0,80})"
 )
 ARCHIVE = b"PK\x03\x04"
-"""How a zip archive begins. As a safetensors file it would state a header of gigabytes."""
+"""First bytes of a zip archive."""
 POINTER = re.compile(rb"version https://git-lfs\S*\s")
 
 
 def check_download(path: Path) -> None:
-    """Raise `BadInput` if a file is a web page, an error message, a pointer of Git LFS or a renamed archive."""
+    """Raise `BadInput` if a file is a web page, an error message, a Git LFS pointer or a renamed archive."""
     try:
         with path.open("rb") as file:
             beginning = file.read(BEGINNING)
@@ -382,10 +382,7 @@ def check_download(path: Path) -> None:
 
 
 def what_came_instead(beginning: bytes) -> str | None:
-    """Describe the answer of a server or git in place of a checkpoint, with the remedy; None for any other file.
-
-    `beginning`: its first `BEGINNING` bytes.
-    """
+    """Describe a failed download with its remedy; None for other files. `beginning`: first `BEGINNING` bytes."""
     if PAGE.match(beginning):
         return "a web page, as sites send before a login; download the file itself"
     message = ERROR.match(beginning)

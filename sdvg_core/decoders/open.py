@@ -1,4 +1,4 @@
-"""Open a file of either autoencoder, by its tensors' names: a Wan 2.1 VAE of any width, or a TAEHV."""
+"""Open and load either autoencoder, a Wan 2.1 VAE of any width or a TAEHV, recognised by tensor names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .taehv import (
 from .wan_vae import WanCodec, empty_wan_vae, open_wan_vae
 
 LIGHT_BASE = 24
-"""The width of LightVAE's decoder, a quarter of the Wan VAE's."""
+"""Base width of LightVAE's decoder, a quarter of the Wan VAE's."""
 FAST_NOTE = (
     "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
     "Wan VAE would have shown."
@@ -36,11 +36,11 @@ FAST_NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaeHeader:
-    """The header of an autoencoder's file.
+    """The header of an autoencoder.
 
-    `decoder_base`: the width that the Wan VAE's decoder is a multiple of, None for a TAEHV. `encodes`: whether it
-    has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE. `file`: None in a host. `sizes`: of
-    a Wan VAE, whose tensors `file` has under diffusers' names; `net`: a TAEHV's, still empty.
+    `decoder_base`: base width of a Wan VAE's decoder, None for a TAEHV. `encodes`: whether it has an encoder.
+    `tae_kind`: kind of a TAEHV, None for a Wan VAE. `file`: None if ComfyUI loads it. `sizes`: arguments for
+    diffusers' Wan VAE; `file` then has diffusers' names. `net`: a TAEHV's, on the meta device.
     """
 
     latent_channels: int
@@ -55,7 +55,7 @@ class VaeHeader:
 
     @property
     def planned_as(self) -> Literal["wan", "lightvae", "tae"]:
-        """The decoder that a plan takes it for."""
+        """The decoder's name in memory plans."""
         if self.is_tae:
             return "tae"
         return "lightvae" if self.decoder_base == LIGHT_BASE else "wan"
@@ -67,10 +67,10 @@ class VaeHeader:
 
 
 def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
-    """Read the header of a Wan 2.1 VAE or a TAEHV, from a file or a diffusers folder; no weight is loaded.
+    """Read the header of a Wan 2.1 VAE or a TAEHV, from a file or a diffusers folder, without loading weights.
 
-    `tae_kind`: the kind of a TAEHV, as the user states it.
-    Raises `BadInput` if `load_vae` could not load the file, or if a Wan VAE is said to be a TAEHV.
+    `tae_kind`: as stated by the user. Raises `BadInput` if `load_vae` could not load the file, or if a kind is
+    stated for a Wan VAE.
     """
     path = Path(path)
     file = open_weights(path / "vae" if (path / "vae").is_dir() else path)
@@ -111,10 +111,10 @@ def load_vae(
     layers: VaeLayers = "diffusers",
     compiler: Backend | None = None,
 ) -> WanCodec | TaehvCodec:
-    """Load the Wan 2.1 VAE or the TAEHV in a file, or in one that `open_vae` opened.
+    """Load a Wan 2.1 VAE or a TAEHV from a file or from a header by `open_vae`.
 
-    `layers`: see `WanCodec`; `planes` means channels last for a TAEHV. `compiler`: see `WanCodec` and `TaehvCodec`.
-    Raises `BadInput` as `open_vae` does, and for NaN or infinity.
+    `layers`: see `WanCodec`; for a TAEHV, `planes` means channels last. `compiler`: see `WanCodec` and
+    `TaehvCodec`. Raises `BadInput` like `open_vae`, and for NaN or infinity.
     """
     header = source if isinstance(source, VaeHeader) else open_vae(source, tae_kind=tae_kind)
     file = header.file

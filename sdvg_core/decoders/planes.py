@@ -1,8 +1,7 @@
-"""The Wan VAE's layers as 2-D layers with channels last: the form that CPUs and tensor cores are fast in.
+"""The Wan VAE's layers as 2-D layers with channels last, which CPUs and tensor cores run faster.
 
-A causal 3-D convolution equals a 2-D one over planes that stack the channels of a frame and of the frames before
-it. The products are the same but are added in another order, so pixels differ from diffusers' own layers by
-rounding.
+A causal 3-D convolution equals a 2-D one over the stacked channels of a frame and the frames before it. Sums are in
+another order, so pixels differ from diffusers' own layers by rounding; those remain the choice `diffusers`.
 """
 
 from __future__ import annotations
@@ -14,17 +13,14 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-# The smallest squared length to divide by: diffusers divides by at least 1e-12.
+# Square of the smallest length that diffusers divides by.
 TINY = 1e-24
-# Before it had this kernel, torch squared half-precision numbers in half precision.
+# Without this kernel, torch squares half-precision numbers in half precision.
 SQUARES_WIDE = hasattr(torch.ops.aten, "_fused_rms_norm")
 
 
 class PlanarConv(nn.Conv3d):
-    """Replaces one of diffusers' causal convolutions with stride 1, and uses its weights.
-
-    `before`: the number of earlier frames that a frame's result depends on.
-    """
+    """Replaces a causal convolution of diffusers with stride 1. `before`: number of earlier frames it needs."""
 
     def __init__(self, conv: Any) -> None:
         super().__init__(conv.in_channels, conv.out_channels, conv.kernel_size, device="meta")
@@ -36,11 +32,11 @@ class PlanarConv(nn.Conv3d):
         self._sides = (above, left)
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Convolve `b c t h w` after the frames `before` it; zeros replace missing frames."""
+        """Convolve `b c t h w`. `before`: earlier frames; missing ones are zeros."""
         return self.convolve(self.stack(x, self.fill(x, before)), len(x))
 
     def fill(self, x: Tensor, before: Tensor | None) -> Tensor:
-        """Return as many frames before `x` as a result depends on, with zeros for missing ones."""
+        """Pad `before` with zeros to the number of earlier frames needed."""
         have = 0 if before is None else before.shape[2]
         if before is not None and have == self.before:
             return before
@@ -48,13 +44,13 @@ class PlanarConv(nn.Conv3d):
         return missing if before is None else torch.cat([missing, before], dim=2)
 
     def stack(self, x: Tensor, before: Tensor) -> Tensor:
-        """Return planes `(b t) c h w`: the channels of each frame after those of the frames before it."""
+        """Stack the channels of each frame and of the frames before it: planes `(b t) c h w`."""
         if not self.before:
             return as_frames(x)
         batch, channels, frames, height, width = x.shape
         planes = x.new_empty(batch, frames, height, width, self.before + 1, channels)
         for k in range(self.before + 1):
-            # Place k is for the frame `self.before - k` steps earlier; for the first ones that is before `x`.
+            # Place k is the frame `self.before - k` steps earlier, which for the first ones is in `before`.
             early = min(self.before - k, frames)
             planes[:, :early, :, :, k] = before[:, :, k : k + early].movedim(1, -1)
             planes[:, early:, :, :, k] = x[:, :, : frames - early].movedim(1, -1)
@@ -66,28 +62,28 @@ class PlanarConv(nn.Conv3d):
         return as_clip(F.conv2d(planes, weight, self.bias, padding=self._sides), batch)
 
 
-# By way of the order in memory: convolutions go by the strides, even those of axes of length 1.
+# Both go through a contiguous copy, as convolutions look at strides, even of axes of length 1.
 
 
 def as_frames(clip: Tensor) -> Tensor:
-    """Return `b c t h w` as `(b t) c h w`, channels last."""
+    """Reshape `b c t h w` to `(b t) c h w`, channels last."""
     frames: Tensor = clip.movedim(1, -1).contiguous().flatten(0, 1).movedim(-1, 1)
     return frames
 
 
 def as_clip(frames: Tensor, batch: int) -> Tensor:
-    """Return `(b t) c h w` as `b c t h w`, channels last."""
+    """Reshape `(b t) c h w` to `b c t h w`, channels last."""
     clip: Tensor = frames.movedim(1, -1).contiguous().unflatten(0, (batch, -1)).movedim(-1, 1)
     return clip
 
 
 class PlanarNorm(nn.Module):
-    """A norm that scales every pixel's channels to one length; replaces one of diffusers'."""
+    """RMS norm over the channels of each pixel; replaces diffusers'."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.gamma = norm.gamma
-        # Without one, diffusers has the number 0 in its place.
+        # diffusers has the number 0 for no bias.
         self.bias = norm.bias if torch.is_tensor(norm.bias) else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -103,17 +99,17 @@ def _rms_norm(x: Tensor, gamma: Tensor) -> Tensor:
 
 
 class PlanarUpsample(nn.Module):
-    """Double a frame's sides. Copying pixels is exact in any dtype, so there is no detour through float32."""
+    """Nearest-neighbour upsampling; exact in any dtype, so without diffusers' cast to float32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `b c h w` as `b c 2h 2w`, channels last."""
+        """Upsample `b c h w` to `b c 2h 2w`, channels last."""
         small = x.contiguous(memory_format=torch.channels_last)
         doubled: Tensor = F.interpolate(small, scale_factor=2.0, mode="nearest-exact")
         return doubled
 
 
 def make_planar(vae: nn.Module) -> None:
-    """Switch a diffusers VAE to these layers. Convolutions with a stride in time stay unchanged."""
+    """Replace the layers of a diffusers VAE, except convolutions with a stride in time."""
     for module in list(vae.modules()):
         if isinstance(module, nn.Conv2d | nn.Conv3d):
             order = torch.channels_last if isinstance(module, nn.Conv2d) else torch.channels_last_3d
@@ -128,17 +124,13 @@ def make_planar(vae: nn.Module) -> None:
                 setattr(module, name, PlanarUpsample())
 
 
-# A pass through the layers in diffusers' order, with little to copy. diffusers copies what it keeps of a layer's
-# input, joins the whole input to what was kept before, and pads it. Here each frame goes straight into the planes
-# that are convolved, activations and sums use the memory that is there, and an input of just two frames is kept as
-# it is. The results are the same, bit for bit.
+# --- the forward pass in diffusers' order, with fewer copies. diffusers copies the cached part of a layer's input,
+# concatenates and pads it; here frames are written straight into the planes, and sums are in place. The results are
+# the same, bit for bit.
 
 
 class LayerMemory:
-    """The memory of a half, layer by layer. `cache`: an entry for each layer with memory, in order.
-
-    `first`: True at a clip's start.
-    """
+    """Iterates over the decode state of a half. `cache`: an entry per layer. `first`: True at a clip's start."""
 
     def __init__(self, cache: list[Any]) -> None:
         self.first = cache[0] is None
@@ -146,7 +138,7 @@ class LayerMemory:
         self._at = -1
 
     def recall(self) -> Tensor | None:
-        """Turn to the next layer and return its memory; None at a clip's start."""
+        """Advance to the next layer and return its memory; None at a clip's start."""
         self._at += 1
         before: Tensor | None = self._cache[self._at]
         return before
@@ -156,7 +148,7 @@ class LayerMemory:
         self._cache[self._at] = kept
 
     def stack(self, conv: PlanarConv, x: Tensor) -> Tensor:
-        """Return `b c t h w` as planes for a convolution, and remember the last frames."""
+        """Return planes of `b c t h w` for a convolution, and remember its last frames."""
         before = self.recall()
         self.remember(_last(conv.before, x, before))
         return conv.stack(x, conv.fill(x, before))
@@ -166,12 +158,12 @@ class LayerMemory:
         batch = len(x)
         x = F.silu(norm(x), inplace=True)
         planes = self.stack(conv, x)
-        del x  # so that only the planes are in memory while they are convolved
+        del x  # only the planes are needed for the convolution
         return conv.convolve(planes, batch)
 
 
 def _last(count: int, x: Tensor, before: Tensor | None) -> Tensor:
-    """Return the last frames of both, `count` at most, in memory that holds nothing else."""
+    """Return the last `count` frames of both, or fewer, in memory of their own."""
     if x.shape[2] > count:
         return x[:, :, -count:].clone()
     if x.shape[2] == count or before is None:
@@ -180,7 +172,7 @@ def _last(count: int, x: Tensor, before: Tensor | None) -> Tensor:
 
 
 def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
-    """Decode one latent frame, and put the next state into the list."""
+    """Decode one latent frame, and update `cache`."""
     decoder = vae.decoder
     memory = LayerMemory(cache)
     x = decoder.conv_in.convolve(memory.stack(decoder.conv_in, vae.post_quant_conv(z)), len(z))
@@ -194,7 +186,7 @@ def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
 
 
 def encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
-    """Encode a clip's first frame or the next `temporal_stride`, and put the next state into the list."""
+    """Encode a clip's first frame or the next `temporal_stride` ones, and update `cache`."""
     encoder = vae.encoder
     memory = LayerMemory(cache)
     x = encoder.conv_in.convolve(memory.stack(encoder.conv_in, video), len(video))
@@ -204,7 +196,7 @@ def encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
 
 
 def _residual(block: Any, x: Tensor, memory: LayerMemory) -> Tensor:
-    # Nested, so that the first half is freed before the second is made.
+    # Nested, so that the first activation is freed before the second.
     inner = memory.activate(block.norm2, block.conv2, memory.activate(block.norm1, block.conv1, x))
     inner += block.conv_shortcut(x)
     return inner
@@ -218,7 +210,7 @@ def _middle(block: Any, x: Tensor, memory: LayerMemory) -> Tensor:
 
 
 def _upsample(layer: Any, x: Tensor, memory: LayerMemory) -> Tensor:
-    """Double every frame's sides, and the frames if the layer does so."""
+    """Double height and width, and the number of frames if the layer does."""
     batch = len(x)
     if layer.mode == "upsample3d":
         x = _double_frames(layer.time_conv, x, memory)
@@ -226,7 +218,7 @@ def _upsample(layer: Any, x: Tensor, memory: LayerMemory) -> Tensor:
 
 
 def _double_frames(conv: PlanarConv, x: Tensor, memory: LayerMemory) -> Tensor:
-    """Make two frames of each. A clip's first latent frame stays one, and is not remembered."""
+    """Double the number of frames, except of a clip's first latent frame, which is not remembered."""
     if memory.first:
         memory.recall()
         memory.remember(torch.zeros_like(x))
@@ -237,7 +229,7 @@ def _double_frames(conv: PlanarConv, x: Tensor, memory: LayerMemory) -> Tensor:
 
 
 def _downsample(layer: Any, x: Tensor, memory: LayerMemory) -> Tensor:
-    """Halve every frame's sides, and the frames after a clip's first if the layer does so."""
+    """Halve height and width, and the number of frames after a clip's first if the layer does."""
     x = as_clip(layer.resample(as_frames(x)), len(x))
     if layer.mode != "downsample3d":
         return x

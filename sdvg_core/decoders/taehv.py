@@ -1,8 +1,8 @@
-"""TAEHV, the tiny autoencoder for Wan 2.1's latents: its network, its codec, and its files.
+"""TAEHV, the tiny autoencoder for Wan 2.1's latents: network, codec and files.
 
-The network has 2-D convolutions, and blocks that also see their own input of one time step earlier. That input is
-all that goes from frame to frame, so the decode state is a value. Inside, the frames of a batch are `(t b) c h w`:
-time is the slow factor of the first axis. Source of the design: madebyollin/taehv.
+The network has 2-D convolutions, and blocks that also see their input of the previous time step. These inputs are
+the whole decode state, so it is a value; the published code keeps it in a queue. Frames of a batch are `(t b) c h
+w`, with time as the slow factor. Source of the design: madebyollin/taehv.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from ..errors import BadInput
 from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
 
 GROWTH = (1, 2, 2)
-"""Frames made of one in each of the decoder's three stages."""
+"""Frames per frame in each of the decoder's three stages."""
 JOINED = (2, 2, 1)
-"""Frames joined into one in each of the encoder's."""
+"""Frames joined to one in each of the encoder's stages."""
 TEMPORAL_STRIDE = 4
 SPATIAL_STRIDE = 8
 FIRST_STAGE = 3
-"""The number of the decoder's first layer with memory."""
+"""Index of the decoder's first layer with memory."""
 STAGE = 6
-"""Layers of a stage."""
+"""Number of layers of a stage."""
 
 Widths = tuple[int, int, int, int]
 Memory = tuple[Tensor, ...]
-"""For each block with memory, its input of the newest time step: `b c h w`."""
+"""The newest input of each block with memory, `b c h w`."""
 
 LIMIT = 3.0
-"""Latents are bent smoothly so that none lies further from 0."""
+"""Latents are limited smoothly (tanh) to this absolute value."""
 LEADING = TEMPORAL_STRIDE - 1
-"""A clip's first latent frame shows one pixel frame; those made before it are dropped."""
+"""Pixel frames dropped at a clip's start: its first latent frame shows only one."""
 
 ADVICE = "give lighttaew2_1.safetensors, taew2_1.safetensors or taew2_1.pth"
 WHAT = "tiny autoencoder for Wan 2.1 (TAEHV)"
 _shape = partial(shape_of, dims=4, what=WHAT, advice=ADVICE)
 TELLTALE = "decoder.3.conv.0.weight"
-"""A weight that every video autoencoder of this design has, and no other model we know of."""
+"""A weight of every video autoencoder of this design, and of no other known model."""
 
-# By their latent channels: the designs with the same names for other latents.
+# Latent channels -> other models with autoencoders of this design.
 STRANGERS = {48: "Wan 2.2 5B", 32: "HunyuanVideo 1.5", 128: "LTX-2"}
 
 
@@ -66,7 +66,7 @@ def _conv(inputs: int, outputs: int, *, bias: bool = True, stride: int = 1) -> n
 
 
 class MemoryBlock(nn.Module):
-    """A residual block of three convolutions over a frame and the frame before it."""
+    """A residual block of three convolutions over a frame and the previous one."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -76,12 +76,12 @@ class MemoryBlock(nn.Module):
         )
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
-        """Return `n c h w`, given as much and the same one time step earlier."""
+        """Return `n c h w`. `before`: the input of the previous time step."""
         return F.relu(self.conv(torch.cat([x, before], dim=1)) + x)
 
 
 class Grow(nn.Module):
-    """Make several frames of each; they lie one after the other in the channels of a 1x1 convolution."""
+    """Makes `growth` frames of each, by splitting the channels of a 1x1 convolution."""
 
     def __init__(self, width: int, growth: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Grow(nn.Module):
         self.conv = nn.Conv2d(width, width * growth, 1, bias=False)
 
     def forward(self, x: Tensor, batch: int) -> Tensor:
-        """Return `(t growth b) c h w` of `(t b) c h w`."""
+        """Map `(t b) c h w` to `(t growth b) c h w`."""
         made: Tensor = self.conv(x)
         if self.growth == 1:
             return made
@@ -97,7 +97,7 @@ class Grow(nn.Module):
 
 
 class Join(nn.Module):
-    """Make one frame of several; the inverse of `Grow` in shape."""
+    """Joins `joined` frames to one; in shape the inverse of `Grow`."""
 
     def __init__(self, width: int, joined: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Join(nn.Module):
         self.conv = nn.Conv2d(width * joined, width, 1, bias=False)
 
     def forward(self, x: Tensor, batch: int) -> Tensor:
-        """Return `(t b) c h w` of `(t joined b) c h w`."""
+        """Map `(t joined b) c h w` to `(t b) c h w`."""
         if self.joined > 1:
             frames = x.split(batch)
             groups = range(0, len(frames), self.joined)
@@ -115,10 +115,7 @@ class Join(nn.Module):
 
 
 class Taehv(nn.Module):
-    """Both halves under the published names of their weights.
-
-    `decoder`, `encoder`: their widths in order; no encoder is None, as in a file of the decoder alone.
-    """
+    """Decoder and encoder with the published weight names. `decoder`, `encoder`: widths; None for no encoder."""
 
     def __init__(self, latent_channels: int, decoder: Widths, encoder: Widths | None) -> None:
         super().__init__()
@@ -129,7 +126,7 @@ class Taehv(nn.Module):
 
 
 def _decoder(latent_channels: int, widths: Widths) -> nn.Sequential:
-    # The first layer limits the latents, which the codec does in float32.
+    # The first published layer limits the latents; the codec does that in float32.
     layers: list[nn.Module] = [nn.Identity(), _conv(latent_channels, widths[0]), nn.ReLU()]
     for width, following, growth in zip(widths, widths[1:], GROWTH, strict=False):
         layers += [MemoryBlock(width) for _ in range(3)]
@@ -146,10 +143,7 @@ def _encoder(latent_channels: int, widths: Widths) -> nn.Sequential:
 
 
 def run_half(half: nn.Sequential, x: Tensor, memory: Memory, batch: int) -> tuple[Tensor, Memory]:
-    """Run the encoder or the decoder over `(t b) c h w`; return the result and the next memory.
-
-    The inputs stay unchanged.
-    """
+    """Run encoder or decoder over `(t b) c h w`; return the result and the next memory. Inputs are unchanged."""
     kept: list[Tensor] = []
     for layer in half:
         if isinstance(layer, MemoryBlock):
@@ -165,13 +159,12 @@ def run_half(half: nn.Sequential, x: Tensor, memory: Memory, batch: int) -> tupl
 
 
 class TaehvCodec:
-    """A `VideoCodec` for Wan 2.1 latents; it encodes only with a TAEHV that has an encoder.
+    """A `VideoCodec` over a TAEHV.
 
-    Latents may have any dtype and device; the codec computes in the network's own, and returns float32 on the
-    network's device. The decode state is a tuple of nine tensors, one for each block with memory.
-    `kind`: which latents the network wants. `channels_last`: the memory order that suits a GPU in half precision;
-    the codec owns the network from now on and may change it. `compiler`: compiles the decoder, once for all frames
-    of a size; None leaves it uncompiled. `name`: of the file, for errors.
+    Latents may have any dtype and device; the codec computes in the network's, and returns float32 on its device.
+    The decode state is a tuple of nine tensors. `kind`: of the latents it takes. `channels_last`: faster on a GPU
+    in half precision; it changes the network. `compiler`: compiles the decoder, once per size; None for none.
+    `name`: of the file, for errors.
     """
 
     temporal_stride = TEMPORAL_STRIDE
@@ -203,11 +196,10 @@ class TaehvCodec:
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
-        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state.
+        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state. `state` is unchanged.
 
-        The first latent frame of a clip gives one pixel frame, each later one four. `state` itself is unchanged.
-        Latent frames are decoded one by one, so the result does not depend on how a clip is cut into calls, bit for
-        bit.
+        The first latent frame of a clip gives one pixel frame, each later one four. Latent frames are decoded one
+        by one, so that the bits do not depend on how a clip is split into calls.
         """
         pieces = []
         memory = state
@@ -220,16 +212,16 @@ class TaehvCodec:
             pieces += made.split(len(z))
         assert memory is not None
         video = torch.stack(pieces[LEADING if state is None else 0 :], dim=1).float()
-        # Infinity must not turn into white: what is not finite becomes NaN.
+        # Values that are not finite become NaN, as clamping would turn infinity into white.
         return video.clamp(0, 1).masked_fill(~video.isfinite(), torch.nan), memory
 
     @torch.inference_mode()
     def encode(self, frames: Tensor) -> Tensor:
-        """Encode a clip of 1 + 4 * k pixel frames, `b f c h w` in [0, 1], into normalised latents `b c t h w`.
+        """Encode 1 + 4 * k pixel frames `b f c h w` in [0, 1] into normalised latents `b c t h w`.
 
-        As in ComfyUI, four frames make a latent frame, counted from the first, and the last one is repeated three
-        times at the end. So, unlike the Wan VAE's, a latent frame also shows what follows its last pixel frame.
-        Raises `BadInput` if the clip's size does not fit, or the file has no encoder.
+        As in ComfyUI, each four frames from the first on make a latent frame, and the last frame is repeated. So,
+        unlike the Wan VAE's, a latent frame also depends on the pixel frames after its last one.
+        Raises `BadInput` for a size that does not fit, and without an encoder.
         """
         encoder = self.net.encoder
         if encoder is None:
@@ -248,16 +240,16 @@ class TaehvCodec:
         return torch.stack(pieces, dim=2)
 
     def _limited(self, frame: Tensor) -> Tensor:
-        """Return a latent frame as the decoder's first convolution wants it.
+        """Scale and limit a latent frame for the decoder; values that are not finite become NaN.
 
-        Infinity would look like the limit. Frame by frame, because a function's last bit may depend on the place.
+        One frame at a time, as the last bit of tanh may depend on a value's place in memory.
         """
         z = frame.contiguous() * self._std + self._mean
         z = (torch.tanh(z / LIMIT) * LIMIT).masked_fill(~z.isfinite(), torch.nan)
         return z.to(self.dtype).contiguous(memory_format=self._format)
 
     def _blank(self, half: nn.Sequential, x: Tensor, batch: int) -> Memory:
-        """Return the memory at a clip's start, which is zero, for inputs like `(t b) c h w`."""
+        """Return the memory at a clip's start: zeros, in the sizes for inputs like `x`, `(t b) c h w`."""
         height, width = x.shape[-2:]
         memory = []
         for layer in half:
@@ -282,11 +274,11 @@ def taehv_from_weights(
     dtype: torch.dtype | None = None,
     **options: Any,
 ) -> TaehvCodec:
-    """Return a codec over the weights of a TAEHV in memory, such as the `state_dict` of another program's module.
+    """Return a codec over the weights of a TAEHV in memory, such as the `state_dict` of ComfyUI's module.
 
-    `kind`: which latents it wants; tensors cannot tell. `device`, `dtype`: None for those of the weights, which are
-    then shared and not copied, unless `channels_last` is set. `name`: for errors. `options`: see `TaehvCodec`.
-    Raises `BadInput` if they are of another model, or incomplete.
+    `kind`: of its latents. `device`, `dtype`: None for those of the weights, which are then shared, unless
+    `channels_last` is set. `name`: for errors. `options`: see `TaehvCodec`.
+    Raises `BadInput` for weights of another model, and for incomplete ones.
     """
     info = {key: TensorInfo(tuple(tensor.shape), tensor.dtype) for key, tensor in weights.items()}
     file = WeightFile(Path(name), "tensors in memory", info, weights.__getitem__, {key: key for key in weights})
@@ -296,7 +288,7 @@ def taehv_from_weights(
 
 
 def fill_taehv(net: Taehv, file: WeightFile, device: str | torch.device | None, dtype: torch.dtype | None) -> Taehv:
-    """Give an empty network the file's weights; None for their own device and dtype."""
+    """Load a file's weights into an empty network. `device`, `dtype`: None for those in the file."""
     weights = {name: file[name].detach().to(device=device, dtype=dtype) for name in net.state_dict()}
     net.load_state_dict(weights, assign=True)
     check_finite_weights(net, file.path.name)
@@ -304,14 +296,14 @@ def fill_taehv(net: Taehv, file: WeightFile, device: str | torch.device | None, 
 
 
 def is_taehv(names: Iterable[str]) -> bool:
-    """True if weights with these names are of TAEHV's design, for any latents."""
+    """True if weights with these names are of TAEHV's design, for any model's latents."""
     return any(without_wrapper(name) == TELLTALE for name in names)
 
 
 def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:
-    """Return the weights under their published names, in the shapes that are used, and the empty network for them.
+    """Return a file's weights under published names and in the used shapes, and an empty network for them.
 
-    Raises `BadInput` if they are not the whole decoder of a TAEHV for Wan 2.1; the encoder may be left out.
+    Raises `BadInput` unless they are a whole TAEHV for Wan 2.1; the encoder may be missing.
     """
     file = file.renamed(without_wrapper)
     if not is_taehv(file):
@@ -323,9 +315,9 @@ def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:
 
 
 def _empty_network(file: WeightFile) -> Taehv:
-    """Return a network of the file's sizes.
+    """Return a network with the file's sizes, on the meta device.
 
-    Raises `BadInput` for other latents, or if a weight that tells a size is missing.
+    Raises `BadInput` for another model's latents, and if a weight needed for a size is missing.
     """
     channels = _shape(file, "decoder.1.weight")[1]
     if channels in STRANGERS:
@@ -344,9 +336,9 @@ def _widths(file: WeightFile, half: str, layers: tuple[int, int, int, int]) -> W
 
 
 def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
-    """Return the file with no more rows in its growing layers than are used: the last ones.
+    """Return the file with the growing layers cut to the rows in use, the last ones.
 
-    Files of a network that was trained to grow further have more.
+    Files of a network that was trained to grow further have more rows.
     """
     used: dict[str, int] = {}
     info = dict(file.info)
@@ -363,9 +355,9 @@ def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
     return replace(file, info=info, read=read)
 
 
-# Tensors do not tell the two kinds apart, nor does the dtype, because a file may have been converted.
-# `taew2_1` takes normalised latents, `lighttaew2_1` what the Wan VAE's own decoder takes: each channel times its
-# standard deviation, plus its mean.
+# The two kinds have the same tensors, and files may have been converted to another dtype. `taew2_1` takes
+# normalised latents; `lighttaew2_1` takes those of the Wan VAE: each channel times its standard deviation, plus its
+# mean.
 
 # kind: length in bytes and sha256 of the file as published (lightx2v/Autoencoders; madebyollin/taehv).
 PUBLISHED: dict[TaeKind, tuple[int, str]] = {
@@ -376,9 +368,9 @@ _NAMED = re.compile(r"(light[-_.]?)?tae[-_.]?w[-_.]?2[-_.]1(?![0-9])", re.IGNORE
 
 
 def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
-    """Return the kind of the TAEHV at `path`, as stated or as its digest or its name tells.
+    """Return the kind of the TAEHV at `path`: as stated, or by its digest, or by its name.
 
-    A digest outweighs a name. Raises `BadInput` if none of them tells it, or if `stated` contradicts them.
+    Raises `BadInput` if it is unknown, or if `stated` contradicts digest or name.
     """
     size = path.stat().st_size if path.is_file() else 0
     likely = [kind for kind, (length, _) in PUBLISHED.items() if size == length]
@@ -401,7 +393,7 @@ def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
 
 
 def check_channels(file: WeightFile, net: Taehv, kind: TaeKind) -> None:
-    """Raise `BadInput` if a network whose latents are scaled takes others than Wan 2.1's."""
+    """Raise `BadInput` if a `lighttaew2_1` takes other latents than Wan 2.1's."""
     if kind == "lighttaew2_1" and net.latent_channels != len(WAN_MEAN):
         channels = f"{net.latent_channels} latent channels, not {len(WAN_MEAN)}"
         raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")

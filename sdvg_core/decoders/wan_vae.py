@@ -1,7 +1,7 @@
-"""The Wan 2.1 VAE as a codec whose decode state is a value, and its files: their two ways to name its weights.
+"""The Wan 2.1 VAE as a codec whose decode state is a value, and its files with either naming of weights.
 
-The layers are diffusers' `AutoencoderKLWan`, called here one latent frame at a time. Its own `decode` clears the
-feature cache at start and end, so it cannot resume a stream.
+The layers are diffusers' `AutoencoderKLWan`, called one latent frame at a time. Its own `decode` is not used: it
+clears the feature cache at start and end, so it cannot resume a stream.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ WAN_STD = (
     *(3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160),
 )
 
-# One entry per causal convolution: the last two frames of its input. The layers replace entries and never write
-# into the tensors, so a shallow copy is a complete snapshot, and a rejected draft costs no copy of the state.
+# One entry per causal convolution: the last two frames of its input. Layers replace entries and never write into
+# the tensors, so a shallow copy is a snapshot, and a rejected draft costs no copy of tensors.
 DecodeState = tuple[Any, ...]
 Step = Callable[[Any, Tensor, list[Any]], Tensor]
 
@@ -50,10 +50,9 @@ Step = Callable[[Any, Tensor, list[Any]], Tensor]
 class WanCodec:
     """The Wan 2.1 VAE as a `VideoCodec`.
 
-    Latents may have any dtype and device; the codec computes in the VAE's own, and returns float32 on the VAE's
-    device.
-    `layers`: how the VAE computes; the codec owns the VAE from now on and may change it. `compiler`: compiles the
-    decoder, once each for a clip's first latent frame, its second, and all later ones; None leaves it uncompiled.
+    Latents may have any dtype and device; the codec computes in the VAE's, and returns float32 on its device.
+    `layers`: see `VaeLayers`; it may change the VAE. `compiler`: compiles the decoder, for a clip's first latent
+    frame, the second and later ones; None for none.
     """
 
     def __init__(
@@ -84,33 +83,32 @@ class WanCodec:
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
-        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state.
+        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state. `state` is unchanged.
 
-        The first latent frame of a clip gives one pixel frame, each later one `temporal_stride`. `state` itself is
-        unchanged. Latent frames are decoded one by one, so the result does not depend on how a clip is cut into
-        calls, bit for bit.
+        The first latent frame of a clip gives one pixel frame, each later one `temporal_stride`. Latent frames are
+        decoded one by one, so that the bits do not depend on how a clip is split into calls.
         """
         z = (latents.to(self.device, torch.float32) * self._std + self._mean).to(self.dtype)
         cache = _empty_cache(self._vae.decoder) if state is None else list(state)
         pieces = []
         for frame in z.chunk(z.shape[2], dim=2):
-            # Contiguous, so that the layers see the same strides for any number of frames.
+            # Contiguous: the same strides for any number of frames.
             pieces.append(self._decode_frame(self._vae, frame.contiguous(memory_format=self._format), cache))
         video = torch.cat(pieces, dim=2).float()
-        # Infinity must not turn into white: what is not finite becomes NaN.
+        # Values that are not finite become NaN, as clamping would turn infinity into white.
         video = video.clamp(-1, 1).masked_fill(~video.isfinite(), torch.nan)
         return rearrange((video + 1) / 2, "b c f h w -> b f c h w"), tuple(cache)
 
     @torch.inference_mode()
     def encode(self, frames: Tensor) -> Tensor:
-        """Encode a clip of 1 + `temporal_stride` * k pixel frames, `b f c h w` in [0, 1], into `b c t h w`.
+        """Encode 1 + `temporal_stride` * k pixel frames `b f c h w` in [0, 1] into normalised latents `b c t h w`.
 
-        The latents are the posterior's mean, normalised. Raises `BadInput` if the clip's size does not fit.
+        The latents are the posterior's mean. Raises `BadInput` for a size that does not fit.
         """
         check_frames(frames, self.temporal_stride, self.spatial_stride)
         cache = _empty_cache(self._vae.encoder)
         moments = []
-        # Piece by piece also onto the device: a long clip would take more room there than decoding does.
+        # Upload in pieces: a whole long clip would take more memory than decoding.
         for piece in frames.tensor_split([*range(1, frames.shape[1], self.temporal_stride)], dim=1):
             video = rearrange(piece.to(self.device, torch.float32), "b f c h w -> b c f h w")
             moments.append(self._encode_frames(self._vae, (video * 2 - 1).to(self.dtype), cache))
@@ -119,13 +117,13 @@ class WanCodec:
 
 
 def _decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
-    """Decode one latent frame, and put the next state into the list."""
+    """Decode one latent frame, and update `cache`."""
     video: Tensor = vae.decoder(vae.post_quant_conv(z), feat_cache=cache, feat_idx=[0])
     return video
 
 
 def _encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
-    """Encode a clip's first frame or the next `temporal_stride`, and put the next state into the list."""
+    """Encode a clip's first frame or the next `temporal_stride` ones, and update `cache`."""
     moments: Tensor = vae.encoder(video, feat_cache=cache, feat_idx=[0])
     return moments
 
@@ -142,15 +140,12 @@ def _compiled(decode_frame: Step, memory_format: torch.memory_format, compiler: 
 
 
 def _empty_cache(half: nn.Module) -> list[Any]:
-    # 1x1 shortcuts cache nothing, so a few entries stay unused.
+    # 1x1 shortcuts have no memory, so a few entries stay unused.
     return [None] * sum(isinstance(module, nn.Conv3d) for module in half.modules())
 
 
 def open_wan_vae(file: WeightFile) -> tuple[WeightFile, dict[str, Any]]:
-    """Return the VAE's tensors under diffusers' names, and its sizes as `read_sizes` does.
-
-    Raises `BadInput` if it could not be loaded.
-    """
+    """Return a VAE's tensors under diffusers' names, and its sizes. Raises `BadInput` if it cannot be loaded."""
     file = file.renamed(without_wrapper)
     if any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in file.names):
         resamplers = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in file.names)
@@ -169,12 +164,12 @@ def open_wan_vae(file: WeightFile) -> tuple[WeightFile, dict[str, Any]]:
 
 @lru_cache(maxsize=4)
 def _weights_of(sizes: str) -> Mapping[str, Tensor]:
-    # Building the module to look at it takes as long as all other checks of a request.
+    # Memoised: building the module takes as long as all other checks of a request.
     return empty_wan_vae(**json.loads(sizes)).state_dict()
 
 
 def empty_wan_vae(**sizes: Any) -> nn.Module:
-    """Return diffusers' Wan VAE of these sizes, without weights in memory. Raises `BadInput` without diffusers."""
+    """Return diffusers' Wan VAE on the meta device. Raises `BadInput` if diffusers is not installed."""
     try:
         from diffusers import AutoencoderKLWan
     except ImportError as error:
@@ -185,7 +180,7 @@ def empty_wan_vae(**sizes: Any) -> nn.Module:
 
 
 def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:
-    """Raise `BadInput` unless these are 1 + `temporal_stride` * k RGB frames `b f c h w` of a fitting size."""
+    """Raise `BadInput` unless these are 1 + `temporal_stride` * k RGB frames `b f c h w` of a valid size."""
     if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % temporal_stride != 1:
         shape = tuple(frames.shape)
         raise BadInput(f"a clip of {shape} is not b f c h w with 1 + {temporal_stride} * k RGB frames; cut it")
@@ -195,9 +190,9 @@ def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> N
 
 
 def unshared(entry: Any, memory_format: torch.memory_format) -> Any:
-    """Return a state's entry in a fixed memory order, so that compiled code sees no new strides.
+    """Return an entry of the state in a fixed memory format and in memory of its own.
 
-    A compiler may turn a layer's copy into a view of the layer's whole input, which would then stay in memory.
+    Other strides would trigger a new compilation, and a compiler may return a view of a layer's whole input.
     """
     if not torch.is_tensor(entry):
         return entry
@@ -208,7 +203,7 @@ def unshared(entry: Any, memory_format: torch.memory_format) -> Any:
 def read_sizes(file: WeightFile) -> dict[str, Any]:
     """Return the arguments of diffusers' `AutoencoderKLWan` for weights with its names.
 
-    Raises `BadInput` if a weight that tells a size is missing, or for other latents.
+    Raises `BadInput` for other latents, and if a weight needed for a size is missing.
     """
     channels = _shape(file, "post_quant_conv.weight")[0]
     if channels != len(WAN_MEAN):
@@ -234,7 +229,7 @@ def read_sizes(file: WeightFile) -> dict[str, Any]:
 
 
 def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
-    """Return the widths of the residual blocks by resolution, and whether the step after each also halves time."""
+    """Return the widths of the residual blocks by resolution, and whether each downsampling also halves time."""
     layers = {name.rpartition(".")[0] for name in file.names}
     levels: list[list[int]] = [[]]
     temporal: list[bool] = []
@@ -248,11 +243,11 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
     return levels, temporal
 
 
-# Two ways to name the weights: the original release's (ComfyUI's too) and diffusers'. The original keeps the blocks
-# of each half in one flat list, while diffusers groups the decoder's by resolution. And the layers of a residual
-# block have numbers in the original and names in diffusers.
+# --- two namings of the weights: the original release's (and ComfyUI's), and diffusers'. The original has one flat
+# list of blocks in each half, where diffusers groups the decoder's by resolution; layers of a residual block have
+# numbers in the original and names in diffusers.
 
-# Loaders that wrap the VAE in another module save it under one of these prefixes.
+# Prefixes of modules that held the VAE when it was saved.
 WRAPPERS = ("model.", "first_stage_model.", "vae.")
 
 # original -> diffusers, the same in both halves
@@ -280,7 +275,7 @@ def without_wrapper(name: str) -> str:
 
 
 def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
-    """Return original -> diffusers for every unit of the tree; a decoder `stage` ends with a resampler."""
+    """Return original -> diffusers name for every unit. `stage`: blocks of a decoder stage, resampler included."""
     units = {"conv1": "quant_conv", "conv2": "post_quant_conv"}
     for half in ("encoder", "decoder"):
         units |= {f"{half}.{old}": f"{half}.{new}" for old, new in _ENDS.items()}
@@ -294,7 +289,7 @@ def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, 
 
 
 def rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
-    """Rename the unit a weight belongs to and the layer inside it; names outside the tree stay unchanged."""
+    """Rename a weight's unit and its layer inside a residual block; other names are unchanged."""
     parts = name.split(".")
     for cut in range(1, len(parts)):
         unit = units.get(".".join(parts[:cut]))

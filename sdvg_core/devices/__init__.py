@@ -1,1 +1,1 @@
-"""Where a run computes: devices, their clocks and dtypes, compiling for them, and what reports say about them."""
+"""Devices, dtypes, clocks, compilation, streamed layers and worker processes."""

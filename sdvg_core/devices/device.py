@@ -1,7 +1,7 @@
-"""Where a run computes: devices, dtypes, threads and clocks, and what reports and cache keys say about them.
+"""Devices, dtypes, threads and clocks, and their descriptions in reports and cache keys.
 
-Defaults must not depend on what the machine is doing at the moment: bits differ between devices and between numbers
-of threads, and a resumed run must find those it began with.
+Defaults do not depend on the machine's load (a free GPU, idle cores): bits differ between devices and numbers of
+threads, and a resumed run must find the same.
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ from ..errors import BadInput, first_line
 from .execution import AUTO, DTYPE_NAMES, check_device_name
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
-"""The dtypes that a model can run in, by name."""
+"""Dtypes that a model can run in, by name."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Microseconds of CPU per period that a container may use; `max` is all."""
+"""CPU quota of a container in microseconds, and its period; `max` for no limit."""
 STATED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 REPORTED = ("torch", "transformers", "diffusers", "safetensors")
 ASYNCHRONOUS = ("cuda",)
-"""Types of devices whose work is queued, so that asking for a result waits."""
-# Attention kernels that a run may use; named if they are installed.
+"""Types of devices whose work is queued, so that reading a result waits."""
+# Attention kernels; reported if they are installed.
 OPTIONAL = ("flash-attn", "sageattention")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of any dtype, as options, reports and refusals spell it."""
+    """Return a dtype's name without `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
 def pick_device(name: str, *, embedded: bool = False) -> str:
-    """Return the device named; for `auto`, CUDA if there is a GPU, else the CPU.
+    """Return the device for a name; `auto` is CUDA if there is a GPU, else the CPU.
 
-    `embedded`: the models are the embedded set, whose `auto` is the CPU: one core is enough for them, and their
-    videos are then the same with a GPU and without.
+    `embedded`: `auto` is the CPU for the embedded models, so that their videos are the same on every machine.
     """
     if name != AUTO:
         return name
@@ -53,7 +52,7 @@ def pick_device(name: str, *, embedded: bool = False) -> str:
 
 @cache
 def check_device(name: str) -> torch.device:
-    """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if it does not exist here."""
+    """Return a device by name, with its index (cuda is cuda:0). Raises `BadInput` if this machine lacks it."""
     check_device_name(name)
     try:
         return torch.empty(0, device=torch.device(name)).device
@@ -63,15 +62,15 @@ def check_device(name: str) -> torch.device:
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object]:
-    """Make a CUDA device the current one: some kernels run there, not on their tensors' device."""
+    """Make a CUDA device the current one, as some kernels run there and not on their tensors' device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def device_clock(*devices: torch.device) -> Callable[[], Any]:
-    """Return a clock whose readings are subtracted to seconds: numbers, or on a GPU `Elapsed` (see there).
+    """Return a clock whose readings subtract to seconds, or on a GPU to `Elapsed`.
 
-    On one GPU a reading is an event in its work, for which nobody waits. With several it waits for each of them, so
-    that time is charged to the stage that used it; not for what other threads do there.
+    On one GPU a reading is an event, which does not wait. With several GPUs it waits for each, so that time is
+    charged to the stage that used it.
     """
     accelerators = [device for device in dict.fromkeys(devices) if device.type in ASYNCHRONOUS]
     if len(accelerators) == 1:
@@ -80,7 +79,7 @@ def device_clock(*devices: torch.device) -> Callable[[], Any]:
 
 
 def waiting_clock(*devices: torch.device) -> Callable[[], float]:
-    """Return a clock in seconds that waits for the devices first."""
+    """Return a clock in seconds that synchronises the devices first."""
     accelerators = tuple(device for device in dict.fromkeys(devices) if device.type in ASYNCHRONOUS)
     if not accelerators:
         return time.perf_counter
@@ -94,7 +93,7 @@ def waiting_clock(*devices: torch.device) -> Callable[[], float]:
 
 
 class Moment:
-    """A point in the work of a GPU's current stream. The difference of two is `Elapsed`."""
+    """An event in a GPU's current stream. The difference of two is `Elapsed`."""
 
     def __init__(self, device: torch.device) -> None:
         self.event = torch.cuda.Event(enable_timing=True)
@@ -105,7 +104,7 @@ class Moment:
 
 
 class Elapsed:
-    """Seconds between moments, added and subtracted. Only `float()` waits, for moments that have not come yet."""
+    """A sum of differences of moments. `float()` returns seconds, and waits for moments that are still to come."""
 
     def __init__(self, spans: tuple[tuple[int, Any, Any], ...], known: float = 0.0) -> None:
         self._spans = spans
@@ -134,7 +133,7 @@ class Elapsed:
 
 
 def begin_upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a copy of a CPU tensor on a device, without waiting: later work there comes after the copy."""
+    """Copy a CPU tensor to a device without waiting; later work there comes after the copy."""
     if device.type not in ASYNCHRONOUS or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -142,10 +141,9 @@ def begin_upload(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def resolved_threads(*, embedded: bool = False) -> Iterator[None]:
-    """Within the `with` block, let torch use as many CPU threads as there are CPUs for this process.
+    """Limit torch's threads inside the `with` block to the CPUs of this process, or to 1 for the embedded models.
 
-    `embedded`: the models are the embedded set: one thread, as their tensors are too small to share. What a user
-    states in OMP_NUM_THREADS or MKL_NUM_THREADS stays.
+    OMP_NUM_THREADS or MKL_NUM_THREADS take precedence. `embedded`: the tensors are too small to share.
     """
     before = torch.get_num_threads()
     if not any(os.environ.get(name) for name in STATED):
@@ -157,9 +155,9 @@ def resolved_threads(*, embedded: bool = False) -> Iterator[None]:
 
 
 def cpu_quota() -> int:
-    """Return how many CPUs a container may use, rounded up; without a limit, those of the machine.
+    """Return the number of CPUs that a container may use, rounded up, or those of the machine without a limit.
 
-    torch does not see the limit: with a thread for every CPU of a large host, threads wait for one another.
+    torch does not see the limit, and threads for every CPU of a large host would wait for each other.
     """
     cpus = os.cpu_count() or 1
     try:
@@ -170,7 +168,7 @@ def cpu_quota() -> int:
 
 
 def device_line(device: str, dtype: str | None, threads: int | None = None) -> str:
-    """Describe the device of a run in a line: `device: cuda:0 (NVIDIA H100), bfloat16`.
+    """Describe a device in a line: `device: cuda:0 (NVIDIA H100), bfloat16`.
 
     `dtype`: of the transformers, None for the files' own. `threads`: of a CPU, None for torch's.
     Raises `BadInput` if this machine lacks it.
@@ -184,7 +182,7 @@ def device_line(device: str, dtype: str | None, threads: int | None = None) -> s
 
 
 def versions_on(device: str) -> dict[str, str]:
-    """Return the versions for a report, and the device's name."""
+    """Return the versions of packages and the device's name, for a report."""
     packages = {name: package_version(name) or "not installed" for name in REPORTED}
     packages |= {name: installed for name in OPTIONAL if (installed := package_version(name))}
     on = torch.device(device)
@@ -194,7 +192,7 @@ def versions_on(device: str) -> dict[str, str]:
 
 @cache
 def package_version(package: str) -> str | None:
-    """Return the version of an installed package, None if it is not installed."""
+    """Return the version of a package, or None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -202,12 +200,12 @@ def package_version(package: str) -> str | None:
 
 
 def processor() -> str:
-    """Return the processor's name, if the system knows it."""
+    """Return the processor's name or architecture."""
     return platform.processor() or platform.machine()
 
 
 def arithmetic_on(device: torch.device) -> dict[str, str]:
-    """Return, by name, everything about a device and its libraries that can change the bits of a result."""
+    """Return the settings and versions, by name, that can change the bits of a result on a device."""
     settings = {
         "matmul precision": torch.get_float32_matmul_precision(),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),

@@ -1,6 +1,6 @@
-"""Layers whose weights lie in main memory: each is copied to the device while the one before it works.
+"""Offload layers to main memory, and prefetch each to the device while the one before it runs.
 
-diffusers' `apply_group_offloading` does the same for all layers of a model or none, and needs accelerate.
+diffusers' `apply_group_offloading` does this only for all layers of a model or none, and needs accelerate.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 ALIGNMENT = 512
-"""Where tensors begin, as in memory of torch's own; kernels are chosen by it."""
+"""Bytes; torch aligns tensors so, and the choice of kernels depends on it."""
 
 
 class LayerStream:
-    """Prefetch the weights of layers that are called in turn, by hooks on the layers.
+    """Prefetches the weights of layers that are called in order, by hooks on the layers.
 
-    Two layers have room on the device. On a GPU the weights lie in pinned memory, and a stream copies those of the
-    next layer meanwhile; elsewhere they are copied when the layer is called. `bytes`: copied in every pass.
+    Two layers fit on the device. On a GPU, weights are in pinned memory and a stream copies those of the next
+    layer; elsewhere they are copied when the layer is called. `bytes`: copied in every pass.
     """
 
     def __init__(self, layers: Sequence[nn.Module], device: torch.device) -> None:
@@ -59,7 +59,7 @@ class LayerStream:
             self._room(number).copy_(self._layers[number].home)
             return
         with torch.cuda.stream(self._stream):
-            # Not before the layer that has the room now is done.
+            # Wait until the layer that uses this buffer is done.
             self._stream.wait_event(self._left[number % 2])
             self._room(number).copy_(self._layers[number].home, non_blocking=True)
             self._arrived[number % 2].record(self._stream)
@@ -71,7 +71,7 @@ class LayerStream:
 
 
 class _LayerWeights:
-    """The tensors of a layer, one after the other in main memory: as bytes, `home`, and as they are, `kept`."""
+    """The tensors of a layer, packed in main memory. `home`: the bytes; `kept`: views of them as tensors."""
 
     def __init__(self, layer: nn.Module, *, pinned: bool) -> None:
         tables: list[dict[str, Any]] = [
@@ -86,10 +86,10 @@ class _LayerWeights:
         for tensor, copy in zip(self._like, self.kept, strict=True):
             copy.copy_(tensor)
         self.show(self.kept)
-        self._like = self.kept  # frees what was packed
+        self._like = self.kept  # frees the original tensors
 
     def tensors_in(self, room: Tensor) -> list[Tensor]:
-        """Return the tensors as they lie in `room`."""
+        """Return views of the tensors in the buffer `room`."""
         tensors = []
         for start, like in zip(self._starts, self._like, strict=False):
             tensor = room[start : start + like.nbytes].view(like.dtype).view(like.shape)
@@ -98,6 +98,6 @@ class _LayerWeights:
         return tensors
 
     def show(self, tensors: Sequence[Tensor]) -> None:
-        """Make these the layer's tensors."""
+        """Set the layer's tensors."""
         for (table, name), tensor in zip(self._slots, tensors, strict=True):
             table[name] = tensor

@@ -1,4 +1,4 @@
-"""Tasks spread over workers that hold models: processes of this machine, or actors on a Ray cluster."""
+"""Spread tasks over workers that hold models: processes of this machine, or actors on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..errors import BadInput, first_line
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Stop = Callable[[], bool]
-# For each worker, a function that gives it a task; and the error of a task whose worker died.
+# A function that submits a task, for each worker; and the error of a task whose worker died.
 Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
 DIED = "a worker died (killed, or out of memory); use fewer workers"
 
@@ -35,14 +35,14 @@ def spread(
     most: int | None = None,
     stop: Stop = bool,
 ) -> Iterator[tuple[Task, Result | BadInput]]:
-    """Yield each task with its result as it is done, in any order; a `BadInput` if it was refused or a worker died.
+    """Yield each task with its result, in order of completion; the result is a `BadInput` if it failed.
 
-    `open_worker`: called once in each worker, with a device; the worker gets a task, and whether to end it early.
-    Both, tasks and results must be picklable. `devices`: one process for each; if one dies, the others go on.
-    `ray`: the address of a cluster instead ("local" starts one): a worker on `devices[0]` for each of its GPUs or,
-    on "cpu", its cores, `most` at most; one that dies is restarted, and its task tried once more. `stop`: whether
-    to begin no other task, and to end those under way early (on Ray they are finished).
-    Raises `BadInput` if a worker cannot load its models, or without Ray or its cluster.
+    `open_worker`: called once in each worker with a device; returns a function of a task and a stop check.
+    Functions, tasks and results must be picklable. `devices`: one process for each; if one dies, the others go on.
+    `ray`: address of a cluster instead ("local" starts one), with a worker on `devices[0]` for each GPU or, on
+    "cpu", each core, at most `most`; one that dies is restarted, and its task tried once more. `stop`: returns True
+    to begin no other task and to end those under way early (on Ray they are finished). Raises `BadInput` if a
+    worker cannot load its models, and without Ray or its cluster.
     """
     left = deque(tasks)
     under_way: dict[Future[Any], tuple[Any, Task]] = {}
@@ -73,7 +73,7 @@ def spread(
 
 
 class Worker:
-    """A worker, whose models are loaded for its first task. `of_process`: the one of this process."""
+    """A worker that loads its models at the first task. `of_process`: the one of this process."""
 
     of_process: Worker
 
@@ -83,7 +83,7 @@ class Worker:
         self._work: Callable[[Any, Stop], Any] | None = None
 
     def do(self, task: Any) -> tuple[bool, Any]:
-        """Return whether the models are loaded, and a task's result or its refusal: Ray would wrap an error."""
+        """Return whether models are loaded, and a task's result or `BadInput` (Ray would wrap an exception)."""
         try:
             self._work = self._work or self._load()
             return True, self._work(task, self._stop)
@@ -91,9 +91,9 @@ class Worker:
             return self._work is not None, refusal
 
     def start(self, master_reader: Connection) -> None:
-        """Become this process's worker. A pipe's `poll` is true once the master closed its end, or was killed."""
+        """Become this process's worker, and exit when the master closes its end of the pipe or is killed."""
         Worker.of_process = self
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the master handles Ctrl-C
         threading.Thread(target=lambda: master_reader.poll(None) and os._exit(1), daemon=True).start()
 
 
@@ -103,7 +103,7 @@ def _do(task: Any) -> tuple[bool, Any]:
 
 @contextmanager
 def _here(open_worker: Callable[[str], Any], devices: Sequence[str], stop_reader: Connection) -> Iterator[Pool]:
-    spawn = multiprocessing.get_context("spawn")  # a fork would copy the locks of threads that computed already
+    spawn = multiprocessing.get_context("spawn")  # a fork would copy locks of running threads
     master_reader, master_writer = multiprocessing.Pipe(duplex=False)
     with ExitStack() as stack:
         workers = [Worker(partial(open_worker, device), stop_reader.poll) for device in devices]
@@ -113,7 +113,7 @@ def _here(open_worker: Callable[[str], Any], devices: Sequence[str], stop_reader
         stack.callback(master_writer.close)
         yield [lambda task, to=pool: to.submit(_do, task) for pool in pools], BrokenProcessPool
         for pool in pools:
-            pool.shutdown()  # before the pipe closes: workers that end at once leave semaphores behind
+            pool.shutdown()  # before the pipe closes, as workers that exit at once leave semaphores behind
 
 
 @contextmanager
