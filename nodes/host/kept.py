@@ -72,8 +72,8 @@ def find_kept(text: str) -> KeptBlocks | None:
 def _read_lock(name: str, blocks: int) -> KeptBlocks | None:
     """Return a lock of so many blocks from the disk; None if it has no file.
 
-    A file is not trusted: its digest is computed again. Only the length of its blocks is not known, so lengths are
-    tried. Raises `BadInput` if its latents or their size are not those that it is named after.
+    Compute the digest again; a file does not say how long its blocks are, so try every length. Raises `BadInput` if
+    its latents or their size are not those that it is named after.
     """
     path = _path(name)
     if not path.is_file():
@@ -103,7 +103,7 @@ def write_kept(kept: KeptBlocks) -> int:
     try:
         with _writing:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not _on_disk(kept):
+            if not _locked(kept):
                 save_latents(unfinished, kept.latents.clone(), values)
                 unfinished.replace(path)
             return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))
@@ -146,7 +146,8 @@ def with_kept(job: Job, text: str) -> Job:
     return replace(job, kept=kept, continue_from=None, start_image=None, start=None, request=request, notes=notes)
 
 
-def _on_disk(kept: KeptBlocks) -> bool:
+def _locked(kept: KeptBlocks) -> bool:
+    """True if its lock is on the disk, unaltered."""
     with suppress(BadInput):
         return _read_lock(kept.digest, kept.blocks) is not None
     return False
