@@ -97,12 +97,12 @@ class VideoTable:
         writer = csv.DictWriter(text, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        content = text.getvalue().encode()
-        with suppress(OSError):
-            if (self._folder / TABLE).read_bytes() == content:
-                return  # so a finished call needs no folder that can be written into
-        with whole_file(self._folder / TABLE) as path:
-            path.write_bytes(content)
+        path = self._folder / TABLE
+        with suppress(OSError, ValueError):
+            if path.read_text(encoding="utf-8") == text.getvalue():
+                return  # a finished call needs no folder that can be written into
+        with whole_file(path) as part:
+            part.write_text(text.getvalue(), encoding="utf-8")
 
 
 def _count_rows(table: Path) -> int:
