@@ -139,7 +139,7 @@ def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path
 # --- the table
 
 
-@pytest.mark.parametrize("name", ["write_bytes", "replace"])
+@pytest.mark.parametrize("name", ["write_text", "replace"])
 def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, monkeypatch, name):
     """Catches: a table that is half there."""
     kept = [
