@@ -183,7 +183,7 @@ def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base,
     assert some["blocks"][0]["reused"]
     assert generate(base, tmp_path / "some", *asked, "0.99", "--resume") == 0
     assert generate(base, tmp_path / "least", *asked, "0.01") == 0
-    assert "below the cheapest route" in report(tmp_path / "least")["notes"][0]
+    assert "No route costs less here" in report(tmp_path / "least")["notes"][0]
 
 
 def test_a_story_in_a_file_is_one_video_and_a_line_that_no_block_reaches_is_told(base, tmp_path, capsys):

@@ -111,7 +111,7 @@ def test_a_budget_below_the_cheapest_route_takes_that_and_says_so():
     below, note = route_for_budget(0.1, RouterConfig(), FULL)
     enough, usual = route_for_budget(0.34, RouterConfig(), FULL)
     assert below == enough == ROUTER_PRESETS["fast"]
-    assert note.endswith("That is 0.33. The budget is below the cheapest route, which was taken.")
+    assert note.endswith("That is 0.33. No route costs less here, so that one was taken.")
     assert "below" not in usual
 
 
