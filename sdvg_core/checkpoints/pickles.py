@@ -1,6 +1,6 @@
 """Read tensors from a PyTorch pickle with torch's restricted reader, `weights_only=True`, which runs no code.
 
-A scanner of our own for the pickle's opcodes was not kept: a second parser can disagree with torch's (SECURITY.md).
+A reader of our own for the pickle's opcodes would have to keep in step with torch's (SECURITY.md).
 """
 
 from __future__ import annotations

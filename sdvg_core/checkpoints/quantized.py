@@ -2,7 +2,7 @@
 
 Three forms are read: plain fp8 without scales; scaled, old form (`scaled_fp8`, `X.scale_weight`, `X.scale_input`);
 scaled, new form (`X.weight_scale`, `X.input_scale`, and the format in `X.comfy_quant` or in the metadata key
-`_quantization_metadata`). Input scales are for fp8 arithmetic, which is not used: it would change the latents more.
+`_quantization_metadata`). Input scales are for fp8 arithmetic, which is not done here.
 """
 
 from __future__ import annotations

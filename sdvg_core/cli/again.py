@@ -1,6 +1,6 @@
 """Make a video again from its report (`--from`): read request, files and options from it, then compare the results.
 
-The report is read into a request, not into words of a command line, so that Python and the nodes' reports work too.
+The report is read into a request, and not into words of a command line that would be parsed again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a run fits on a device, and how: counted from sizes, before loading; and what passes and routes cost.
+"""Memory plans (does a run fit on a device, and how), counted from sizes before loading; and costs of routes.
 
-`choose.plan(vram, request)` returns a `Plan`, `text.plan_text(plan)` what to show. Nothing here touches a device.
+`choose.plan(vram, request)` returns a `Plan`, and `text.plan_text(plan)` its text. Nothing here touches a device.
 """

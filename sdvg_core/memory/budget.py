@@ -1,4 +1,4 @@
-"""How many blocks the target may make for a share of what target-only costs, by the weights in `counts`."""
+"""Choose the route for a budget: a share of the target-only cost, by the weights in `counts`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .counts import context_passes, pass_weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetedRun:
-    """The run that a budget is for: `presets` of both models by role, its new blocks, and those it continues."""
+    """The run of a budget. `presets`: by role. `blocks`: new ones. `given_blocks`: of the continued clip."""
 
     presets: Mapping[str, Preset]
     blocks: int
@@ -21,18 +21,16 @@ class BudgetedRun:
 
     @property
     def most_handover(self) -> int:
-        """Half of the denoising steps, at most a draft's; 0 if two schedules allow no handover."""
+        """Half of the denoising steps, at most those of a draft; 0 if the schedules differ."""
         drafter, target = (self.presets[role] for role in ("drafter", "target"))
         return min(len(target.steps) // 2, drafter.steps_made) if drafter.steps == target.steps else 0
 
 
 def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> tuple[RouterConfig, str]:
-    """Return the router that uses most of a budget for first blocks by the target, and a note that says so.
+    """Return the router that spends a budget on first blocks by the target, and a note on it.
 
-    `budget`: a share of target-only's cost. `router`: keeps its other settings, and its route begins where they
-    say. The last route within the budget is chosen, from the cheapest to target-only: one more block by the target
-    each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
-    A budget below the cheapest route takes that one, and the note says so.
+    `budget`: share of the target-only cost. `router`: its other settings are kept. Of `route_shares()`, the last
+    route within the budget is chosen, or the cheapest if there is none, which the note says.
     """
     shares = route_shares(run, router)
     cheapest = min(shares, key=lambda route: shares[route])
@@ -50,13 +48,14 @@ def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> t
 
 
 def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int], float]:
-    """Return the costs of all routes, from the cheapest to target-only, as shares of that.
+    """Return the costs of all routes, from the cheapest to target-only, as shares of the latter.
 
-    A route is how many blocks the target makes, and how many steps of one are handed over.
+    A route is the number of first blocks by the target, and the number of steps handed over. Each route has one
+    more block with half of its steps handed over; the last ones hand over fewer, down to none.
     """
     half = run.most_handover
     counted = router.place(run.given_blocks)
-    # The route's first block is the target's, and never handed over.
+    # The route's first block is always the target's, without handover.
     first = 0 if counted else 1
     routes = [(first, 0), *((blocks, half) for blocks in range(first + 1, run.blocks + 1))]
     if run.blocks > first:
@@ -77,7 +76,7 @@ def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int]
 
 
 def _block_prices(run: BudgetedRun, handover: int) -> dict[str, float]:
-    """Return the cost of a block of each kind, in target blocks; `opening` is the clip's first one."""
+    """Return the cost of each kind of block, in target blocks; `opening` is the clip's first one."""
     drafter, target = (run.presets[role] for role in ("drafter", "target"))
     steps = len(target.steps)
     return {
@@ -89,10 +88,9 @@ def _block_prices(run: BudgetedRun, handover: int) -> dict[str, float]:
 
 
 def _block_cost(run: BudgetedRun, drafter: int, target: int, *, opening: bool = False) -> float:
-    """Return the cost of a block with so many denoising steps of either model, decoded once, in target blocks.
+    """Return the cost of a block, decoded once, in target blocks. `drafter`, `target`: denoising steps.
 
-    `opening`: it is the clip's first one, without context. A drafter with smaller blocks leaves only the last of
-    them unfinished.
+    `opening`: the clip's first one, without context. Of a drafter with smaller blocks, only the last is unfinished.
     """
     weights = pass_weights(run.presets)
     cost = weights["decodes"]

@@ -1,4 +1,4 @@
-"""Lay out a run in the available memory so that a pass copies least, or say what the smallest layout lacks."""
+"""Lay out a run in the available memory so that a pass copies least, or count what the smallest layout lacks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..errors import BadInput
 from .request import PlanRequest
 from .sizes import GB, Sizes, card_bytes, most, phase_parts, split_parts, streamed_layers, streaming
 
-# If the requested size does not fit, smaller ones are tried, in this many steps along each side.
+# Steps along each side in the search for a smaller size that fits.
 SHRINK_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """How to lay out a run in `vram` GB, `usable` bytes for it.
+    """The layout of a run in `vram` GB, of which it can use `usable` bytes.
 
-    `fp8`: whether it makes the target's linear weights fp8. `parts`: the parts on the device in every phase (draft,
-    decode, score, target), in bytes; `side_parts`: those on the second device, if there is one. `streamed`: layers
-    of each transformer that are copied over in every pass. If the run does not fit, this is the smallest layout,
-    and `would_fit` the largest size of about that shape that fits, in pixels.
+    `fp8`: whether the target's linear weights are fp8. `parts`: bytes on the device by phase (draft, decode, score,
+    target) and part; `side_parts`: on the second device, if any. `streamed`: number of streamed layers by
+    transformer. If the run does not fit, this is the smallest layout, and `would_fit` a smaller size in pixels that
+    fits, or None.
     """
 
     vram: float
@@ -52,15 +52,15 @@ class Plan:
 
     @property
     def copied(self) -> Mapping[str, int]:
-        """The bytes of each transformer's weights that are copied over in every pass."""
+        """Bytes of each transformer's weights that are copied in every pass."""
         return {role: count * self.sizes.layers[role] for role, count in self.streamed.items()}
 
 
 def plan(vram: float, request: PlanRequest, *, card: bool = False) -> Plan:
-    """Return the layout of a run in `vram` GB (1e9 bytes), all of them for the run, that copies least in a pass.
+    """Return the layout of a run in `vram` GB (1e9 bytes) that copies least in a pass.
 
-    `card`: they are those of a whole card, as it is sold, and `card_bytes` are for the run.
-    Raises `BadInput` if `vram` is not an amount of memory.
+    `card`: `vram` is the size of a card as sold, of which `card_bytes()` can be used.
+    Raises `BadInput` for an invalid amount.
     """
     if not (vram > 0 and math.isfinite(vram)):
         raise BadInput(f"the device's memory is {vram} GB; give a number such as 24")
@@ -71,7 +71,7 @@ def plan(vram: float, request: PlanRequest, *, card: bool = False) -> Plan:
 
 
 def least_bytes(request: PlanRequest) -> int:
-    """Return the peak of the smallest layout of a run, with nothing on the device that need not be."""
+    """Return the peak of the smallest layout of a run."""
     return _smallest(_candidates(0.0, 0, request)).peak
 
 
@@ -80,7 +80,7 @@ def _smallest(candidates: Sequence[Plan]) -> Plan:
 
 
 def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
-    """Return every layout: all stays, or layers of the target are streamed, or of both; each also with fp8."""
+    """Return every layout: with no layers streamed, the target's, or both models'; each also with fp8."""
     streamable = [role for role in ("target", "drafter") if role in request.parts]
     lay_out = partial(Plan, vram=vram, usable=usable, request=request)
     layouts = []
@@ -95,7 +95,7 @@ def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
 
 
 def _smaller_size(plan: Plan) -> tuple[int, int] | None:
-    """Return the largest size of about the same shape that fits; None if none does."""
+    """Return the largest size of about the same shape that fits, or None."""
     request = plan.request
     for step in range(SHRINK_STEPS - 1, 0, -1):
         width, height = (

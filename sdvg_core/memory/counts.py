@@ -1,8 +1,7 @@
 """The cost of passes, by one measured table of weights.
 
-Counted operations would not tell seconds: a decoder reaches a quarter of a GPU's rate, a transformer half of it. So
-studies and budgets take the weights, and those of one pair on one GPU: neither device, size nor decoder changes the
-video that a budget asks for.
+Counted operations would not predict seconds: a decoder reaches a quarter of a GPU's peak rate, a transformer half.
+The table is of one pair on one GPU, so that a budget gives the same video on every device and with every decoder.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ planes in float16, the scorer in float32, torch 2.11. With one draft of eight re
 
 
 def pass_weights(presets: Mapping[str, Preset]) -> dict[str, float]:
-    """Return `WEIGHTS` for models by role; their passes and decodes may be over fewer latent frames, or more."""
+    """Return `WEIGHTS` scaled to the block sizes of the models, by role."""
     frames = {role: preset.block_frames for role, preset in presets.items()}
     frames["decodes"] = frames["target"]
     shares = {name: frames.get(name.split("_")[0], WEIGHTED_FRAMES) / WEIGHTED_FRAMES for name in WEIGHTS}

@@ -1,4 +1,4 @@
-"""The run whose memory is planned: the models that it may load, and the size of the video."""
+"""The request of a memory plan: the models that a run may load, and the size of the video."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from ..scorers.blip import ImageRewardConfig
 
 VAE_STRIDE = 8
 PUBLISHED_BASE = 96
-"""The narrowest width of the Wan VAE."""
+"""Base width of the Wan VAE."""
 IN_COMFYUI = Execution(vae_layers="diffusers")
-"""ComfyUI's layers of the VAE are like those of diffusers."""
+"""Execution in ComfyUI, whose VAE layers are like diffusers'."""
 Where = Literal["in ComfyUI", "on the command line"]
-"""Who loads the models."""
+"""The program that loads the models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """The run to plan; the defaults are the real pair at the paper's size.
 
-    `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `execution`: as in
-    loading. `side`: whether VAE and scorer have a second device. `where`: who runs it. `fp8`: whether the target's
-    linear weights are fp8; None for what copies less. `vae`: what decodes. `vae_base`: the narrowest width of a Wan
-    VAE. `needed`: the models that the route may load, as its `RunPlan` says. `prompts`: how many there are.
-    Raises `BadInput` for impossible values.
+    `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `side`: whether
+    VAE and scorer have a second device. `fp8`: whether the target's linear weights are fp8; None for the choice
+    that copies less. `vae`: the decoder. `vae_base`: base width of a Wan VAE. `needed`: models of the route (see
+    `RunPlan`). `prompts`: their number. Raises `BadInput` for invalid values.
     """
 
     width: int = 832
@@ -66,7 +65,7 @@ class PlanRequest:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The roles of the models that the route may load."""
+        """Roles of the models that the route may load."""
         return (*(role for role in ("target", "drafter", "scorer") if getattr(self.needed, role)), "vae")
 
     @property
@@ -76,7 +75,7 @@ class PlanRequest:
 
     @property
     def step(self) -> int:
-        """Pixels that width and height are multiples of."""
+        """Pixels of which width and height are multiples."""
         return VAE_STRIDE * common_patch((self.drafter.config, self.target.config))
 
     @property
@@ -91,7 +90,7 @@ class PlanRequest:
 
     @property
     def decoder(self) -> tuple[DecoderName, int]:
-        """The decoder's name, and a Wan VAE's narrowest width."""
+        """The decoder's name, and the base width of a Wan VAE."""
         return self.vae, LIGHT_BASE if self.vae == "lightvae" else self.vae_base
 
     def itemsize(self, name: str) -> int:

@@ -1,8 +1,8 @@
-"""Bytes of a run's parts, and what lies on the device in each phase of a block or is copied there in every pass.
+"""Bytes of a run's parts: on the device in each phase of a block, and copied in every pass.
 
-Weights, keys, values and the VAE's state are counted exactly from shapes. Temporary buffers of a phase were counted
-at the published sizes on tensors without memory, as the most bytes alive at once (a test counts again). Workspaces
-of the device's own libraries are not included.
+Weights, keys, values and the VAE's state are counted exactly from shapes. Temporary buffers are constants, counted
+on meta tensors at the published sizes as the most bytes alive at once (a test repeats it); measuring on one GPU
+would include its allocator. Workspaces of the device's libraries are not included.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ from .request import PUBLISHED_BASE, VAE_STRIDE, PlanRequest
 
 GB = 10**9
 SOLD_UNIT = 2**30
-"""Memory is sold in units of 2^30 bytes; what is counted here is in GB of 1e9."""
+"""Cards are sold in units of 2^30 bytes; GB here are 1e9."""
 CONTEXT = 8 * GB // 10
-"""What CUDA and its libraries take of a card outside the allocator; 0.72 to 0.80 GB were measured."""
+"""Bytes that CUDA and its libraries take outside the allocator; 0.72 to 0.80 GB were measured."""
 FRAGMENTS = GB
-"""What the allocator must have besides what is planned: a run on 24 GB failed with 0.7 GB, and ran with 1.1."""
+"""Bytes that the allocator needs for fragmentation: a run on 24 GB failed with 0.7 GB and ran with 1.1."""
 FLOAT32 = 4
-# Alive at once in a pass, in model widths per token: in attention, and in the feed-forward besides its inner layer
-# and that layer's activation. ComfyUI 0.33 keeps the inner layer while it writes the output: one width more.
+# Most values alive in a pass, in model widths per token: in attention, and in the feed-forward without its inner
+# layer and activation. ComfyUI 0.33 keeps the inner layer while it writes the output: one width more.
 ATTENTION_WIDTHS = 11.01
 FEED_FORWARD_WIDTHS = 6.01
-# The same besides a layer's keys and values of all frames it sees, if they are read back from fp8.
+# The same without a layer's visible keys and values, if they are read back from fp8.
 READ_WIDTHS = 5.01
-# The same if keys are rotated as they are read, the pass's own number of frames at a time.
+# The same if keys are rotated when read, as many frames at a time as the pass has.
 TURN_WIDTHS = 10.01
-# The same while a control block runs: the model's own tokens, and the embedded control.
+# The same in a control block: the model's tokens, and the embedded control.
 CONTROL_WIDTHS = 2.0
-# Alive at once while a frame is scored: bytes per pixel, of which 13 are of the block before and the windows' first
-# frames, and in the network, feed-forward widths per token.
+# Most bytes alive per pixel of a scored frame (13 are the previous block's and the anchors'), and in the network,
+# in feed-forward widths per token.
 SCORE_BYTES = 75
 SCORE_WIDTHS = 4.15
-# Parameters of the Wan VAE, by powers of its base width; ComfyUI has no diffusers to count them with.
+# Parameters of the Wan VAE, by powers of its base width (in ComfyUI there is no diffusers to count them).
 _WAN_PARAMETERS = (1363, 5719, 13709)
 _TAE_PARAMETERS = 11_315_539
-# The decode state, in values per pixel of a frame: of the Wan VAE per channel of its base width, plus a constant.
+# Values of the decode state per pixel of a frame; of the Wan VAE per channel of its base width, plus a constant.
 _WAN_STATE_PER_BASE = 24.625
 _WAN_STATE_MORE = 0.5
 _TAE_STATE = 84
-# Alive at once while a block is decoded, besides the old state and the new, by VAE layers: values of the VAE's
-# dtype, and bytes independent of the dtype, per pixel of a frame, at a base width of 96.
+# Most values of the VAE's dtype, and bytes of other dtypes, alive while a block is decoded, per pixel of a frame at
+# a base width of 96, without the old and the new state.
 DECODE: Mapping[VaeLayers, tuple[int, int]] = {"diffusers": (2330, 783), "planes": (2137, 0)}
 _TAE_DECODE = 960
 # The same while a frame is encoded.
 ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "planes": 867}
 SIDE = ("vae", "scorer")
 LAYERS_IN_FLIGHT = 2
-"""Layers of a streamed model on the device besides those that stay: the one at work, and the next on its way."""
+"""Layers of a streamed model on the device in addition to resident ones: the running and the prefetched one."""
 LAYER = "blocks.0."
-"""What the names of a transformer block's weights begin with."""
+"""Prefix of the weights of the first transformer block."""
 
 
 def card_bytes(card: float) -> int:
-    """Return the bytes that a run may use of a card that is sold as one of `card` GB."""
+    """Return the bytes that a run can use of a card sold with `card` GB."""
     return int(card * SOLD_UNIT) - CONTEXT - FRAGMENTS
 
 
 def wan_bytes(config: WanConfig, itemsize: int, prefix: str = "", *, fp8: bool = False) -> int:
-    """Return the bytes of a transformer's weights under a prefix. `fp8`: linear ones take one byte each."""
+    """Return the bytes of a transformer's weights with a prefix. `fp8`: linear weights take one byte each."""
     total = 0
     for name, shape in wan_shapes(config).items():
         linear = name.endswith(".weight") and len(shape) == 2
@@ -77,7 +77,7 @@ def wan_bytes(config: WanConfig, itemsize: int, prefix: str = "", *, fp8: bool =
 
 
 def decoder_bytes(decoder: DecoderName, base: int, itemsize: int) -> int:
-    """Return the bytes of a decoder's weights, its encoder included. `base`: the narrowest width of a Wan VAE."""
+    """Return the bytes of a codec's weights, encoder included. `base`: base width of a Wan VAE."""
     if decoder == "tae":
         return _TAE_PARAMETERS * itemsize
     first, second, third = _WAN_PARAMETERS
@@ -100,26 +100,23 @@ def decode_working_bytes(decoder: DecoderName, base: int, pixels: int, itemsize:
 
 
 def kv_frames(preset: Preset) -> int:
-    """Return the number of latent frames whose keys and values a model keeps while it generates a block."""
+    """Return the number of latent frames in a model's K/V cache."""
     return preset.context_frames + preset.block_frames if preset.policy == "recompute" else preset.window
 
 
 def frame_tokens(config: WanConfig, request: PlanRequest) -> int:
-    """Return a model's tokens of one latent frame."""
+    """Return the number of tokens of one latent frame."""
     _, rows, columns = config.patch_size
     return (request.height // VAE_STRIDE // rows) * (request.width // VAE_STRIDE // columns)
 
 
 def image_bytes(width: int, height: int, latent_frames: int) -> int:
-    """Return the bytes of a video as ComfyUI's IMAGE: every frame in float32, however it is saved."""
+    """Return the bytes of a video as ComfyUI's IMAGE, in float32."""
     return (4 * latent_frames - 3) * height * width * 3 * 4
 
 
 def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, fp8: bool = False) -> int:
-    """Return the bytes of a self-attention cache: keys and values of `frames` frames of `tokens` tokens.
-
-    `fp8`: they take one byte each, plus a scale per head.
-    """
+    """Return the bytes of a K/V cache of `frames` frames of `tokens` tokens. `fp8`: with a scale per head."""
     of_token = config.dim + SCALE.itemsize * config.num_heads if fp8 else config.dim * itemsize
     return 2 * config.num_layers * frames * tokens * of_token
 
@@ -129,8 +126,8 @@ def pass_bytes(
 ) -> int:
     """Return the bytes of temporary buffers in a forward pass over `frames` latent frames.
 
-    `read`: the number of latent frames with keys and values read back from fp8, one layer at a time; `turned`: with
-    keys rotated then.
+    `read`: number of latent frames whose keys and values are read back from fp8; `turned`: whose keys are rotated
+    when read.
     """
     widths = max(ATTENTION_WIDTHS * config.dim, FEED_FORWARD_WIDTHS * config.dim + 2 * config.ffn_dim)
     if read:
@@ -146,14 +143,14 @@ def control_working_bytes(config: WanConfig, frames: int, tokens: int, itemsize:
 
 
 def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
-    """Return the bytes of the weights of every model that the route may load. `fp8`: the target's linear layers."""
+    """Return the bytes of weights of every model of the route. `fp8`: of the target's linear layers."""
     itemsize = request.itemsize("dtype")
     towers, head = scorer_parameters(request.reward)
     weights = {
         "target": wan_bytes(request.target.config, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter.config, itemsize),
         "vae": decoder_bytes(*request.decoder, request.itemsize("vae_dtype")),
-        # The head is float32 for every dtype of the towers.
+        # The head is always float32.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
     modules = {
@@ -165,7 +162,7 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
 
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:
-    """Return the bytes held besides weights: the keys and values of both models, and a decode state."""
+    """Return the bytes of both models' keys and values, and of a decode state."""
     itemsize = request.itemsize("dtype")
     states: dict[str, int] = {}
     for name, model in request.models.items():
@@ -174,7 +171,7 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
         frames = kv_frames(preset)
         tokens = frame_tokens(config, request)
         if name == "drafter" and preset.policy == "incremental":
-            # A draft in several blocks may be dropped: all that it overwrites but its first block is copied.
+            # Backups for a draft of several sub-blocks, except the first (see `Incremental.undo`).
             frames += request.block_frames - preset.block_frames
         states[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
@@ -185,7 +182,7 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
 
 
 def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
-    """Return the temporary buffers of each phase: drafting, decoding, scoring, generating with the target."""
+    """Return the bytes of temporary buffers in each phase: draft, decode, score, target."""
     itemsize = request.itemsize("dtype")
     vae_itemsize = request.itemsize("vae_dtype")
     layers = request.execution.vae_layers
@@ -209,7 +206,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
     encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae_itemsize
     for name, model in request.models.items():
-        if model.anchor_horizon:  # the window's first frame is encoded when the cache already exists
+        if model.anchor_horizon:  # the anchor is encoded while the cache exists
             passes[name] = max(passes[name], encode)
     frames = 4 * request.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
@@ -223,14 +220,14 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
 
 
 def workers(request: PlanRequest) -> Mapping[str, str]:
-    """Return the model at work in each phase, on whose device the phase's temporary buffers lie."""
+    """Return the model that runs in each phase, on whose device the temporary buffers are."""
     phases = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
     return {phase: worker for phase, worker in phases.items() if worker in request.parts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sizes:
-    """Bytes of a run's parts with a plain or an fp8 target, computed once. `layers`: of one, by transformer."""
+    """Bytes of a run's parts. `layers`: of one layer, by transformer."""
 
     weights: Mapping[str, int]
     states: Mapping[str, int]
@@ -239,7 +236,7 @@ class Sizes:
 
     @classmethod
     def of(cls, request: PlanRequest, *, fp8: bool) -> Sizes:
-        """Count them."""
+        """Count the parts of a run, with a plain or an fp8 target."""
         return cls(
             weights=weight_bytes(request, fp8=fp8),
             states=state_bytes(request),
@@ -252,16 +249,16 @@ class Sizes:
 
 
 Parts = dict[str, dict[str, int]]
-"""For every phase, the parts on the device, in bytes."""
+"""Bytes by phase and part."""
 
 
 def phase_parts(request: PlanRequest, sizes: Sizes) -> Parts:
-    """Return the parts on any device in every phase, as if everything stayed."""
+    """Return the parts in every phase, on all devices, without streaming."""
     states = sizes.states
     phases = {}
     for phase, worker in workers(request).items():
         parts = {**sizes.weights, "working": sizes.working[phase]}
-        # The committed state, and while a draft is decoded or scored, the next one.
+        # The committed state, and during decoding and scoring, the draft's too.
         parts["vae state"] = states["vae state"] * (2 if phase in ("decode", "score") else 1)
         for name, model in request.models.items():
             if name in request.parts:
@@ -273,7 +270,7 @@ def phase_parts(request: PlanRequest, sizes: Sizes) -> Parts:
 
 
 def split_parts(parts: Parts, request: PlanRequest) -> tuple[Parts, Parts]:
-    """Split the parts into those on the device of drafter and target, and those on a second one, if it has one."""
+    """Split the parts into those on the main device and those on the second one, if there is one."""
     if not request.side:
         return parts, {}
     main: Parts = {}
@@ -285,27 +282,27 @@ def split_parts(parts: Parts, request: PlanRequest) -> tuple[Parts, Parts]:
 
 
 def owner(part: str, worker: str) -> str:
-    """Return the model a part belongs to: buffers to the phase's `worker`, other parts to the model they name."""
+    """Return the model that a part belongs to; temporary buffers belong to the phase's `worker`."""
     return worker if part == "working" else part.split()[0]
 
 
 def most(parts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the bytes of the phase that needs most; 0 if there are no phases."""
+    """Return the bytes of the phase that needs most; 0 without phases."""
     return max((sum(phase.values()) for phase in parts.values()), default=0)
 
 
 def streamed_layers(
     parts: Parts, request: PlanRequest, sizes: Sizes, roles: Sequence[str], usable: int
 ) -> dict[str, int]:
-    """Return how many layers of some transformers are copied over in every pass, so that `usable` bytes suffice.
+    """Return the number of layers to stream, by transformer, so that `usable` bytes suffice.
 
-    As few as possible, and all of a transformer before any of the next; if all do not suffice, all.
+    As few as possible, and all of a transformer before any of the next in `roles`; all if that does not suffice.
     """
     excess = most(parts) - usable
     streamed = {}
     for role in roles:
         size = sizes.layers[role]
-        # Two layers' room is spent on those in flight.
+        # Layers in flight save nothing.
         count = min(max(-(-excess // size), 1) + LAYERS_IN_FLIGHT, request.models[role].config.num_layers)
         excess -= (count - LAYERS_IN_FLIGHT) * size
         streamed[role] = count
@@ -313,6 +310,6 @@ def streamed_layers(
 
 
 def streaming(parts: Parts, sizes: Sizes, layers: Mapping[str, int]) -> Parts:
-    """Return the phases with `layers` of each transformer off the device, except those in flight."""
+    """Return the parts with `layers` of each transformer streamed."""
     off = {role: max(count - LAYERS_IN_FLIGHT, 0) * sizes.layers[role] for role, count in layers.items()}
     return {phase: {name: size - off.get(name, 0) for name, size in of.items()} for phase, of in parts.items()}

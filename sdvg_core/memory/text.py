@@ -1,4 +1,4 @@
-"""A plan in sentences, and many plans as a table."""
+"""Describe a memory plan in lines of text, and several plans in a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PHASE_NAMES = {
 
 
 def plan_text(plan: Plan) -> str:
-    """Return a plan as a few lines of text."""
+    """Describe a plan in a few lines."""
     request = plan.request
     sizes = {role: f"{model.config.size} {role}" for role, model in request.models.items()}
     models = [model for role, model in sizes.items() if role in request.parts]
@@ -59,7 +59,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def image_note(width: int, height: int, latent_frames: int) -> str:
-    """Say how much of the computer's memory the frames of a video take in ComfyUI."""
+    """Return a note on the main memory that a video's frames take in ComfyUI."""
     size = gigabytes(image_bytes(width, height, latent_frames))
     frames = f"IMAGE of {4 * latent_frames - 3} frames"
     return f"The {frames} takes {size} of the computer's memory, and twice that while it is put together."
@@ -84,10 +84,10 @@ def _misfit_lines(plan: Plan) -> list[str]:
 def memory_notes(
     held: Mapping[str, tuple[int, int]], planned: int | None, peak: int | None, *, lazy: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return the report's note on a run's memory; none if nothing was planned or measured.
+    """Return the report's note on a run's memory; nothing if it was neither planned nor measured.
 
-    `held`: the bytes of each model on the device, and all of its bytes. `lazy`: those that the host loads as they
-    are used; what a pass copies of them is not known, and both peaks are without them.
+    `held`: bytes on the device and all bytes, by model. `lazy`: models that ComfyUI loads as they are used, whose
+    copies are not known and which both peaks leave out.
     """
     without = f"without the weights of {', '.join(lazy)}: " if lazy else ""
     parts = []
@@ -106,9 +106,9 @@ def memory_notes(
 
 
 def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
-    """Return two things to choose that save memory, with their bytes and their cost in quality.
+    """Return up to two choices that save memory, with their bytes and cost in quality.
 
-    Those that suffice alone come before others, and then the cheapest in quality.
+    Choices that suffice alone come first, in the order of their cost.
     """
     typed = request.where == "on the command line"
     fp8_cache = replace(request, execution=replace(request.execution, kv_dtype="float8_e4m3fn"))
@@ -116,7 +116,7 @@ def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
         ("--kv-dtype float8_e4m3fn" if typed else "kv_dtype float8_e4m3fn", "blocks change by 3 %", fp8_cache),
         ("a TAEHV as --vae" if typed else "a TAEHV in vae", "rougher pixels", replace(request, vae="tae")),
     ]
-    if typed:  # ComfyUI's VAE is in half precision by itself
+    if typed:  # in ComfyUI, the VAE is in half precision anyway
         ways.insert(0, ("--vae-dtype bfloat16", "pixels are rounded", replace(request, vae_dtype="bfloat16")))
     now = least_bytes(request)
     needs = [(least_bytes(less), name, cost) for name, cost, less in ways]
@@ -125,7 +125,7 @@ def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
 
 
 def layout(plan: Plan) -> str:
-    """Return the target's dtype, if there is one, and what a pass copies over."""
+    """Describe a layout: the target's dtype, and what every pass copies."""
     dtype = "fp8" if plan.fp8 else plan.request.dtype
     copied = " and ".join(
         f"{100 * size / plan.sizes.weights[role]:.0f} % of the {role}'s weights ({gigabytes(size)})"
@@ -136,7 +136,7 @@ def layout(plan: Plan) -> str:
 
 
 def plan_table(plans: Sequence[Plan]) -> str:
-    """Return one line per plan."""
+    """Return a table with a line per plan."""
     lines = [f"{'GB':>4} {'peak':>6}  layout"]
     for plan in plans:
         if plan.fits:
@@ -147,5 +147,5 @@ def plan_table(plans: Sequence[Plan]) -> str:
 
 
 def gigabytes(size: int) -> str:
-    """Return a number of bytes in GB or MB."""
+    """Format bytes in GB or MB."""
     return f"{size / GB:.1f} GB" if size >= 0.1 * GB else f"{size / 1e6:.1f} MB"

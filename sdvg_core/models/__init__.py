@@ -1,1 +1,1 @@
-"""Which models a run has, how they are loaded, and what their results depend on."""
+"""The models of a run: options, headers, loading, cache keys, and inspection of files."""

@@ -1,4 +1,4 @@
-"""What the results of each part of a run depend on: its file, its settings and the arithmetic, for re-use."""
+"""Fingerprints of model files, and the identities of a run's parts for cache keys."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..engine.memo import Identities
 from ..scorers.image_reward import find_vocabulary
 from .options import LoadOptions
 
-# A larger file would take seconds, so only evenly spread pieces of it are hashed: other training changes every one
-# of them. Other changes to a transformer or a scorer are found once it is loaded (`checkpoints.weights`).
+# Of larger files, which would take seconds, only evenly spread pieces are hashed: further training changes them
+# all. Other changes to a transformer or a scorer are found after loading (`weight_digest`).
 WHOLE = 1 << 29
 AT_ONCE = 1 << 22
 PIECES = 64
@@ -24,10 +24,7 @@ PIECE_BYTES = 1 << 16
 
 
 def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanHeader]) -> Identities:
-    """Return what the results of each part depend on: its file, its settings, and the device's arithmetic.
-
-    `models`: by role, those the run has.
-    """
+    """Return the identities of a run's parts: files, settings and arithmetic. `models`: the run's, by role."""
     execution = load.execution
     arithmetic = arithmetic_on(check_device(load.device))
     side_arithmetic = arithmetic_on(load.side)
@@ -60,7 +57,7 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
 
 
 def fingerprint(path: Path) -> str:
-    """Return a hash of a file; for an index or a folder, of all files in that folder."""
+    """Return a hash of a file, or of all files in the folder for a folder or an index."""
     if path.is_file() and not path.name.endswith(".index.json"):
         return _of_file(path)
     folder = path if path.is_dir() else path.parent
@@ -75,7 +72,7 @@ def _of_file(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _of_contents(path: Path, size: int, *written: int) -> str:
-    """Return the hash of a file; it is taken again only if the file was `written` since."""
+    """Return the hash of a file, memoised until its size or `written` (time, inode) changes."""
     piece, step = (AT_ONCE, AT_ONCE) if size <= WHOLE else (PIECE_BYTES, size // PIECES)
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
@@ -86,7 +83,7 @@ def _of_contents(path: Path, size: int, *written: int) -> str:
 
 
 def named(path: Path | None) -> str:
-    """Return a file's name with the beginning of its fingerprint."""
+    """Return a file's name with the first digits of its fingerprint."""
     if path is None:
         return "none"
     return f"{path.name} {fingerprint(path)[:12] if path.exists() else 'missing'}"

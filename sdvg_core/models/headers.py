@@ -1,4 +1,4 @@
-"""What is known of models before they are loaded, here from the headers of their files. No weight is read."""
+"""Headers of a run's models, and every check of files and options that needs no weights."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ from .options import LoadOptions, ModelOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Headers:
-    """What is known of a run's models before a weight is read, on the command line or in a host.
-
-    `models`: the available ones by role, the target first.
-    """
+    """The headers of a run's models, from files or from ComfyUI. `models`: by role, the target first."""
 
     models: Mapping[str, WanHeader]
     vae: VaeHeader
@@ -39,9 +36,9 @@ class Headers:
 
     @property
     def one_model(self) -> bool:
-        """True if drafter and target are the same weights, with one or two schedules. They are then loaded once.
+        """True if drafter and target have the same weights, which are then loaded once.
 
-        The two state dicts of one file are two models.
+        Two state dicts of one file are two models.
         """
         return len({model.weights for model in self.models.values()}) < len(self.models)
 
@@ -58,17 +55,17 @@ class Headers:
         )
 
     def restrict_to(self, needed: ModelSet) -> Headers:
-        """Return them without the models that a run does not ask for."""
+        """Return the headers without models that a run does not need."""
         models = {role: model for role, model in self.models.items() if getattr(needed, role)}
         return replace(self, models=models, scorer=self.scorer and needed.scorer)
 
     def shape(self, role: str) -> WanHeader:
-        """Return what the engine needs to know of a model; the other model's shape if it is missing."""
+        """Return the header of a role; that of the other model if it is missing."""
         return replace(self.models.get(role, next(iter(self.models.values()))), name=role)
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
-    """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
+    """Read the headers of files. Raises `BadInput` if models cannot be loaded with these options."""
     device = check_device(options.device)
     if options.target.draft_steps is not None:
         raise BadInput("draft_steps is for the drafter; leave it out of the target's settings")
@@ -85,9 +82,9 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
 
 
 def check_encoder(headers: Headers, *needs: str) -> None:
-    """Raise `BadInput` if a run must encode pixels and its VAE cannot.
+    """Raise `BadInput` if a run must encode pixels and its VAE has no encoder.
 
-    `headers`: of the run's models. `needs`: what it encodes besides their contexts, such as "the start image".
+    `headers`: of the run's models. `needs`: inputs to encode, in addition to contexts, such as "the start image".
     """
     contexts = [f"the {role}'s context" for role, m in headers.models.items() if m.preset.policy == "recompute"]
     if not headers.vae.encodes and (needs or contexts):
@@ -114,7 +111,7 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
 
 
 def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> dict[str, WanHeader]:
-    """Give each control module to the models of its width. Raises `BadInput` if none fits any."""
+    """Add each control module to the models of its width. Raises `BadInput` if no module fits."""
     changed = dict(models)
     unfit = []
     for path in files:
@@ -131,7 +128,10 @@ def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> di
 
 
 def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[str, WanHeader]:
-    """Give each LoRA to the models that it fits, and a note to those that lack it or leave a part of it out."""
+    """Add each LoRA to the models that it fits, and notes to those that lack it or ignore a part of it.
+
+    Raises `BadInput` for a LoRA that fits no model.
+    """
     changed = dict(models)
     dtype = DTYPES[options.dtype] if options.dtype else None
     for text in options.loras:
@@ -169,7 +169,7 @@ def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
 
 
 def attention_for(checkpoint: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
-    """Return the kernel for a checkpoint. Raises `BadInput` if the requested one is not available."""
+    """Return the attention kernel for a checkpoint. Raises `BadInput` if the requested one is not available."""
     dtype = DTYPES[options.dtype] if options.dtype else checkpoint.dtype
     name = options.execution.attention
     return choose_attention(name, device=device, dtype=dtype, head_dim=checkpoint.config.head_dim)

@@ -1,4 +1,4 @@
-"""Say what a weight file is, and whether it would load as that part of a run, without loading it."""
+"""Inspect a weight file: what it is, and whether it would load, without loading it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ LOADERS: Mapping[str, Callable[[WeightFile], object]] = {
     TEXT_ENCODER: lambda file: open_umt5(file.path),
     IMAGE_REWARD: lambda file: used_shapes(read_config(file)),
 }
-"""For each other part of a run, the check that its loader makes before it reads a weight."""
+"""Kind -> the check that its loader makes before it reads weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was found in one file; what does not apply is empty.
+    """The findings about one file; fields that do not apply are empty.
 
-    `dtypes`: stored dtype -> number of tensors. `dictionary`: the one of `dictionaries` that was inspected, and
-    that is taken by default. `config`, `preset`: None unless it would load. `reason`: why it would not load.
-    `values`: whether they were read, and what was found. `model`: the known one of this file name, and its licence.
+    `dtypes`: stored dtype -> number of tensors. `dictionary`: the inspected one of `dictionaries`, taken by
+    default. `config`, `preset`: None unless it would load. `reason`: why it would not load. `values`: whether
+    values were read, and the result. `model`: the known model with this file name, and its licence.
     """
 
     file: str
@@ -64,7 +64,7 @@ class Inspection:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return it for people, one finding per line."""
+        """Return one finding per line."""
         shown = {
             **asdict(self),
             "dictionaries": ", ".join(self.dictionaries),
@@ -78,9 +78,9 @@ class Inspection:
 
 
 def inspect_file(path: Path, *, values: bool = False) -> Inspection:
-    """Say what a file is. `values`: also read every tensor, and look for NaN and infinity.
+    """Inspect a file. `values`: also read every tensor, and look for NaN and infinity.
 
-    Raises `BadInput` if it cannot be opened as weights at all, or if two models share its name.
+    Raises `BadInput` if it cannot be opened as weights, or if several models share its name.
     """
     preset = preset_by_name(path)
     choice = Choice(likely=preset.weights if preset else AUTO)
@@ -115,7 +115,7 @@ def inspect_file(path: Path, *, values: bool = False) -> Inspection:
 
 
 def _of_transformer(file: WeightFile, path: Path, choice: Choice) -> dict[str, Any]:
-    """Return what only a transformer has. Raises `BadInput` if it would not load."""
+    """Return the findings about a transformer. Raises `BadInput` if it would not load."""
     checkpoint = inspect_weights(file)
     config = checkpoint.config
     known = known_model(path)

@@ -1,4 +1,4 @@
-"""Load the parts of a run from files that were checked."""
+"""Load the models of a run from files that were checked, according to its memory plan."""
 
 from __future__ import annotations
 
@@ -39,18 +39,17 @@ from .options import LoadOptions
 
 EVERYTHING = ModelSet()
 ROUNDED = "fp8_e4m3fn, as asked"
-"""The quantisation of a target whose weights are rounded while they are read."""
+"""Value in reports for a target rounded while it is loaded."""
 SHARE_TO_PLAN = 0.94
-"""The share of free memory to plan with: on an H100, videos took up to 5.5 % more than planned."""
+"""Share of free memory to plan with: on an H100, videos took up to 5.5 % more than planned."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Models:
-    """The models of a run in memory; the caller's own may replace some.
+    """The loaded models of a run; custom ones may replace some.
 
-    `settings`: what the report says of them, of the devices and of `execution`. `device`: of the transformers;
-    `side`: of text encoder, VAE and scorer. `by_files`: what the results depend on, by the files alone. `plan`: of
-    the memory, if it was planned.
+    `settings`: for the report. `device`: of the transformers; `side`: of text encoder, VAE and scorer. `by_files`:
+    identities from the files alone. `plan`: of the memory, if it was planned.
     """
 
     drafter: Wan | BlockGenerator | None
@@ -72,9 +71,9 @@ class Models:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on kernels and memory, with its peak so far."""
+        """Notes on kernels and memory, with the peak so far."""
         peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
-        # One model in both roles is one tree.
+        # One model in both roles has one tree.
         sizes = {id(wan.tree): (role, wan.copied) for role, wan in self.wans.items()}
         bytes_of = {role: self.settings[role]["bytes"] for role, _ in sizes.values()}
         loaded = {role: (bytes_of[role] - copied, bytes_of[role]) for role, copied in sizes.values()}
@@ -83,7 +82,7 @@ class Models:
 
     @cached_property
     def identities(self) -> Identities:
-        """What the results depend on, with a hash of every weight, taken at the first call."""
+        """Identities with a hash of all weights, computed at first use."""
         digest = cache(weight_digest)
         of_wans = {
             role: " ".join((getattr(self.by_files, role), *map(digest, filter(None, (wan.tree, wan.control)))))
@@ -93,10 +92,7 @@ class Models:
         return replace(self.by_files, **of_wans, **of_scorer)
 
     def build(self, *, needed: ModelSet = EVERYTHING, **options: Any) -> Engine:
-        """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded.
-
-        `needed`: the models that the video may ask for. `options`: see `build_engine`.
-        """
+        """Return the engine for one video, with the models in `needed`. `options`: see `build_engine`."""
         return build_engine(
             self.drafter if needed.drafter else None,
             self.target if needed.target else None,
@@ -107,7 +103,7 @@ class Models:
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
-    """Return the embedding `(1, 512, c)` of each text. The encoder is in memory only while this runs.
+    """Return the embedding `(1, 512, c)` of each text. Loads the encoder and frees it again.
 
     Raises `BadInput` if the encoder returns NaN or infinity.
     """
@@ -116,9 +112,9 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 
 
 def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Tensor]:
-    """Load the text encoder; return a function from a text to its embedding `(1, 512, c)`, on `options.device`.
+    """Load the text encoder; return a function from text to embedding `(1, 512, c)` on `options.device`.
 
-    That function raises `BadInput` if the encoder returns NaN or infinity.
+    The function raises `BadInput` if the encoder returns NaN or infinity.
     """
     vram = free_vram(options.side, options.vram) if options.side == check_device(options.device) else None
     encoder = load_umt5(
@@ -141,7 +137,7 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
 
 
 def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> float | None:
-    """Return the GB of a device to plan with; None to make no plan."""
+    """Return the GB of a device to plan with, or None for no plan."""
     if vram == "all" or (vram == AUTO and device.type != "cuda"):
         return None
     if vram != AUTO:
@@ -151,9 +147,9 @@ def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> flo
 
 
 def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int, blocks: int) -> Plan | None:
-    """Return the plan of a video's memory; None if none is made. Raises `BadInput` if it does not fit.
+    """Return the memory plan of a video, or None if `options.vram` asks for none. `width`, `height`: pixels.
 
-    `headers`: of the models that are loaded. `width`, `height`: in pixels.
+    Raises `BadInput` if it does not fit.
     """
     device = check_device(options.device)
     vram = free_vram(device, options.vram)
@@ -188,7 +184,7 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
 
 
 def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
-    """Return the run whose memory is planned; a missing model counts as the other one."""
+    """Return the request of a memory plan; a missing model counts with the header of the other one."""
     return PlanRequest(
         width=width,
         height=height,
@@ -203,7 +199,7 @@ def memory_request(headers: Headers, width: int, height: int, blocks: int) -> Pl
 def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, planned: Plan | None = None) -> Models:
     """Load the VAE, the transformers in `headers`, and the scorer if `files` has one.
 
-    `planned`: the layout of its memory; without one everything stays on its device.
+    `planned`: the memory plan; without one, nothing is streamed. Raises `BadInput` for NaN or infinity in weights.
     """
     device = check_device(options.device)
     if device.type == "cuda":
@@ -250,7 +246,7 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
 
 
 def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
-    """Load a VAE or a TAEHV, opened or not, onto its device."""
+    """Load a VAE or a TAEHV, opened or not, onto the side device."""
     execution = options.execution
     return load_vae(
         vae,
@@ -265,9 +261,9 @@ def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
 def _load_wan(
     header: WanHeader, options: LoadOptions, device: torch.device, shared: Wan | None, streamed: int, *, fp8: bool
 ) -> Wan:
-    """Load a transformer. `shared`: the same file, already loaded for the other role.
+    """Load a transformer. `shared`: the same weights, loaded for the other role.
 
-    `streamed`: how many layers are copied over in every pass. `fp8`: whether linear layers' weights are rounded.
+    `streamed`: number of streamed layers. `fp8`: round the weights of linear layers.
     """
     checkpoint = header.checkpoint
     assert checkpoint is not None, "a host loads by itself"
@@ -281,7 +277,7 @@ def _load_wan(
         dtype=DTYPES[options.dtype] if options.dtype else None,
         loras=header.loras,
         fp8=fp8,
-        # Evenly spread, so that as much work as possible lies between two copies.
+        # Evenly spread, for as much work as possible between two copies.
         streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
     )
     check_finite_weights(wan.tree, checkpoint.weights.path.name)
@@ -314,7 +310,7 @@ def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: boo
 
 
 def _load_control(header: WanHeader, device: torch.device, dtype: torch.dtype) -> ControlTree | None:
-    """Load the control module of a transformer, if the run has a control."""
+    """Load the control module of a transformer, or return None if the run has no control."""
     if header.control is None:
         return None
     module = load_control(header.control, device=device, dtype=dtype)

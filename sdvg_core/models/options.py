@@ -1,6 +1,6 @@
-"""Where and how the models of a run are loaded.
+"""Options of how models are loaded and run.
 
-torch is imported only where it is used, so that the command line can list the options at once.
+torch is imported only where it is used, because the command line imports this file for its help.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How to run one transformer: a preset, and values that replace the preset's (None keeps it).
+    """The settings of one transformer: a preset, and values that replace the preset's (None keeps it).
 
     `preset`: auto is that of the known model with this file name, else the likely one for its size. `weights`:
-    which state dict of a training checkpoint to take; auto is what the preset states, else EMA first.
+    state dict of a training checkpoint; auto as stated by the preset, else EMA first.
     """
 
     preset: str = AUTO
@@ -68,18 +68,18 @@ class ModelOptions:
         check_fields(self)
 
     def named(self, file: Path) -> Preset | None:
-        """Return the preset that is stated, or else the one of the file's name; None if there is neither."""
+        """Return the stated preset, else that of the file's name, else None."""
         return preset_by_name(file) if self.preset == AUTO else get_preset(self.preset)
 
     def choice(self, file: Path) -> Choice:
-        """Which state dict of a file to take. A size suggests a preset, but no state dict."""
+        """Return the choice of a file's state dict, by `weights` or the named preset."""
         named = self.named(file)
         return Choice(self.weights, named.weights if named else AUTO)
 
     def resolve(self, checkpoint: WanCheckpoint, schedule: str | None = None) -> Preset:
-        """Return the preset for a checkpoint. `schedule`: for both models; this one's own comes first.
+        """Return the preset for a checkpoint. `schedule`: of both models, unless this one has its own.
 
-        Raises `BadInput` if the preset is unknown or contradicts itself, or for a setting that it does not read.
+        Raises `BadInput` for an unknown preset, contradictory values, and settings without effect.
         """
         base = self.named(checkpoint.weights.path) or guess_preset(checkpoint.config)
         changes = {name: value for name, value in asdict(self).items() if value is not None}
@@ -104,10 +104,11 @@ def _check_loras(loras: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """Where the models run, in which dtypes, and how, in the words of its fields.
+    """Devices, dtypes and execution of the models; the help of each field describes it.
 
-    `device`: of the transformers; `side_device`: the paper's second GPU. None stands for the same device, the dtype
-    as stored, the presets' schedules. A plan of memory changes no bit.
+    `side_device`: as for the paper's second GPU; None for `device`. `dtype`: None as stored. `schedule`: None for
+    the presets'. `vram` does not change bits. Raises `BadInput` for invalid values, and for a schedule without
+    effect.
     """
 
     drafter: ModelOptions = setting(factory=ModelOptions, flags=("--drafter-settings",), part="drafter")
@@ -162,5 +163,5 @@ class LoadOptions:
 
     @property
     def scorer_dtype(self) -> Dtype:
-        """The dtype of the scorer on its device."""
+        """The scorer's dtype on its device."""
         return resolved_reward_dtype(self.reward_dtype, self.side_device or self.device)

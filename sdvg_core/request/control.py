@@ -1,7 +1,7 @@
 """A control clip in pixels: encode it for the control modules, and paste kept regions back into the video.
 
 In the mask, white is generated and black is kept. Latent frame 0 takes the mask of pixel frame 0, latent frame i
-that of pixel frame 4i - 1, whatever the clip's length.
+that of pixel frame 4i - 1, for clips of any length.
 """
 
 from __future__ import annotations

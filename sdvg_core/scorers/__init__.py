@@ -1,1 +1,1 @@
-"""Scorers score decoded pixel frames. ImageReward is the one we ship."""
+"""Scorers of decoded pixel frames; ImageReward is the built-in one."""

@@ -1,8 +1,8 @@
-"""ImageReward's network on transformers' BLIP classes, and the sizes that a checkpoint's tensors tell.
+"""ImageReward's network on transformers' BLIP classes, with sizes inferred from a checkpoint.
 
-Two towers and a head: a ViT reads the image, a BERT reads the prompt with cross-attention to the image, and a
-linear head turns its first token into the reward.
-Source: ImageReward (arXiv 2304.05977); the constants are those of its published code.
+A ViT reads the image, a BERT reads the prompt with cross-attention to the image, and a linear head maps its first
+token to the reward.
+Source: ImageReward (arXiv 2304.05977), with the constants of its published code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REWARD_STD = 1.0333394966054072
 VISION_EPS = 1e-6
 TEXT_EPS = 1e-12
 
-# The parts of the network by their names in the checkpoint.
+# Prefixes in the checkpoint.
 VISION = "blip.visual_encoder."
 TEXT = "blip.text_encoder."
 HEAD = "mlp.layers."
@@ -47,7 +47,7 @@ VISION_NAMES = {
 
 HEAD_SIZE = 64
 MAX_TOKENS = 35
-"""Of a prompt, with [CLS] and [SEP]."""
+"""Tokens of a prompt, with [CLS] and [SEP]."""
 WHAT = "ImageReward"
 ADVICE = "fetch it again, or use the checkpoint as published"
 _shape = partial(shape_of, what=WHAT, advice=ADVICE)
@@ -56,9 +56,9 @@ READABLE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRewardConfig:
-    """Sizes of the three parts; the defaults are those of the published checkpoint.
+    """Sizes of the network; the defaults are the published checkpoint's.
 
-    `head`: the linear layers of the reward head, each as its number in the file and its output width.
+    `head`: index in the file and output width of each linear layer. Raises `BadInput` for invalid sizes.
     """
 
     image_size: int = 224
@@ -90,7 +90,7 @@ class ImageRewardConfig:
 
 
 def scorer_parameters(config: ImageRewardConfig) -> tuple[int, int]:
-    """Return the numbers in both towers together, and in the head."""
+    """Return the number of parameters of both towers together, and of the head."""
     v = config.vision_width
     v_mlp = config.vision_mlp
     patch = config.patch_size
@@ -105,7 +105,7 @@ def scorer_parameters(config: ImageRewardConfig) -> tuple[int, int]:
 
 
 class RewardModel(nn.Module):
-    """The reward of an image for a prompt. The head is always float32."""
+    """Computes the reward of images for a prompt. The head is always float32."""
 
     def __init__(self, vision: nn.Module, text: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class RewardModel(nn.Module):
         """
         images = self.vision(pixel_values=squares, return_dict=True).last_hidden_state
         batch = len(images)
-        # is_decoder=False: otherwise the prompt would be read causally.
+        # With is_decoder, the prompt would be read causally.
         read = self.text(
             input_ids=ids.expand(batch, -1),
             attention_mask=_text_mask(mask.expand(batch, -1), images.dtype),
@@ -133,9 +133,9 @@ class RewardModel(nn.Module):
 
 
 def _text_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask `b l` as the text tower takes it without waiting for the device.
+    """Return a mask `b l` in the form that the text tower uses without waiting for the device.
 
-    Of two axes, transformers 5 asks whether it masks anything; of four, it is added to the attention as it is.
+    transformers 5 reads the values of a mask with two axes; one with four is added to the attention as it is.
     """
     from transformers.models.blip import modeling_blip_text
 
@@ -147,14 +147,14 @@ def _text_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
 def build_model(
     file: WeightFile, config: ImageRewardConfig, device: torch.device, dtype: torch.dtype
 ) -> RewardModel:
-    """Build the network with the file's weights, moved to the device one by one. `dtype`: of both towers."""
+    """Build the network, and load the file's weights one by one. `dtype`: of both towers."""
     model = _empty_model(config)
     weights = {}
     for name, stored in {name: checkpoint_name(name) for name in model.state_dict()}.items():
         kept = torch.float32 if name.startswith("head.") else dtype
         weights[name] = file[stored].to(device, kept)
     model.load_state_dict(weights, assign=True)
-    # The one buffer that no checkpoint holds; on the meta device it was built empty.
+    # The one buffer that is not in checkpoints; on the meta device it is empty.
     text: Any = model.text
     text.embeddings.position_ids = torch.arange(config.positions, device=device)[None]
     assert not any(tensor.is_meta for tensor in (*text.parameters(), *text.buffers()))
@@ -162,12 +162,12 @@ def build_model(
 
 
 def used_shapes(config: ImageRewardConfig) -> dict[str, tuple[int, ...]]:
-    """Return name and shape, as a checkpoint has them, of every weight the score depends on."""
+    """Return the shapes of the weights that the score depends on, by names in a checkpoint."""
     return {checkpoint_name(name): tuple(w.shape) for name, w in _empty_model(config).state_dict().items()}
 
 
 def checkpoint_name(name: str) -> str:
-    """Return the name of one of `RewardModel`'s weights in a checkpoint."""
+    """Return the checkpoint's name of a weight of `RewardModel`."""
     part, _, rest = name.partition(".")
     if part == "vision":
         for ours, theirs in VISION_NAMES.items():
@@ -175,8 +175,7 @@ def checkpoint_name(name: str) -> str:
     return {"vision": VISION, "text": TEXT, "head": HEAD}[part] + rest
 
 
-# transformers is imported only when a scorer is built. It takes seconds, and its BLIP cannot be imported at all if
-# torchvision is broken, which should not stop everything else.
+# transformers is imported only here: it takes seconds, and its BLIP needs torchvision, which may be broken.
 def _empty_model(config: ImageRewardConfig) -> RewardModel:
     from transformers import BlipTextConfig, BlipVisionConfig, BlipVisionModel
     from transformers.models.blip.modeling_blip_text import BlipTextModel  # torch 2.6 cannot import it below
@@ -205,13 +204,13 @@ def _empty_model(config: ImageRewardConfig) -> RewardModel:
         is_decoder=True,  # the layers get cross-attention
         use_cache=False,
         attn_implementation="eager",
-        # Not used here, and the defaults would lie outside a small vocabulary.
+        # Not used, and the defaults may be outside a small vocabulary.
         bos_token_id=None,
         eos_token_id=None,
         sep_token_id=None,
     )
     with torch.device("meta"):
-        # Between the layers of its head the original has only dropout.
+        # The original has dropout between these layers.
         head = nn.Sequential()
         inputs = config.text_width
         for number, outputs in config.head:
@@ -221,10 +220,10 @@ def _empty_model(config: ImageRewardConfig) -> RewardModel:
 
 
 def read_config(file: WeightFile) -> ImageRewardConfig:
-    """Read the sizes off the tensors' shapes, and check that every weight the score needs is there.
+    """Infer the sizes from the shapes of tensors, and check that all weights are there.
 
-    Heads are `width / 64`, unless the safetensors metadata `config` is JSON whose member `image_reward` has
-    `vision_heads` and `text_heads`. Raises `BadInput` for a file that is not a whole ImageReward.
+    Heads are `width / 64`, unless stated in the safetensors metadata (`config`, JSON, `image_reward`:
+    `vision_heads`, `text_heads`). Raises `BadInput` for a file that is not a whole ImageReward.
     """
     tokens, vision_width = _shape(file, f"{VISION}pos_embed", 3)[1:]
     patch = _shape(file, f"{VISION}patch_embed.proj.weight", 4)[-1]

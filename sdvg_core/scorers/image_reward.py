@@ -1,6 +1,6 @@
-"""ImageReward as a scorer: how well a pixel frame matches the prompt, and how good it looks.
+"""ImageReward as a scorer of pixel frames, by match with the prompt and by quality.
 
-Uses the published weights without the `image-reward` package, with the same scores (tests/golden).
+It uses the published weights without the `image-reward` package, and gives the same scores (tests/golden).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..files.small_files import MEGABYTE, read_small
 from .blip import MAX_TOKENS, ImageRewardConfig, RewardModel, build_model, read_config
 from .preprocess import preprocess
 
-# --- prompts as token ids: bert-base-uncased word pieces, at most 35, built from `vocab.txt` alone, so that
-# no release of transformers can change the meaning of a prompt.
+# --- the tokenizer: bert-base-uncased's, at most 35 tokens, built from `vocab.txt` so that no release of
+# transformers can change it.
 
 LARGEST = 16 * MEGABYTE  # the vocabulary itself has 0.2 MB
 REQUIRED = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
-# BLIP appends these to the vocabulary. ImageReward never adds them, but a prompt may contain one.
+# BLIP appends these to the vocabulary; a prompt may contain one.
 APPENDED = ("[DEC]", "[ENC]")
 SOURCE = "vocab.txt of google-bert/bert-base-uncased"
 PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
@@ -39,9 +39,9 @@ PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTokenizer:
-    """Word pieces of a prompt.
+    """Tokenizer of prompts.
 
-    `tokenizer`: truncates and pads to 35 tokens, including [CLS] and [SEP]. `size`: rows the embedding must have.
+    `tokenizer`: truncates and pads to 35 tokens, [CLS] and [SEP] included. `size`: entries of the vocabulary.
     """
 
     tokenizer: Tokenizer
@@ -53,7 +53,7 @@ class PromptTokenizer:
         return torch.tensor([encoding.ids]), torch.tensor([encoding.attention_mask])
 
     def reads(self, prompt: str) -> str:
-        """Return the start of the prompt that fits into 35 tokens; all of it, if it fits."""
+        """Return the beginning of the prompt that fits into 35 tokens."""
         encoding = self.tokenizer.encode(prompt)
         if not encoding.overflowing:
             return prompt
@@ -61,7 +61,7 @@ class PromptTokenizer:
 
 
 def load_prompt_tokenizer(vocabulary: Path) -> PromptTokenizer:
-    """Build the tokenizer from a `vocab.txt`, one token per line. Raises `BadInput` if it is not one."""
+    """Build the tokenizer from a `vocab.txt`. Raises `BadInput` like `read_vocabulary`."""
     ids = read_vocabulary(vocabulary)
     tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
@@ -75,7 +75,7 @@ def load_prompt_tokenizer(vocabulary: Path) -> PromptTokenizer:
 
 
 def read_vocabulary(vocabulary: Path) -> dict[str, int]:
-    """Return token -> id of a `vocab.txt`, one token per line. Raises `BadInput` if it is not one."""
+    """Return token -> id of a `vocab.txt`, with one token per line. Raises `BadInput` for another file."""
     lines = _text(vocabulary).removesuffix("\n").split("\n")
     ids = {token.rstrip("\r"): number for number, token in enumerate(lines)}
     missing = [token for token in REQUIRED if token not in ids]
@@ -101,9 +101,9 @@ def _text(vocabulary: Path) -> str:
 
 
 def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
-    """Return the `vocab.txt` to use: the given file, or the one in the given folder or next to the weights.
+    """Return the `vocab.txt`: the given file, or the one in the given folder or next to the weights.
 
-    Raises `BadInput` with the folder searched if it is missing.
+    Raises `BadInput` with the searched folder if it is missing.
     """
     if given is not None and Path(given).is_file():
         return Path(given)
@@ -123,8 +123,8 @@ TokensOn = Callable[[PromptTokenizer, str, torch.device], tuple[Tensor, ...]]
 class ImageRewardScorer:
     """ImageReward as a `Scorer`.
 
-    `file`: the name of the weight file. `model` may be moved between devices; scoring follows it. `tokens_on`: a
-    prompt's ids and mask on a device; only the newest prompt's are kept, as tokens are copied once a prompt.
+    `file`: name of the weight file. `model`: may be moved between devices. `tokens_on`: ids and mask of a prompt on
+    a device, memoised for the newest prompt.
     """
 
     file: str
@@ -141,31 +141,31 @@ class ImageRewardScorer:
 
     @torch.inference_mode()
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return float32 scores `(f,)` on the CPU for frames `b f c h w` in [0, 1] with b = 1, in one batch.
+        """Score frames `b f c h w` in [0, 1], b = 1, in one batch; return `(f,)` float32 on the CPU.
 
-        A frame with a pixel that is not finite scores NaN.
+        A frame with NaN or infinity scores NaN.
         """
         clip = frames[0].to(self.device)
         squares = preprocess(clip, self.config.image_size)
         ids, mask = self.tokens_on(self.tokenizer, prompt, self.device)
         rewards: Tensor = self.model(ids, mask, squares)
-        # The crop may have cut the broken pixels away, and clamping hides infinite ones.
+        # Checked on whole frames, as the crop may remove such pixels and clamping hides infinity.
         broken = ~clip.isfinite().flatten(1).all(dim=1)
         return rewards.masked_fill(broken, torch.nan).cpu()
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
-        """Return a warning if the scorer does not read the whole prompt."""
+        """Return a note if the scorer does not read the whole prompt."""
         read = self.tokenizer.reads(prompt)
         if read == prompt:
             return ()
-        # Without the prompt's words: notes go into files that people pass on.
+        # It does not quote the prompt, as notes go into files that people pass on.
         return (
             f"ImageReward reads only the first {MAX_TOKENS} tokens of this prompt, {len(read)} of its "
             f"{len(prompt)} characters.",
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings for the report. Notes on a prompt are in `prompt_notes`."""
+        """Return the settings for the report."""
         return {
             "name": "ImageReward",
             "file": self.file,
@@ -190,9 +190,8 @@ def load_image_reward(
 ) -> ImageRewardScorer:
     """Load ImageReward from `ImageReward.pt` or a safetensors copy.
 
-    `vocabulary`: bert-base-uncased's `vocab.txt` or its folder; by default it is searched for next to the weights.
-    `dtype`: float32 or float16, for the towers.
-    Raises `BadInput` if the file is not a whole ImageReward, or the vocabulary not the right one.
+    `vocabulary`: bert-base-uncased's `vocab.txt` or its folder; by default next to the weights. `dtype`: float32 or
+    float16, of the towers. Raises `BadInput` if the file is not a whole ImageReward, or the vocabulary another one.
     """
     file = open_weights(path)
     config = read_config(file)

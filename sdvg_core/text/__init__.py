@@ -1,1 +1,1 @@
-"""Turn a prompt into the text embedding that Wan 2.1 is conditioned on."""
+"""Prompts of a clip, and their text embeddings for Wan 2.1."""

@@ -1,4 +1,4 @@
-"""The prompts of a clip's blocks. A prompt belongs to a block, not to a run."""
+"""Parse and check prompts, and assign them to a clip's blocks: a prompt belongs to a block, not to a run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ LONGEST_PROMPT = 20_000
 LARGEST_FILE = 16 * MEGABYTE
 # Control characters except tabs and line breaks, and lone surrogates.
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-# A number right after the colon is a ratio or a time of day, not a prompt.
+# With a digit right after the colon it is a ratio or a time of day.
 LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
-"""A line about a block: its number from 1, perhaps a cut or a strength, and a prompt."""
+"""A line for a block: its number from 1, an optional cut or strength, and a prompt."""
 FIRST = re.compile(r"(?is)\s*\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
-"""The beginning of a video's first line: how many of the video's first blocks the target makes."""
+"""Start of a video's prompt: the number of first blocks by the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSchedule:
-    """Prompts, each with the index of the block it starts at: `((0, "a calm sea"), (4, "a storm"))`.
+    """Prompts with their first blocks, from 0: `((0, "a calm sea"), (4, "a storm"))`.
 
-    People, and the files they write, count blocks from 1. `strengths`: of a clip to restyle, by block likewise.
-    `cuts`: the blocks that begin a new scene. `first`: how many of the video's first blocks the target makes, where
-    the prompt states it; 0 if it does not.
+    `strengths`: of restyling, with their first blocks. `cuts`: blocks that begin a new scene. `first`: number of
+    first blocks by the target, if the prompt states it, else 0. Raises `BadInput` unless blocks ascend from 0.
     """
 
     entries: tuple[tuple[int, str], ...]
@@ -61,7 +60,7 @@ class PromptSchedule:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The block that each prompt starts at."""
+        """The first block of each prompt."""
         return tuple(start for start, _ in self.entries)
 
     @property
@@ -70,7 +69,7 @@ class PromptSchedule:
         return tuple(text for _, text in self.entries)
 
     def conditions(self, embeddings: Mapping[str, Tensor]) -> Conditions:
-        """Return the conditions of the blocks, given the embedding of every text; blocks share them."""
+        """Return the conditions of the blocks. `embeddings`: by text."""
         return Conditions(
             tuple((start, Condition(embeddings[text], text, start in self.cuts)) for start, text in self.entries)
         )
@@ -78,7 +77,7 @@ class PromptSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of a clip, by block number."""
+    """The conditions of a clip, with their first blocks, from 0."""
 
     entries: tuple[tuple[int, Condition], ...]
 
@@ -88,17 +87,16 @@ class Conditions:
 
 
 def one_prompt(text: str) -> PromptSchedule:
-    """Return the schedule with one prompt throughout."""
+    """Return a schedule with one prompt. Raises `BadInput` for an invalid one."""
     check_prompt(text)
     return PromptSchedule(((0, text.strip()),))
 
 
 def read_prompt(text: str) -> PromptSchedule:
-    """Read a prompt with lines that change it from a block on: `5: a storm`, `7 strength 0.6: a lake`,
-    `12 cut: a harbour` for a new scene.
+    """Parse a prompt with lines that change it from a block on.
 
-    Any other line belongs to the prompt before it. A line with a strength may leave out its prompt, which then
-    stays as it is.
+    Examples: `5: a storm`, `7 strength 0.6: a lake`, `12 cut: a harbour` (a new scene). Other lines belong to the
+    prompt before them. A line with a strength may have no prompt. Raises `BadInput` for an invalid line.
     """
     if not isinstance(text, str):
         raise BadInput(EMPTY)
@@ -125,7 +123,7 @@ def read_prompt(text: str) -> PromptSchedule:
 
 
 def check_prompt(text: str) -> None:
-    """Raise `BadInput` unless it is text of sensible length; line breaks and tabs are allowed."""
+    """Raise `BadInput` for an empty, too long or unprintable prompt; line breaks and tabs are allowed."""
     if not isinstance(text, str) or not text.strip():
         raise BadInput(EMPTY)
     if len(text) > LONGEST_PROMPT:
@@ -138,10 +136,10 @@ def check_prompt(text: str) -> None:
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
-    """Read a file of prompts, one video per line. If lines name blocks, all are one prompt, as in `read_prompt`.
+    """Read a file of prompts, one video per line; if lines name blocks, all are one video's, as in `read_prompt`.
 
-    Empty lines and those that begin with # are skipped. A video's first line may state how many of its first blocks
-    the target makes: `[first 5] two boats on a lake`.
+    Empty lines and lines that begin with # are skipped. A prompt may begin with the number of first blocks by the
+    target: `[first 5] two boats on a lake`. Raises `BadInput` for an unreadable file and for invalid prompts.
     """
     try:
         text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
@@ -162,7 +160,7 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
 
 
 def read_video_prompt(text: str) -> PromptSchedule:
-    """Read the prompt of one video as `read_prompt` does, perhaps after `[first 5]`."""
+    """Parse the prompt of one video like `read_prompt`, with an optional `[first 5]`."""
     match = FIRST.fullmatch(text)
     if match is None:
         return read_prompt(text)
@@ -172,20 +170,20 @@ def read_video_prompt(text: str) -> PromptSchedule:
 
 
 def unshown(starts: Iterable[int], last: int) -> tuple[str, ...]:
-    """Return a note on each prompt that starts after block `last`, the video's last one. Both count from 0."""
+    """Return a note on each prompt that starts after the video's last block `last`, from 0."""
     ends = f"the video ends with block {last + 1}"
     return tuple(f"The prompt from block {start + 1} on is not shown: {ends}." for start in starts if start > last)
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines as an editor counts them; Python's `splitlines` would also split inside a prompt."""
+    """Split at line breaks only; `splitlines` would split at other characters of a prompt too."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def clean_prompt(prompt: str) -> str:
-    """Return the prompt as the tokenizer must see it.
+    """Clean a prompt for the tokenizer as in Wan's code: ftfy, HTML entities, blanks.
 
-    Raises `BadInput` if nothing is left, or if the prompt needs ftfy and ftfy is not installed.
+    Raises `BadInput` if nothing is left, or if ftfy is needed and not installed.
     """
     text = html.unescape(html.unescape(_repair(prompt)))
     text = " ".join(text.split())
@@ -195,7 +193,7 @@ def clean_prompt(prompt: str) -> str:
 
 
 def _repair(text: str) -> str:
-    # What ftfy repairs is mojibake, look-alike characters and control codes; plain ASCII text has none of them.
+    # ftfy repairs mojibake, look-alike characters and control codes; printable ASCII has none.
     if text.isascii() and all(c.isprintable() or c.isspace() for c in text):
         return text
     try:

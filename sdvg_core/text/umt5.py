@@ -1,8 +1,8 @@
-"""The UMT5 text encoder of Wan 2.1: a prompt becomes one vector per token.
+"""Wan 2.1's UMT5 text encoder and tokenizer: a prompt to one vector per token.
 
-The layers are transformers' `UMT5EncoderModel`; tiny and full-size encoders use the same code. Weights come under
-Hugging Face's names (ComfyUI's too) or the original release's; the sizes are taken from their shapes. The tokenizer
-is SentencePiece's model, which every release has.
+The layers are transformers' `UMT5EncoderModel`. Weights have Hugging Face's names (ComfyUI's too) or those of the
+original release; sizes are inferred from shapes. The tokenizer is the SentencePiece model that every release has;
+no other format is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 ADVICE = "give umt5_xxl_fp16.safetensors (doctor lists others)"
 _shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=ADVICE)
-# Wan 2.1's encoder. A file of its width that lost its last layers would otherwise load as a smaller one.
+# Wan 2.1's encoder; to reject a truncated file of its width, which would load as a smaller model.
 XXL_WIDTH = 4096
 XXL_LAYERS = 24
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
@@ -56,7 +56,7 @@ _BLOCK = {
 
 
 def with_hf_names(file: WeightFile) -> WeightFile:
-    """Return the encoder's tensors under Hugging Face's names, without anything else in the file."""
+    """Return only the encoder's tensors, under Hugging Face's names."""
     has_table = TABLE in file or "token_embedding.weight" in file
 
     def rename(name: str) -> str | None:
@@ -70,7 +70,7 @@ def with_hf_names(file: WeightFile) -> WeightFile:
 
 
 def from_original(name: str) -> str:
-    """Return Hugging Face's name for one of the original release; any other stays as it is."""
+    """Return Hugging Face's name for a name of the original release; other names are unchanged."""
     layer, _, leaf = name.rpartition(".")
     block = re.fullmatch(r"blocks\.(\d+)\.(.+)", layer)
     if block and block.group(2) in _BLOCK:
@@ -107,7 +107,7 @@ def read_sizes(file: WeightFile) -> dict[str, int]:
 # --- the tokenizer
 
 TOKENIZER = "spiece.model"
-# Where releases keep it: next to the weights, in diffusers' folder, in the original release's folder.
+# Folders of the tokenizer: next to the weights, diffusers', the original release's.
 FOLDERS = (".", "tokenizer", "../tokenizer", "google/umt5-xxl")
 LARGEST = 64 * MEGABYTE
 """Bytes of a tokenizer; umt5-xxl's has 4.5 MB."""
@@ -116,15 +116,15 @@ TOKENIZER_ADVICE = "fetch spiece.model of google/umt5-xxl from Hugging Face"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokenizer:
-    """Turns text into token ids. `pieces`: a `SentencePieceProcessor`; `source`: the name of its file."""
+    """Maps text to token ids. `pieces`: a `SentencePieceProcessor`. `source`: name of its file."""
 
     pieces: Any
     source: str
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """Return the ids of `text`, at most `limit` of them; the last is always the end token.
+        """Return at most `limit` ids of `text`, the last of which is the end token.
 
-        Raises `BadInput` if the tokenizer turns out to be damaged.
+        Raises `BadInput` if the tokenizer is damaged.
         """
         with _refused(self.source):
             ids: list[int] = self.pieces.encode(text)
@@ -134,16 +134,13 @@ class Tokenizer:
 
 
 def find_tokenizer(near: Path) -> Path | None:
-    """Return the tokenizer file in or next to a folder of weights, if there is one."""
+    """Return the tokenizer file in or next to a folder of weights, or None."""
     folder = near if near.is_dir() else near.parent
     return next((path for place in FOLDERS if (path := folder / place / TOKENIZER).is_file()), None)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Load a tokenizer from a SentencePiece `.model`, or from a folder with one.
-
-    Raises `BadInput` if it is missing or cannot be read.
-    """
+    """Load a SentencePiece `.model`, or the one in a folder. Raises `BadInput` if it is missing or unreadable."""
     path = Path(path)
     file = find_tokenizer(path) if path.is_dir() else path
     if file is None or not file.is_file():
@@ -155,7 +152,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
-    """Load a SentencePiece model from memory; `source` names it in errors."""
+    """Load a SentencePiece model from bytes. `source`: its name in errors. Raises `BadInput` if it is damaged."""
     from sentencepiece import SentencePieceProcessor
 
     with _refused(source):
@@ -169,7 +166,7 @@ def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
 
 @contextmanager
 def _refused(source: str) -> Iterator[None]:
-    """Turn every error of a damaged tokenizer, when read or when used, into `BadInput`."""
+    """Turn any error of a damaged tokenizer into `BadInput`."""
     try:
         yield
     except BadInput:
@@ -181,15 +178,15 @@ def _refused(source: str) -> Iterator[None]:
 # --- the encoder
 
 WAN_TEXT_LEN = 512
-# UMT5 rounds its vocabulary up and adds unused entries (384 in all); a larger gap means another model's tokenizer.
+# UMT5's embedding has 384 unused rows; a larger difference means another model's tokenizer.
 SPARE_ROWS = 512
 SLACK = 1.02
-"""Activations are small next to the weights."""
+"""Memory for weights and activations, relative to the weights."""
 LAYERS = "encoder.block"
 
 
 class TextEncoder:
-    """UMT5 and its tokenizer."""
+    """UMT5 with its tokenizer."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -198,15 +195,15 @@ class TextEncoder:
 
     @torch.inference_mode()
     def encode(self, prompt: str) -> Tensor:
-        """Return the embedding of a prompt, `(1, 512, channels)`, zero after the prompt's end.
+        """Return the embedding of a prompt, `(1, 512, channels)`, zero after its end.
 
-        A prompt of more tokens is cut, with a warning in the log. Raises `BadInput` if the prompt is empty.
+        A longer prompt is cut, with a warning in the log. Raises `BadInput` if it is empty.
         """
         ids = self._tokenizer.ids(clean_prompt(prompt), WAN_TEXT_LEN)
         tokens = torch.zeros(1, WAN_TEXT_LEN, dtype=torch.long, device=self._device)
         tokens[0, : len(ids)] = torch.tensor(ids, device=self._device)
         real = torch.arange(WAN_TEXT_LEN, device=self._device)[None] < len(ids)
-        # Padding goes through the layers too, masked: attention over fewer rows would round differently.
+        # Padding is masked and not left out, as attention over fewer rows would round differently.
         hidden: Tensor = self._model(input_ids=tokens, attention_mask=real.long()).last_hidden_state
         return hidden.masked_fill(~real[..., None], 0)
 
@@ -221,9 +218,8 @@ def load_umt5(
 ) -> TextEncoder:
     """Load the UMT5 encoder from ComfyUI's file, the original release's, or a diffusers folder.
 
-    `tokenizer`: a file or folder; by default the one inside the weights, or one found next to them.
-    `dtype`: the encoder computes in it; fp8 and fp16 files are converted while they are read. `room`: bytes on the
-    device; without enough for all layers, these stay in main memory and are copied over one by one.
+    `tokenizer`: file or folder; by default in the weights or next to them. `dtype`: for weights and computation.
+    `room`: bytes on the device; if they do not suffice, layers are streamed from main memory.
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
     stored, file, model = open_umt5(path)
@@ -238,7 +234,7 @@ def load_umt5(
     streamed = room is not None and needed > room
     scales = find_quantisation(file, wanted).scales
     weights = {}
-    # One tensor at a time, so nothing but the finished weights stays in memory.
+    # One by one, so that only finished weights stay in memory.
     for name in wanted:
         home = "cpu" if streamed and name.startswith(f"{LAYERS}.") else device
         scale = file[scales[name]].to(home) if name in scales else None
@@ -251,9 +247,9 @@ def load_umt5(
 
 
 def open_umt5(path: str | Path) -> tuple[WeightFile, WeightFile, Any]:
-    """Return the file, its tensors under Hugging Face's names, and the still empty `UMT5EncoderModel` for them.
+    """Return a file, its tensors under Hugging Face's names, and an empty `UMT5EncoderModel` on the meta device.
 
-    Raises `BadInput` if the encoder could not be loaded; does not check whether there is a tokenizer.
+    Raises `BadInput` if the encoder cannot be loaded. Does not look for a tokenizer.
     """
     from transformers import UMT5Config, UMT5EncoderModel
 
