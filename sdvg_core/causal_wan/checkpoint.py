@@ -106,8 +106,8 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     if not styles:
         raise refuse_foreign(name, file)
     if len(styles) > 1:
-        some = ", ".join(map(str, styles))
-        raise BadInput(f"{name} holds several transformers ({some}); save the one to use in its own file")
+        names = ", ".join(map(str, styles))
+        raise BadInput(f"{name} holds several transformers ({names}); save the one to use in its own file")
     style = styles[0]
     weights = file.renamed(style.wan_name)
     if any(map(is_lora, file.names)):
@@ -282,5 +282,5 @@ def check_sizes(file: str, config: WanConfig, stated: Collection[str]) -> None:
 
 def _unmerged(file: str, names: Collection[str]) -> BadInput:
     adapters = [name for name in names if is_lora(name)]
-    some = f"{len(adapters)} tensors such as {adapters[0]}"
-    return BadInput(f"{file} holds a LoRA ({some}), not a model; load its base model and apply the LoRA to it")
+    tensors = f"{len(adapters)} tensors such as {adapters[0]}"
+    return BadInput(f"{file} holds a LoRA ({tensors}), not a model; load its base model and apply the LoRA to it")

@@ -78,8 +78,8 @@ def _find_model(path: Path, content: object, choice: Choice) -> tuple[dict[str, 
         if len(dicts) == 1:
             return dicts[names[0]], names[0], names
         if dicts:
-            some = ", ".join(sorted(dicts)[:6])
-            raise BadInput(f"{path.name} holds several models ({some}); save one as {', '.join(INNER_DICTS)}")
+            models = ", ".join(sorted(dicts)[:6])
+            raise BadInput(f"{path.name} holds several models ({models}); save one as {', '.join(INNER_DICTS)}")
     raise BadInput(f"{path.name} holds {type(content).__name__}, no named tensors; give another file")
 
 

@@ -51,9 +51,9 @@ def choose(file: str, names: Collection[str], choice: Choice) -> str:
     wanted = STATE_DICTS[choice.weights]
     if wanted in names:
         return wanted
-    some = ", ".join(shown(name) for name in sorted(names)[:MOST_NAMED])
+    listed = ", ".join(shown(name) for name in sorted(names)[:MOST_NAMED])
     other = next((word for word, name in STATE_DICTS.items() if name in names), AUTO)
-    raise BadInput(f"{file} has no {wanted}, but {some or 'one set of weights without a name'}; choose {other}")
+    raise BadInput(f"{file} has no {wanted}, but {listed or 'one set of weights without a name'}; choose {other}")
 
 
 def shown(name: str) -> str:

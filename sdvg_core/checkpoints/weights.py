@@ -306,8 +306,8 @@ def check_complete(
     }
     for trouble, names in troubles.items():
         if names:
-            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise BadInput(f"{file.path.name} is not a whole {what}, as it {trouble} {some}; {advice}")
+            listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            raise BadInput(f"{file.path.name} is not a whole {what}, as it {trouble} {listed}; {advice}")
 
 
 def check_finite_weights(model: nn.Module, file: str) -> None:

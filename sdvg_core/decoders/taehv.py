@@ -1,8 +1,8 @@
 """TAEHV, the tiny autoencoder for Wan 2.1's latents: network, codec and files.
 
 The network has 2-D convolutions, and blocks that also see their input of the previous time step. These inputs are
-the whole decode state, so it is a value. Frames of a batch are `(t b) c h
-w`, with time as the slow factor. Source of the design: madebyollin/taehv.
+the whole decode state, so it is a value. Frames of a batch are `(t b) c h w`, with time as the slow factor. Source
+of the design: madebyollin/taehv.
 """
 
 from __future__ import annotations

@@ -94,5 +94,5 @@ class PlanRequest:
         return self.vae, LIGHT_BASE if self.vae == "lightvae" else self.vae_base
 
     def itemsize(self, name: str) -> int:
-        """Bytes per number of the dtype in the field `name`."""
+        """Return the bytes per number of the dtype in the field `name`."""
         return int(DTYPES[getattr(self, name)].itemsize)

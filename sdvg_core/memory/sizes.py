@@ -312,4 +312,7 @@ def streamed_layers(
 def streaming(parts: Parts, sizes: Sizes, layers: Mapping[str, int]) -> Parts:
     """Return the parts with `layers` of each transformer streamed."""
     off = {role: max(count - LAYERS_IN_FLIGHT, 0) * sizes.layers[role] for role, count in layers.items()}
-    return {phase: {name: size - off.get(name, 0) for name, size in of.items()} for phase, of in parts.items()}
+    return {
+        phase: {name: size - off.get(name, 0) for name, size in phase_sizes.items()}
+        for phase, phase_sizes in parts.items()
+    }

@@ -158,7 +158,7 @@ def _scene_of(match: re.Match[str]) -> Scene:
 
 
 def understood(prompts: Sequence[PromptSchedule]) -> tuple[tuple[PromptSchedule, ...], list[str]]:
-    """Return prompts as the embedded models know them, the nearest ones of their small world; and notes on that."""
+    """Replace prompts by the nearest ones of the embedded models' world; return them with notes on each change."""
     scenes = {text: understand(text) for prompt in prompts for text in prompt.texts}
     nearest_ones = (
         replace(prompt, entries=tuple((start, scenes[text][0].text) for start, text in prompt.entries))

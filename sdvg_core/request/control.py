@@ -60,7 +60,8 @@ class ControlFootage:
         mask = self._made(frames, -self.lead)
         # Two encodes, as the encoder carries state along a clip.
         streams = [codec.encode(GREY + pixels * part).cpu().float() for part in (1 - mask, mask)]
-        stride, rows, columns = codec.spatial_stride, *mask.shape[3:]
+        stride = codec.spatial_stride
+        rows, columns = mask.shape[3:]
         chosen = mask[0, [0, *range(codec.temporal_stride - 1, frames, codec.temporal_stride)], 0]
         cells = chosen.view(-1, rows // stride, stride, columns // stride, stride).permute(2, 4, 0, 1, 3)
         return ControlClip(torch.cat((*streams, cells.flatten(0, 1)[None]), dim=1), self.strength)

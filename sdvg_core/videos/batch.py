@@ -247,8 +247,8 @@ def _folder_for(batch: Batch, videos: Sequence[Video]) -> Iterator[tuple[Path, t
                 notes.append(f"this goes on with what an earlier call left in {folder}")
             if whole and (batch.last is None or os.path.lexists(folder / batch.last)):
                 again = "add --overwrite or name another --output to make it again"
-                these = "these very videos" if batch.numbered else "this very video"
-                notes.append(f"{folder} has {these}; {again}")
+                what = "these very videos" if batch.numbered else "this very video"
+                notes.append(f"{folder} has {what}; {again}")
             yield folder, placed, notes
             return
     raise refused[0]
