@@ -26,7 +26,7 @@ class SDVGExtension(ComfyExtension):
         register_routes()
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        """Return the node classes, in the order of ComfyUI's menu."""
+        """Return the node classes."""
         return [
             DrafterLoader,
             TargetLoader,
