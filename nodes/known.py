@@ -18,7 +18,7 @@ from typing import Any
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import CLIP, VAE
 from comfy_api.latest import Input, io
-from torch import Tensor
+from torch import Tensor, strided
 
 from ..sdvg_core import __version__
 from ..sdvg_core.engine import protocols
@@ -253,7 +253,8 @@ def _wanted_tensor(kind: str, value: Any) -> str:
 
 def are_pictures(images: Any) -> bool:
     """True for a non-empty float tensor `f h w c` of finite values with 1, 3 or 4 channels."""
-    if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel() or images.shape[3] not in (1, 3, 4):
+    dense = isinstance(images, Tensor) and images.layout == strided
+    if not dense or images.ndim != 4 or not images.numel() or images.shape[3] not in (1, 3, 4):
         return False
     # One image at a time: checking all at once would double the memory of a clip.
     return images.is_floating_point() and all(bool(image.isfinite().all()) for image in images)

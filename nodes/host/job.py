@@ -147,7 +147,7 @@ class Job:
 
 def fit(images: Tensor, width: int, height: int) -> Tensor:
     """Return the first image of `f h w c` as `1 1 c h w`, cropped at its centre and scaled to `width` x `height`."""
-    image = cropped(images, width, height)[:1, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
+    image = cropped(images[:1], width, height)[..., :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")[:, None]
 
 
@@ -176,12 +176,13 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
 
 
 def cropped(images: Tensor, width: int, height: int) -> Tensor:
-    """Return images `f h w c` cropped at their centre to the aspect ratio of `width` x `height`."""
+    """Return images `f h w c` cropped at their centre to the aspect ratio of `width` x `height`, in float32."""
     rows, columns = images.shape[1:3]
     # Margins are rounded like those of ComfyUI's Upscale Image.
     left = max(0, round((columns - columns * ((width / height) / (columns / rows))) / 2))
     top = max(0, round((rows - rows * ((columns / rows) / (width / height))) / 2))
-    return images[:, top : rows - top, left : columns - left]
+    # ComfyUI's lanczos rounds half precision twice, and cannot read bfloat16.
+    return images[:, top : rows - top, left : columns - left].float()
 
 
 def shines_through(images: Tensor) -> bool:

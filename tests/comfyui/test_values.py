@@ -21,8 +21,8 @@ from sdvg_pack.nodes.prompts import PromptSchedule
 from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.router import QualityRouter
 from sdvg_pack.nodes.sampler import SpeculativeSampler, plain
-from sdvg_pack.nodes.sockets import PromptEntry, StartValue
-from sdvg_pack.nodes.start import StartNode
+from sdvg_pack.nodes.sockets import PICTURE, PromptEntry, StartValue
+from sdvg_pack.nodes.start import EXTEND, StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
 
 pytestmark = pytest.mark.comfyui
@@ -105,6 +105,7 @@ BAD = [
             *(torch.zeros(shape) for shape in ((0, 8, 8, 3), (8, 8, 3), (1, 8, 8), (1, 0, 8, 3), (1, 8, 8, 2))),
             torch.zeros(1, 8, 8, 3, dtype=torch.uint8),
             torch.full((1, 8, 8, 3), torch.nan),
+            torch.zeros(1, 8, 8, 3).to_sparse(),
         )
     ),
 ]
@@ -170,6 +171,17 @@ def test_directions_are_taken_as_people_type_them() -> None:
     assert plain("T. d") == "t.d"
     with pytest.raises(BadInput, match="unknown letters"):
         SpeculativeSampler.validate_inputs(drafter=None, blocks=3, directions="T?d")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_pictures_of_any_precision_are_read_as_their_values_are(dtype: torch.dtype) -> None:
+    """The kind: a dtype that no node of ComfyUI's gives, and another pack's may. Catches: a trace for bfloat16."""
+    images = torch.rand(3, 40, 24, 3).to(dtype)
+    for how, read in (
+        (PICTURE, lambda given: start_picture(given, 16, 16)[0]),
+        (EXTEND, lambda given: footage_of(StartValue(given, EXTEND, "", "IMAGE"), 16, 16).pixels),
+    ):
+        assert torch.equal(read(images), read(images.float())), how
 
 
 def test_a_batch_as_start_image_is_told() -> None:
