@@ -14,6 +14,7 @@ from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import Lead, ModelSet
+from ...sdvg_core.errors import count
 from ...sdvg_core.files.footage import Footage
 from ...sdvg_core.models.headers import Headers
 from ...sdvg_core.request.request import VideoRequest
@@ -171,7 +172,7 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
     if part.shape[2:] != (height, width):
         part = comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
     alpha = " without its alpha" if shines_through(images) else ""
-    note = f"The clip: {len(images)} frames at 16 a second, taken from {start.taken}, {columns}x{rows}{alpha} in {width}x{height}."
+    note = f"The clip: {count(len(images), 'frame')} at 16 a second, taken from {start.taken}, {columns}x{rows}{alpha} in {width}x{height}."
     return Footage(part, note)
 
 
