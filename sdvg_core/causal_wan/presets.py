@@ -153,8 +153,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     # alphaXiv published with its reproduction. Read on 2026-11-28.
     "self-gradient-forcing": {**SELF_GRADIENT_FORCING, "window": 12, "sink": 3, "trained": 21},
     "self-gradient-forcing-framewise": {**SELF_GRADIENT_FORCING, "block_frames": 1, "window": 21, "sink": 4},
-    # Source: raven_sample100.yaml of mvp-ai-lab/RAVEN. Its code rounds timesteps: 938 for 937.5, 833 for 833.33.
-    "raven": {"policy": "incremental", "relative": True},
+    # Source: raven_sample100.yaml and trailing.py of mvp-ai-lab/RAVEN, read on 2026-11-28. Its clips have 21 latent
+    # frames and see all of them; the window from there on is ours.
+    "raven": {"policy": "incremental", "relative": True, "schedule": "rounded4"},
     "longlive-1.0": {"policy": "incremental", "window": 12, "sink": 3, "recache": True, "weights": "raw"},
     "custom": {"relative": True},
 }

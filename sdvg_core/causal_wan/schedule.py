@@ -85,6 +85,8 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
     "two-step": lambda: warped((1000, 500)),
     "one-step": lambda: warped((1000,)),
     "raw4": lambda: raw((1000, 750, 500, 250)),
+    # RAVEN's: four-step in whole numbers, and the noise level is the timestep.
+    "rounded4": lambda: tuple(Step(float(t), t / 1000) for t in (1000, 938, 833, 625)),
 }
 
 

@@ -83,6 +83,8 @@ def test_timesteps_are_the_float32_numbers_of_the_published_code():
     assert [s.timestep for s in get_schedule("four-step")] == [1000, 937.5, 833.3333129882812, 625]
     assert [s.timestep for s in get_schedule("krea4")] == [1000, 908.8427124023438, 713.9794311523438, 0]
     assert get_schedule("two-step")[1] == get_schedule("four-step")[2]
+    rounded = get_schedule("rounded4")
+    assert rounded == (Step(1000, 1), Step(938, 0.938), Step(833, 0.833), Step(625, 0.625))
 
 
 def test_sigma_is_looked_up_at_the_nearest_table_entry():

@@ -89,9 +89,9 @@ def replace_numbers(owner: Any, method: str, numbers: Mapping[int, int]) -> None
 
 
 @contextlib.contextmanager
-def drawing(name: str, noise: Tensor, steps: int, block_frames: int = 3) -> Iterator[None]:
+def drawing(name: str, noise: Tensor, steps: int, block_frames: int = 3, frames_at: int = 1) -> Iterator[None]:
     """Have `torch.randn` or `torch.randn_like` hand out the renoising of `noise`, all of it."""
-    draws, drawn = Draws(renoise(noise, steps, block_frames)), getattr(torch, name)
+    draws, drawn = Draws(renoise(noise, steps, block_frames, frames_at)), getattr(torch, name)
     setattr(torch, name, draws)
     try:
         yield
@@ -108,6 +108,7 @@ class Draws:
 
     def __call__(self, *size: Any, **options: Any) -> Tensor:
         """Return the next tensor. `size`: of the draw, as numbers, one sequence, or a tensor of that size."""
+        size = options.get("size", size)
         if len(size) == 1:
             size = tuple(size[0].shape if torch.is_tensor(size[0]) else size[0])
         drawn = next(self._tensors)
@@ -119,11 +120,13 @@ class Draws:
         assert next(self._tensors, None) is None, "the original drew less noise than it was given"
 
 
-def renoise(noise: Tensor, steps: int, block_frames: int = 3) -> Iterator[Tensor]:
-    """Yield what is drawn after each step of each block but the last step, `t c h w`; `noise`: `slots t c h w`."""
-    for first in range(0, noise.shape[1], block_frames):
-        for slot in range(1, steps):
-            yield noise[slot, first : first + block_frames]
+def renoise(noise: Tensor, steps: int, block_frames: int = 3, frames_at: int = 1) -> Iterator[Tensor]:
+    """Yield what is drawn after each step of each block but the last step, `t c h w`; `noise`: `slots t c h w`.
+
+    `frames_at`: which axis of `noise` is `t`; 2 for originals that have `c t h w`.
+    """
+    blocks = [block.unbind() for block in noise.split(block_frames, dim=frames_at)]
+    return (block[slot] for block in blocks for slot in range(1, steps))
 
 
 def load(module: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
