@@ -7,19 +7,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runs import OUTPUTS, names
+from cli_runs import OUTPUTS, SMALL, names
 
 import sdvg_core
 from sdvg_core.files.outputs import unfinished_blocks
-from sdvg_core.pocket import DEFAULT_PROMPT
 
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1]),
     "OMP_NUM_THREADS": "1",
 }
-COMMAND = [sys.executable, "-m", "sdvg_core", "generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT]
+PROMPT = "a red ball"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="shells and signals of POSIX")
+
+
+@pytest.fixture
+def command(base) -> list[str]:
+    """Return the shell's words for a video by tiny models, all but the prompt."""
+    return [sys.executable, "-m", "sdvg_core", *base, *SMALL]
 
 
 @pytest.mark.parametrize(
@@ -31,10 +36,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="shells and sign
         pytest.param(">/dev/full", 1, marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's")),
     ],
 )
-def test_a_terminal_that_is_closed_or_full_costs_no_video(tmp_path, streams, code):
+def test_a_terminal_that_is_closed_or_full_costs_no_video(tmp_path, command, streams, code):
     """The kind: what is said of the work ends the work. Standard output lost is told and is no success."""
     out = tmp_path / "out"
-    shell = ["bash", "-c", f'"$@" {streams}', "bash", *COMMAND, "--blocks", "1", "--output", str(out)]
+    words = [*command, "--prompt", PROMPT, "--blocks", "1", "--output", str(out)]
+    shell = ["bash", "-c", f'"$@" {streams}', "bash", *words]
     done = subprocess.run(shell, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert (done.returncode, names(out)) == (code, OUTPUTS), done.stderr
     assert "Traceback" not in done.stderr
@@ -44,12 +50,12 @@ def test_a_terminal_that_is_closed_or_full_costs_no_video(tmp_path, streams, cod
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.heavy)])
-def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(tmp_path, name):
+def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(tmp_path, command, name):
     """The kind: an end from outside. As a shell expects: 128 and the signal's number."""
     out, number = tmp_path / "out", getattr(signal, name)
-    command = [*COMMAND, "--blocks", "400", "--output", str(out)]
+    long = [*command, "--prompt", PROMPT, "--blocks", "400", "--output", str(out)]
     with subprocess.Popen(
-        command,
+        long,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -82,14 +88,13 @@ def test_without_docstrings_and_asserts_every_command_says_the_same(words):
 
 
 @pytest.mark.heavy
-def test_workers_leave_nothing_behind_in_the_system(tmp_path):
+def test_workers_leave_nothing_behind_in_the_system(tmp_path, command):
     """The kind: what outlives a process.
 
     Catches `leaked semaphore objects` at the end of a list, one for every worker.
     """
-    (tmp_path / "prompts.txt").write_text(f"{DEFAULT_PROMPT}\n{DEFAULT_PROMPT}\n", encoding="utf-8")
-    at = COMMAND.index("--prompt")
-    listed = [*COMMAND[:at], "--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "1", "--workers", "2"]
+    (tmp_path / "prompts.txt").write_text(f"{PROMPT}\n{PROMPT}\n", encoding="utf-8")
+    listed = [*command, "--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "1", "--workers", "2"]
     done = subprocess.run(
         [*listed, "--output", str(tmp_path / "out")], capture_output=True, text=True, env=ENVIRONMENT, check=True
     )
