@@ -75,7 +75,7 @@ def make_parser() -> Parser:
     )
     option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
     option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")
-    option("--fp8", action="store_true", help="keep the target's linear weights in fp8")
+    option("--fp8", choices=("stored", "fast"), help="of the target's linear weights; fast: multiply in it")
     option("--json", action="store_true", help="print one line of JSON instead of the table")
     return parser
 
@@ -95,7 +95,7 @@ def bench(words: Sequence[str] | None) -> int:
     try:
         return _run(options, request, device, todo)
     except torch.OutOfMemoryError as error:
-        raise BadInput(f"{device} ran out of memory; add --fp8, or a smaller --size") from error
+        raise BadInput(f"{device} ran out of memory; add --fp8 stored, or a smaller --size") from error
 
 
 def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
@@ -156,11 +156,11 @@ def _run(options: argparse.Namespace, request: PlanRequest, device: torch.device
             "scale": options.scale,
             **{name: getattr(request, name) for name in ("width", "height", "blocks")},
             "interrupted": interrupted,
-            "conditions": conditions(request, models, bench.setups, fp8=options.fp8),
+            "conditions": conditions(request, models, bench.setups, fp8=bool(options.fp8)),
             "repeats": options.repeats,
             "warm_up_seconds": {name: seconds for name, (seconds, _) in warm_ups.items()},
             "cases": summarise_cases(samples),
-            "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
+            "memory": summarise_memory(models, request, warm_ups, fp8=bool(options.fp8)),
             "notes": NOTES,
         }
         print(json.dumps(result, allow_nan=False) if options.json else result_text(result))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.checkpoints.quantized import Fp8Linear
+from sdvg_core.checkpoints.quantized import Fp8Linear, multiply_in_fp8
 from sdvg_core.checkpoints.weights import WeightFile
 from sdvg_core.decoders import DecoderName
 from sdvg_core.decoders.open import LIGHT_BASE
@@ -85,12 +85,13 @@ class Models:
         return ("target", self.target), ("drafter", self.drafter), ("vae", self.vae), ("scorer", self.scorer.model)
 
 
-def random_models(request: PlanRequest, device: torch.device, *, fp8: bool = False) -> Models:
-    """Make the models of a request. `fp8`: keep the target's linear weights in fp8, and cast them up on use."""
+def random_models(request: PlanRequest, device: torch.device, *, fp8: str | None = None) -> Models:
+    """Make the models of a request. `fp8`: keep the target's linear weights in fp8; `fast`: multiply in it."""
     random, aside = Random(device, 0), Random(device, 1)
     dtype = DTYPES[request.dtype]
     drafter = random_wan(request.drafter.config, dtype, random)
-    target = random_wan(request.target.config, dtype, random, fp8=fp8)
+    target = random_wan(request.target.config, dtype, random, fp8=fp8 == "stored")
+    target = multiply_in_fp8(target, device) if fp8 == "fast" else target
     vae = _filled(empty_wan_vae(base_dim=request.vae_base), DTYPES[request.vae_dtype], aside)
     scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], aside)
     embedding = random.normal((1, request.target.config.text_len, request.target.config.text_dim))

@@ -66,9 +66,10 @@ class Step:
 
 def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
     """Return all steps, the most telling first. `gb`: of the card, 0 without one."""
-    fp8 = ["--fp8"] if ROUNDED <= gb < WHOLE else []
+    fp8 = ["--fp8", "stored"] if ROUNDED <= gb < WHOLE else []
     small = "" if dry or gb >= ROUNDED else f"needs a card of {ROUNDED} GB; this one has {gb:.0f}"
-    bench = ["-m", "benchmarks", "--json", "--repeats", "1", *fp8, *(["--scale", "tiny"] if dry else [])]
+    plain = ["-m", "benchmarks", "--json", "--repeats", "1", *(["--scale", "tiny"] if dry else [])]
+    bench = [*plain, *fp8]
     few = ["--blocks", "3"] if dry else []
     compiled = ["diffusers"] if dry else ["compiled", "compiled+tae"]
     short = ["diffusers+drafts3"] if dry else ["compiled+tae+drafts3", "compiled+drafts3"]
@@ -106,6 +107,12 @@ def steps(gb: float, comfyui: Path | None, *, dry: bool) -> list[Step]:
         published_nodes("published-nodes", 110),
         published_nodes("dynamic-nodes", 100, "--dynamic"),
         published_nodes("compiled-nodes", 150, "--compiled"),
+        Step(
+            name="fp8-products",
+            seconds=105,
+            words=[*plain, "--fp8", "fast", "--routes", "target-only", "first=2+2", "--executions", "compiled"],
+            why_not="" if gb >= WHOLE else f"needs a card of {WHOLE} GB and torchao",
+        ),
         Step(
             name="long",
             seconds=45,

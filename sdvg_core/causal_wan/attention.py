@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..devices.device import dtype_name
+from ..devices.device import capability, dtype_name
 from ..devices.execution import AUTO, float64_device
 from ..errors import BadInput, first_line
 
@@ -73,7 +73,7 @@ def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, hea
     """
     if name == AUTO:
         fits = not why_not("cudnn", device=device, dtype=dtype, head_dim=head_dim)
-        wanted = _capability(device) >= HOPPER and torch.backends.cuda.cudnn_sdp_enabled()
+        wanted = capability(device) >= HOPPER and torch.backends.cuda.cudnn_sdp_enabled()
         name = "cudnn" if fits and wanted else "sdpa"
     refusal = why_not(name, device=device, dtype=dtype, head_dim=head_dim)
     if refusal:
@@ -93,7 +93,7 @@ def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: in
         return ""
     needs = NEEDS[name]
     remedy = "use --attention auto"
-    if _capability(device) < AMPERE:
+    if capability(device) < AMPERE:
         return f"the attention {name} needs an NVIDIA GPU, Ampere or later, and {device} is none; {remedy}"
     if dtype not in HALF:
         return f"the attention {name} cannot run in {dtype_name(dtype)}; add --dtype bfloat16, or {remedy}"
@@ -103,13 +103,6 @@ def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: in
     if needs.module and importlib.util.find_spec(needs.module) is None:
         return f"the attention {name} needs {needs.package}; pip install {needs.package}, or {remedy}"
     return ""
-
-
-def _capability(device: torch.device) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU, or (0, 0) for anything else."""
-    if device.type != "cuda" or torch.version.hip:
-        return 0, 0
-    return torch.cuda.get_device_capability(device)
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

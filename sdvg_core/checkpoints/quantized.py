@@ -2,7 +2,8 @@
 
 Three forms are read: plain fp8 without scales; scaled, old form (`scaled_fp8`, `X.scale_weight`, `X.scale_input`);
 scaled, new form (`X.weight_scale`, `X.input_scale`, and the format in `X.comfy_quant` or in the metadata key
-`_quantization_metadata`). Input scales are for fp8 arithmetic, which is not done here.
+`_quantization_metadata`). Input scales are not read: products in fp8 are torchao's, and it
+scales each row by itself.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..devices.device import dtype_name
+from ..devices.device import capability, dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
 from .weights import WeightFile
 
+Tree = TypeVar("Tree", bound=nn.Module)
+ADA = (8, 9)
+"""The first compute capability with products in fp8."""
+LEAST_LARGEST = 1e-12
+"""What a row's largest value counts as at least: torchao's scale of a row of zeros, a padded text token, is NaN."""
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 SCALES = ("scale_weight", "weight_scale")
@@ -49,6 +55,35 @@ class Fp8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return `x @ weight.T * scale + bias` in the dtype of `x`."""
         return F.linear(x, dequantized(self.weight, self.scale, x.dtype), self.bias.to(x.dtype))
+
+
+def multiply_in_fp8(tree: Tree, device: torch.device) -> Tree:
+    """Let torchao multiply in fp8 in the linear layers of a tree in bfloat16, and move it to a GPU.
+
+    Each row has a scale, of weights for good and of activations in every product. Raises `BadInput` where this
+    device or environment has no such product.
+    """
+    if capability(device) < ADA:
+        raise BadInput(
+            "fp8_e4m3fn_fast needs an NVIDIA GPU with products in fp8 (RTX 40 or later); take fp8_e4m3fn"
+        )
+    try:
+        from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_
+    except ImportError as error:
+        raise BadInput("fp8_e4m3fn_fast needs torchao; pip install torchao") from error
+    for name, module in list(tree.named_modules()):
+        if isinstance(module, Fp8Linear):
+            linear = nn.Linear(module.in_features, module.out_features, device="meta")
+            linear.weight = nn.Parameter(dequantized(module.weight, module.scale, torch.bfloat16))
+            linear.bias = module.bias
+            tree.set_submodule(name, linear)
+    products = Float8DynamicActivationFloat8WeightConfig(
+        granularity=PerRow(),
+        activation_value_lb=LEAST_LARGEST,
+        set_inductor_config=False,
+    )
+    quantize_(tree, products, device=device)
+    return tree.to(device)
 
 
 def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Tensor:

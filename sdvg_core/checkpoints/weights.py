@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..checkpoints import LARGEST_SIZE
 from ..errors import BadInput, first_line, printable, unreadable
@@ -336,6 +337,13 @@ def first_not_finite(weights: Mapping[str, Tensor], *, fp8: bool = False) -> str
     return None
 
 
+def stored_tensors(weight: Tensor) -> tuple[Tensor, ...]:
+    """Return what a weight is kept as: itself, or the numbers and scales of one of torchao's."""
+    if not is_traceable_wrapper_subclass(weight):
+        return (weight,)
+    return tuple(getattr(weight, part) for part in weight.__tensor_flatten__()[0])
+
+
 def weight_digest(model: nn.Module) -> str:
     """Return a hash of all weights of a loaded model, on any device.
 
@@ -345,11 +353,12 @@ def weight_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, weight in model.state_dict().items():
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)} ".encode())
-        flat = weight.detach().contiguous().view(-1).view(torch.uint8)
-        words = flat.view(torch.int32) if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0 else flat
-        whole = words.numel() // SUMS * SUMS
-        for part in (words[:whole].view(-1, SUMS).sum(0, dtype=torch.int64), words[whole:]):
-            digest.update(part.cpu().numpy().tobytes())
+        for tensor in stored_tensors(weight):
+            flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+            words = flat.view(torch.int32) if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0 else flat
+            whole = words.numel() // SUMS * SUMS
+            for part in (words[:whole].view(-1, SUMS).sum(0, dtype=torch.int64), words[whole:]):
+                digest.update(part.cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

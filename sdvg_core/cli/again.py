@@ -21,7 +21,7 @@ from ..devices.execution import AUTO
 from ..engine.router import POLICIES, RouterConfig
 from ..errors import BadInput, printable
 from ..files.outputs import LATENTS
-from ..models.loading import ROUNDED
+from ..models.loading import AS_ASKED
 from ..models.options import LoadOptions, ModelOptions
 from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
@@ -89,8 +89,9 @@ def load_again(report: RunReport, load: LoadOptions) -> LoadOptions:
     for role, model in models.items():
         values[role] = _model_again(model)
         values["dtype"] = model.get("dtype")
-        if model.get("quantisation") == ROUNDED:
-            values["weight_dtype"] = ROUNDED.split(",")[0]
+        quantisation = str(model.get("quantisation"))
+        if quantisation.endswith(AS_ASKED):
+            values["weight_dtype"] = quantisation.removesuffix(AS_ASKED)
         if model.get("kv_dtype") != model.get("dtype"):
             execution["kv_dtype"] = model.get("kv_dtype")
     return replace(load, execution=replace(load.execution, **_known(execution)), **_known(values))

@@ -204,6 +204,13 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def capability(device: torch.device) -> tuple[int, int]:
+    """Return the compute capability of an NVIDIA GPU, or (0, 0) for anything else."""
+    if device.type != "cuda" or torch.version.hip:
+        return 0, 0
+    return torch.cuda.get_device_capability(device)
+
+
 def arithmetic_on(device: torch.device) -> dict[str, str]:
     """Return the settings and versions, by name, that can change the bits of a result on a device."""
     settings = {

@@ -33,8 +33,8 @@ Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 """The transformers' attention kernel; `auto` is the best exact one."""
 KvDtype = Literal["auto", "float8_e4m3fn"]
 """The dtype of the K/V cache; `auto` is that of activations."""
-WeightDtype = Literal["default", "fp8_e4m3fn"]
-"""The dtype of linear weights; the default is as stored. The names are ComfyUI's."""
+WeightDtype = Literal["default", "fp8_e4m3fn", "fp8_e4m3fn_fast"]
+"""The dtype of linear weights; the default is as stored. `fast` multiplies in fp8 too. The names are ComfyUI's."""
 VaeLayers = Literal["diffusers", "planes"]
 """The VAE's layers: diffusers' own, or 2-D ones, which are faster and equal up to rounding.
 

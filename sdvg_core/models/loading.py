@@ -19,10 +19,11 @@ from ..causal_wan.generator import Wan, build_engine
 from ..causal_wan.header import WanHeader
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
-from ..checkpoints.weights import check_finite_weights, weight_digest
+from ..checkpoints.quantized import multiply_in_fp8
+from ..checkpoints.weights import check_finite_weights, stored_tensors, weight_digest
 from ..decoders.open import VaeHeader, load_vae
 from ..devices.device import DTYPES, check_device, dtype_name
-from ..devices.execution import AUTO, Execution, compiler_of
+from ..devices.execution import AUTO, Execution, WeightDtype, compiler_of
 from ..engine.memo import Identities
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
@@ -38,8 +39,11 @@ from .headers import Headers, attention_for
 from .options import LoadOptions
 
 EVERYTHING = ModelSet()
-ROUNDED = "fp8_e4m3fn, as asked"
-"""Value in reports for a target rounded while it is loaded."""
+DEFAULT: WeightDtype = "default"
+ROUNDED: WeightDtype = "fp8_e4m3fn"
+FAST: WeightDtype = "fp8_e4m3fn_fast"
+AS_ASKED = ", as asked"
+"""End of a value in reports for a target rounded while it is loaded."""
 SHARE_TO_PLAN = 0.94
 """Share of free memory to plan with: on an H100, videos took up to 5.5 % more than planned."""
 
@@ -215,9 +219,9 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
     for role, header in sorted(headers.models.items()):
         shared = next(iter(wans.values()), None) if headers.one_model else None
         streamed = planned.streamed.get(role, 0) if planned else 0
-        fp8 = options.weight_dtype != "default" and (role == "target" or headers.one_model)
-        wans[role] = _load_wan(header, options, device, shared, streamed, fp8=fp8)
-        settings[role] = _wan_settings(header, options, wans[role], fp8=fp8)
+        weight_dtype = options.weight_dtype if role == "target" or headers.one_model else DEFAULT
+        wans[role] = _load_wan(header, options, device, shared, streamed, weight_dtype)
+        settings[role] = _wan_settings(header, options, wans[role], weight_dtype)
     return Models(
         drafter=wans.get("drafter"),
         target=wans.get("target"),
@@ -259,30 +263,43 @@ def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
 
 
 def _load_wan(
-    header: WanHeader, options: LoadOptions, device: torch.device, shared: Wan | None, streamed: int, *, fp8: bool
+    header: WanHeader,
+    options: LoadOptions,
+    device: torch.device,
+    shared: Wan | None,
+    streamed: int,
+    weight_dtype: WeightDtype,
 ) -> Wan:
     """Load a transformer. `shared`: the same weights, loaded for the other role.
 
-    `streamed`: number of streamed layers. `fp8`: round the weights of linear layers.
+    `streamed`: number of streamed layers. `weight_dtype`: of linear layers.
     """
     checkpoint = header.checkpoint
     assert checkpoint is not None, "a host loads by itself"
     if shared:
         return replace(shared, preset=header.preset, control=_load_control(header, device, shared.ops.dtype))
+    fast = weight_dtype == FAST
+    dtype = DTYPES[options.dtype] if options.dtype else checkpoint.dtype
+    if fast and dtype != torch.bfloat16:
+        raise BadInput(f"{FAST} works on a model in bfloat16, not {dtype_name(dtype)}; add --dtype bfloat16")
+    if fast and streamed:
+        raise BadInput(f"the target does not fit whole, and {FAST} copies no layers over; take {ROUNDED}")
     layers = checkpoint.config.num_layers
     wan = load_wan(
         checkpoint,
         preset=header.preset,
-        device=device,
-        dtype=DTYPES[options.dtype] if options.dtype else None,
+        device="cpu" if fast else device,
+        dtype=dtype,
         loras=header.loras,
-        fp8=fp8,
+        fp8=weight_dtype == ROUNDED,
         # Evenly spread, for as much work as possible between two copies.
         streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
     )
     check_finite_weights(wan.tree, checkpoint.weights.path.name)
     return replace(
         wan,
+        tree=multiply_in_fp8(wan.tree, device) if fast else wan.tree,
+        device=device,
         ops=TorchOps(wan.ops.dtype, attention_for(checkpoint, options, device)),
         kv_fp8=options.execution.kv_fp8,
         stages=compiled_stages(compiler_of(options.execution.compile)),
@@ -290,7 +307,7 @@ def _load_wan(
     )
 
 
-def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: bool) -> dict[str, Any]:
+def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, weight_dtype: WeightDtype) -> dict[str, Any]:
     checkpoint = header.checkpoint
     assert checkpoint is not None
     dtype = options.dtype or dtype_name(checkpoint.dtype)
@@ -302,8 +319,8 @@ def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: boo
         "dtype": dtype,
         "kv_dtype": options.execution.kept_in(dtype),
         "attention": wan.ops.backend.name,
-        "quantisation": ROUNDED if fp8 else checkpoint.quantisation.label,
-        "bytes": sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
+        "quantisation": checkpoint.quantisation.label if weight_dtype == DEFAULT else f"{weight_dtype}{AS_ASKED}",
+        "bytes": sum(part.nbytes for weight in wan.tree.state_dict().values() for part in stored_tensors(weight)),
         "loras_and_patches": sum(len(lora.changes) for lora in header.loras),
         "loras": list(map(str, header.loras)),
     }

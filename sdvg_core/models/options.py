@@ -137,7 +137,8 @@ class LoadOptions:
     )
     weight_dtype: WeightDtype = setting(
         "default",
-        help="of the target's weights: as stored, or rounded to fp8, half the bytes of bfloat16",
+        help="of the target's weights: as stored, or rounded to fp8, half the bytes of bfloat16; fast: torchao "
+        "multiplies in fp8",
         part="target",
     )
     vram: float | Literal["auto", "all"] = setting(

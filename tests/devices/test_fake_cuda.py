@@ -103,7 +103,7 @@ def shapes(monkeypatch) -> Iterator[None]:
     shifted_table()  # of numbers, not of shapes: made before the tensors lose theirs
     preprocess._taps_on.cache_clear()
     preprocess._normalisation.cache_clear()
-    monkeypatch.setattr(attention, "_capability", lambda device: attention.HOPPER)
+    monkeypatch.setattr(attention, "capability", lambda device: attention.HOPPER)
     for module in (forward, wan_vae):
         monkeypatch.setattr(module, "compiled", lambda work, backend: work)
     with Shapes():

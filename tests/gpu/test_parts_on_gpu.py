@@ -13,6 +13,7 @@ from torch import Tensor
 
 from benchmarks.models import PROMPT, TINY, Random, codec_of, fast_codec, random_models, random_wan
 from sdvg_core.causal_wan.attention import choose_attention
+from sdvg_core.checkpoints.quantized import multiply_in_fp8
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.devices.device import DTYPES, begin_upload, device_clock, waiting_clock
 from sdvg_core.devices.streaming import LayerStream
@@ -220,3 +221,13 @@ def test_weights_in_fp8_are_the_cpus(gpu):
     wanted = kept.blocks[0].self_attn.q(x)
     assert off(kept.to(gpu).blocks[0].self_attn.q(x.to(gpu)), wanted) < 1e-5
     assert DTYPES["float32"] == wanted.dtype
+
+
+@needs_card
+def test_products_in_fp8_are_those_of_rounded_rows(gpu):
+    pytest.importorskip("torchao")
+    tree = random_wan(TINY.target.config, torch.bfloat16, Random(CPU, 0))
+    x = drawn(64, TINY.target.config.dim).bfloat16()
+    wanted = tree.blocks[0].self_attn.q(x)
+    fast = multiply_in_fp8(tree, gpu).blocks[0].self_attn.q(x.to(gpu))
+    assert 0.01 < off(fast, wanted) < 0.06

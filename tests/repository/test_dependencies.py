@@ -62,7 +62,7 @@ def import_names(distributions: set[str]) -> set[str]:
 
 
 def test_everything_that_the_engine_imports_is_declared_and_nothing_else():
-    assert imports("sdvg_core") == import_names(declared() | declared("standalone", "ray"))
+    assert imports("sdvg_core") == import_names(declared() | declared("standalone", "fp8", "ray"))
 
 
 def test_the_nodes_import_only_what_comfyui_brings():
@@ -77,7 +77,7 @@ def test_the_page_is_the_one_that_the_release_script_writes():
     rows = {name.lower() for name in re.findall(r"^\| ([\w.-]+) \| [^|]+\|", page, re.MULTILINE)} - {"package"}
     assert rows == declared()
     listed = dict(re.findall(r"^- `(\w+)`: (.*)$", page, re.MULTILINE))
-    assert set(listed) == {"standalone", "research", "ray", "dev"}
+    assert set(listed) == {"standalone", "fp8", "research", "ray", "dev"}
     for extra, packages in listed.items():
         assert {name.lower() for name in re.findall(r"(?:^|; )([\w.-]+) \(", packages)} == declared(extra)
 

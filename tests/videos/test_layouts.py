@@ -1,7 +1,9 @@
 """Memory layouts on the command line: the same video in each, a refusal where none fits, and the target in fp8."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,14 +12,14 @@ from cli_runs import refused as refusal
 from torch import nn
 
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.checkpoints import weights
+from sdvg_core.checkpoints import quantized, weights
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.cli import main
 from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import ROUNDED, load_encoder, load_models, plan_memory
+from sdvg_core.models.loading import load_encoder, load_models, plan_memory
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import resolve_files
@@ -104,7 +106,7 @@ def test_in_fp8_the_targets_linear_weights_and_nothing_else_are_rounded(tmp_path
         assert now[name].dtype == expected.dtype
         assert torch.equal(now[name].float(), expected.float())
     latents, report = made(tmp_path, weight_dtype="fp8_e4m3fn")
-    assert report.settings["target"]["quantisation"] == ROUNDED
+    assert report.settings["target"]["quantisation"] == "fp8_e4m3fn, as asked"
     assert report.settings["drafter"]["quantisation"] == "none"
     assert report.settings["target"]["bytes"] < 0.4 * usual[1].settings["target"]["bytes"]
     assert not torch.equal(latents, usual[0])
@@ -123,3 +125,64 @@ def test_each_file_of_weights_is_opened_once_on_the_way_into_memory(monkeypatch)
     options = pocket_options()
     load_models(FILES, options, check_models(FILES, options))
     assert sorted(opened) == sorted(path.name for path in (FILES.drafter, FILES.target, FILES.vae, FILES.reward))
+
+
+@pytest.fixture
+def products_on_a_cpu(monkeypatch):
+    """Let torchao multiply in fp8 on a CPU, which it can do and refuses, as it is slow."""
+    quant_api = pytest.importorskip("torchao.quantization.quant_api")
+    monkeypatch.setattr(quantized, "capability", lambda device: quantized.ADA)
+    monkeypatch.setattr(quant_api, "is_sm_at_least_89", lambda: True)
+    monkeypatch.setattr(quant_api, "_check_hardware_support", lambda granularity: None)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stored", [False, True])
+def test_products_in_fp8_are_those_of_the_rounded_rows(products_on_a_cpu, stored):
+    """Also of weights that are stored in fp8, and of a row of zeros, such as a padded text token."""
+
+    def load() -> nn.Module:
+        return load_wan(FILES.target, dtype=torch.bfloat16, fp8=stored).tree
+
+    layer = load().blocks[0].self_attn.q
+    fast = quantized.multiply_in_fp8(load(), torch.device("cpu")).blocks[0].self_attn.q
+    x = torch.randn((1, 40, layer.in_features), generator=torch.Generator().manual_seed(0)).bfloat16()
+    x[0, 3] = 0
+    rounded = [quantized.quantized(t.float(), torch.float8_e4m3fn, torch.ones(2)) for t in (x[0, 4:], layer.weight)]
+    rows, weight = (wide.float() * scale for wide, scale in rounded)
+    expected = rows @ weight.T + layer.bias.float()
+    assert off(fast(x)[0, 4:], expected) < 0.016 < off(layer(x)[0, 4:], expected)
+    assert torch.equal(fast(x)[0, 3], layer.bias)
+
+
+def off(tensor: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((tensor.float() - expected).norm() / expected.norm())
+
+
+@pytest.mark.exhaustive
+def test_a_target_that_multiplies_in_fp8_makes_nearly_the_same_video(products_on_a_cpu, tmp_path):
+    whole, plain = made(tmp_path / "whole", dtype="bfloat16")
+    fast, report = made(tmp_path / "fast", dtype="bfloat16", weight_dtype="fp8_e4m3fn_fast")
+    assert 0.01 < off(fast[:, :, :3], whole[:, :, :3].float()) < 0.1
+    assert report.settings["target"]["quantisation"] == "fp8_e4m3fn_fast, as asked"
+    assert report.settings["target"]["bytes"] < 0.52 * plain.settings["target"]["bytes"]
+    load = replace(pocket_options(), dtype="bfloat16")
+    keys = {
+        digest_of(request_fingerprint(FILES, replace(load, weight_dtype=name), REQUEST, one_prompt(PROMPT)))
+        for name in ("default", "fp8_e4m3fn", "fp8_e4m3fn_fast")
+    }
+    assert len(keys) == 3
+
+
+def test_where_nothing_multiplies_in_fp8_that_is_refused(capsys, monkeypatch, tmp_path):
+    command = ["generate", "--models", "pocket", "--prompt", PROMPT, "--output", str(tmp_path / "out")]
+    command += ["--weight-dtype", "fp8_e4m3fn_fast"]
+    assert "add --dtype bfloat16" in refusal(capsys, command)
+    command += ["--dtype", "bfloat16"]
+    assert "needs an NVIDIA GPU with products in fp8" in refusal(capsys, command)
+    monkeypatch.setattr(quantized, "capability", lambda device: quantized.ADA)
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    assert "needs torchao" in refusal(capsys, command)
+    load = replace(pocket_options(), dtype="bfloat16", weight_dtype="fp8_e4m3fn_fast")
+    with pytest.raises(BadInput, match="does not fit whole"):
+        load_models(FILES, load, check_models(FILES, load), SimpleNamespace(streamed={"target": 1}))
