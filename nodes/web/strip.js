@@ -347,9 +347,9 @@ export class Strip {
   /** Write a board on the widgets, as one step that can be undone. */
   writeShots(board) {
     const values = writeBoard(board);
-    const { node, widget } = this.promptSource();
+    const { node, widget } = this.promptSource() ?? {}; // none once the node is taken away, which a card with the focus still hears
     const own = ["blocks", "directions", "takes"].filter((name) => String(this.widget(name).value) !== String(values[name]));
-    if (own.some((name) => this.refuseWired(name))) return;
+    if (!widget || own.some((name) => this.refuseWired(name))) return;
     const changes = own.map((name) => [this.node, this.widget(name), values[name]]);
     if (widget.value !== values.text) changes.push([node, widget, values.text]);
     this.writing = true;
