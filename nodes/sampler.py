@@ -37,7 +37,7 @@ OF_REQUEST = [name for name, known in settings_of(VideoRequest).items() if known
 
 
 class SpeculativeSampler(io.ComfyNode):
-    """Drafts each block, routes it by its worst frame, and regenerates rejected blocks with the target."""
+    """Drafts each block, routes it by its weakest frame, and regenerates rejected blocks with the target."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:

@@ -87,7 +87,7 @@ class NodeProgress:
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block)
         self._preview(picture)
-        # On a narrow node, a line wraps before the comparison, `worst frame -0.31 >= -0.70`, not inside it.
+        # On a narrow node, a line wraps before the comparison, `weakest frame -0.31 >= -0.70`, not inside it.
         start, comma, comparison = block_line(record, self._done, self._blocks).rpartition(", ")
         self.show(start + comma + comparison.replace(" ", NO_BREAK))
         event = block_event(record, self._done, self._blocks)

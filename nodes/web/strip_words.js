@@ -112,7 +112,7 @@ const WORDS = {
     count: (count, fate) => `${fate}：${count}`,
     earlier: "取自内存",
     ofThese: (count) => `其中 ${count} 块取自内存`,
-    weakest: (frame, score, needs) => `最弱帧 ${frame}：${score}${needs ? `（需 ${needs}）` : ""}`,
+    weakest: (frame, score, needs) => `最差帧 ${frame}：${score}${needs ? `（需 ${needs}）` : ""}`,
     score: (score) => `得分 ${score}`,
     unscored: "未评分",
     partly: (known, count) => `${known}，${count} 帧未评分`,

@@ -142,7 +142,7 @@ NO_TARGET_BLOCK = (
     "directions, or continue from the clip's frames, after which the route begins anew."
 )
 NOT_CASCADED = (
-    "Where the worst frame alone does not decide (a mean, a quantile, a router, a and r), all are scored."
+    "Where the weakest frame alone does not decide (a mean, a quantile, a router, a and r), all are scored."
 )
 NOT_HANDED_OVER = "Where the clip stands in for all steps of a handover, the target makes the restyled block alone."
 

@@ -133,7 +133,7 @@ class RouterConfig:
     policy: Policy = setting(REWARD, help=", ".join(POLICIES), metavar="POLICY")
     tau: float = setting(
         -0.7,
-        help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7)",
+        help="reward gate (paper): keep a draft whose weakest frame scores at least this (paper: -0.7)",
         flags=("--gate", "--tau"),
         chooses=REWARD,
         widget={"min": -3.0, "max": 3.0, "step": 0.05},
@@ -141,7 +141,7 @@ class RouterConfig:
     )
     aggregation: Aggregation = setting(
         "min",
-        help="the frames' scores as one: min (the worst frame), mean, or a quantile as a number, such as 0.1",
+        help="the frames' scores as one: min (the weakest frame), mean, or a quantile as a number, such as 0.1",
         metavar="HOW",
         widget={"advanced": True},
         part="scorer",

@@ -68,7 +68,7 @@ def make_page(folder: Path) -> Page:
     outcomes = [(kind.name, COLOURS[kind], INKS[kind], LETTERS[kind], kind.value) for kind in Outcome]
     keys = [("share", "Draft share"), ("seconds", "Seconds"), ("number", "Number")]
     scored = any(card.get("worst") is not None for card in cards)
-    keys = [("worst", "Worst frame"), *keys] if scored else [keys.pop(), *keys]
+    keys = [("worst", "Weakest frame"), *keys] if scored else [keys.pop(), *keys]
     html = TEMPLATE.render(
         title=folder.resolve().name,
         cards=cards,

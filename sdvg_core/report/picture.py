@@ -286,7 +286,7 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     middle = KEY_WIDTH / 2
     keys: list[tuple[str, Mark]] = [
         ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, pen.look.faint)),
-        ("worst frame", lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, pen.look.faint, FRAME // 2)),
+        ("weakest frame", lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, pen.look.faint, FRAME // 2)),
     ]
     if not all(math.isfinite(score) for record in scored for score in record.decision.known_scores):
         keys.append(("a score that is not finite", lambda pen, x, y: _cross(pen, x + middle, y)))

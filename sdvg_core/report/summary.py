@@ -62,7 +62,7 @@ def _evidence(decision: Decision) -> str:
     if score is None:
         return decision.reason.value
     scored = decision.known_scores
-    worst = "worst frame" if len(scored) == len(decision.frame_scores) else f"worst of {len(scored)} frames"
+    worst = "weakest frame" if len(scored) == len(decision.frame_scores) else f"weakest of {len(scored)} frames"
     name = worst if score == min(scored, default=None) else "score"
     if threshold is None:
         return f"{decision.reason.value}, {name} {score:.2f}"
@@ -131,7 +131,7 @@ def _worst(report: RunReport) -> list[str]:
     if block is None:
         return []
     frame = block.decision.frame_scores.index(worst_score(block))
-    return [f"worst frame {worst_score(block):.2f}: pixel frame {frame + 1} of block {report.number_of(block)}"]
+    return [f"weakest frame {worst_score(block):.2f}: pixel frame {frame + 1} of block {report.number_of(block)}"]
 
 
 def _drift(report: RunReport) -> list[str]:

@@ -289,7 +289,7 @@ def test_the_gate_of_prompts_that_state_their_first_blocks_is_told(tmp_path, cap
             "--preset fast --drafter-settings draft-steps=2 --blocks 1",
             "Without effect, as no block asks for it",
         ),
-        ("--preset hybrid --aggregation mean", "Where the worst frame alone does not decide (a mean"),
+        ("--preset hybrid --aggregation mean", "Where the weakest frame alone does not decide (a mean"),
     ],
 )
 def test_of_two_options_that_are_taken_the_one_without_effect_is_told(tmp_path, capsys, words, said):

@@ -98,5 +98,6 @@ def test_workers_leave_nothing_behind_in_the_system(tmp_path, command):
     done = subprocess.run(
         [*listed, "--output", str(tmp_path / "out")], capture_output=True, text=True, env=ENVIRONMENT, check=True
     )
-    lines = [line.partition(":")[0] for line in done.stderr.splitlines() if "%" not in line]
+    lines = [line.partition(":")[0] for line in done.stderr.splitlines() if line.startswith("video ")]
+    assert "leaked" not in done.stderr
     assert sorted(lines) == ["video 0001 finished", "video 0002 finished"], done.stderr

@@ -188,7 +188,7 @@ def test_recomputed_context_is_a_short_clip_that_begins_with_an_image(blocks, wi
 
 def test_a_model_saved_by_diffusers_loads_with_every_tensor_in_its_place(tmp_path):
     """By the names of the twins above, whose forward shows that each is in its place."""
-    config = replace(SIZES[0], in_dim=16, out_dim=16, text_len=512)
+    config = replace(SIZES[0], dim=128, num_heads=1, in_dim=16, out_dim=16, text_len=512)
     twin = diffusers_twin(random_tree(3, config), config)
     twin.save_pretrained(tmp_path, max_shard_size="40KB")
     found = open_wan(tmp_path)

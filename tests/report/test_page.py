@@ -109,7 +109,7 @@ def test_a_square_has_the_letter_the_colour_and_the_sentence_of_its_block(tmp_pa
     html = make_page(tmp_path).html
     squares = [button for button in Seen(html).all("button") if "tabindex" in button]
     assert [square["class"] for square in squares] == ["FORCED", "KEPT", "REMADE", "KEPT"]
-    assert squares[2]["title"].startswith("block 3/4: remade by the large model, worst frame -0.90 < -0.70; ")
+    assert squares[2]["title"].startswith("block 3/4: remade by the large model, weakest frame -0.90 < -0.70; ")
     assert all(square["title"] == square["aria-label"] for square in squares)
     assert [square["tabindex"] for square in squares] == ["0", "-1", "-1", "-1"], "one stop of Tab a video"
     assert ".REMADE { background: #D55E00; color: #000000; }" in html
@@ -263,7 +263,7 @@ def test_in_a_browser_videos_play_sort_and_filter_from_disk_and_nothing_else_is_
     assert (found["wide400"], found["wide1600"]) == (400, 1600), "nothing sticks out at the side"
 
     assert found["still"]["paused"]
-    assert found["still"]["line"].startswith("block 3/4: remade by the large model, worst frame -2.00")
+    assert found["still"]["line"].startswith("block 3/4: remade by the large model, weakest frame -2.00")
     assert not found["playing"]["paused"]
     assert found["playing"]["now"] >= 0
     assert (found["left"]["paused"], found["left"]["now"]) == (True, -1)

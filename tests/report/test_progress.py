@@ -35,20 +35,20 @@ def usual_width(monkeypatch) -> None:
 
 LINES = [
     f"block 1/15: made by the large model, {Reason.FORCED.value}",
-    "block 2/15: draft kept, worst frame -0.31 >= -0.70",
-    "block 3/15: draft kept, worst frame 0.50 >= -inf",
-    "block 4/15: remade by the large model, worst frame -1.31 < -0.70",
-    "block 5/15: remade by the large model, worst frame 2.00 < inf",
+    "block 2/15: draft kept, weakest frame -0.31 >= -0.70",
+    "block 3/15: draft kept, weakest frame 0.50 >= -inf",
+    "block 4/15: remade by the large model, weakest frame -1.31 < -0.70",
+    "block 5/15: remade by the large model, weakest frame 2.00 < inf",
     f"block 6/15: remade by the large model, {Reason.NOT_FINITE.value}",
     f"block 7/15: made by the large model, {Reason.BAILED_OUT.value}",
     f"block 8/15: draft kept, {Reason.UNJUDGED_DRAFT.value}",
     f"block 9/15: made by the large model, {Reason.UNJUDGED_TARGET.value}",
-    f"block 10/15: draft kept, {Reason.ROUTER_KEPT.value}, worst frame -3.00",
-    f"block 11/15: remade by the large model, {Reason.ROUTER_REMADE.value}, worst frame 1.00",
+    f"block 10/15: draft kept, {Reason.ROUTER_KEPT.value}, weakest frame -3.00",
+    f"block 11/15: remade by the large model, {Reason.ROUTER_REMADE.value}, weakest frame 1.00",
     f"block 12/15: draft kept, {Reason.DIRECTED_DRAFT.value}",
     f"block 13/15: made by the large model, {Reason.DIRECTED_TARGET.value}",
-    f"block 14/15: draft kept, {Reason.DIRECTED_KEPT.value}, worst frame -3.00",
-    f"block 15/15: remade by the large model, {Reason.DIRECTED_REMADE.value}, worst frame 1.00",
+    f"block 14/15: draft kept, {Reason.DIRECTED_KEPT.value}, weakest frame -3.00",
+    f"block 15/15: remade by the large model, {Reason.DIRECTED_REMADE.value}, weakest frame 1.00",
 ]
 
 
@@ -73,7 +73,7 @@ def test_a_line_says_of_how_many_frames_the_worst_is():
     kept = Decision(
         accepted=True, reason=Reason.REACHED, score=0.5, threshold=-0.7, frame_scores=(0.6, None, None, 0.5)
     )
-    assert block_line(record(kept), 1, 1).endswith("worst of 2 frames 0.50 >= -0.70")
+    assert block_line(record(kept), 1, 1).endswith("weakest of 2 frames 0.50 >= -0.70")
 
 
 def test_where_there_is_no_terminal_each_block_is_one_plain_line():

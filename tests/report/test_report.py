@@ -145,7 +145,7 @@ def test_frames_that_were_not_scored_are_told_from_scores_that_are_not_finite(tm
     for block, scores in zip(again[1:], (broken, whole), strict=True):
         assert [score is None for score in block.decision.frame_scores] == [score is None for score in scores]
         assert block.decision.known_scores == pytest.approx([s for s in scores if s is not None], nan_ok=True)
-    assert "worst frame -0.20: pixel frame 5 of block 1" in summarise(made)
+    assert "weakest frame -0.20: pixel frame 5 of block 1" in summarise(made)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_the_summary_says_what_happened_by_both_conventions():
         "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
         "kept 6 drafts, remade 5, forced 1, by the large model without a draft 3",
         "6 of 15 blocks by the small model, 4 of 9 checked drafts kept",
-        "worst frame -3.00: pixel frame 1 of block 10",
+        "weakest frame -3.00: pixel frame 1 of block 10",
         "165.0 s in blocks: draft 22.5, decode 7.5, score 3.8, target 120.0, context 11.2",
         "0.80x as fast as target-only (132.7 s, predicted from its blocks of this run)",
         "A note.",

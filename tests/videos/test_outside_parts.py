@@ -35,8 +35,8 @@ TOYS = {
             "",
         )
     ],
-    "scorer_brightness": ["made by the large model", "worst frame 0.", "worst frame 0.", "worst frame 0."],
-    "drafter_module": ["made by the large model", *["remade by the large model, worst frame -1."] * 3],
+    "scorer_brightness": ["made by the large model", "weakest frame 0.", "weakest frame 0.", "weakest frame 0."],
+    "drafter_module": ["made by the large model", *["remade by the large model, weakest frame -1."] * 3],
 }
 SAID = "a big blue ball drifts right from the left over sand"
 VAE = SimpleNamespace(latent_channels=16, temporal_stride=4, spatial_stride=8)

@@ -297,7 +297,6 @@ def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp
         (["--tau", "9"], 2),
         pytest.param(["--takes", "3:2"], 2, marks=pytest.mark.heavy),
         pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
-        pytest.param(["--tau", "9"], 1, marks=pytest.mark.heavy),
         pytest.param(["--vae-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
