@@ -136,10 +136,11 @@ function look(page) {
     }));
     const [button, focused] = [document.querySelector(".sdvg-shots-button"), document.activeElement];
     const shot = [...document.querySelectorAll(".sdvg-shot")].findIndex((one) => one.contains(focused));
+    const drawn = document.querySelector(".sdvg-route").closest("[data-node-id]"); // by Nodes 2.0, which may not tell node.size
     return {
       cards, text: value(nodes.find((node) => node.type === "SDVGPocketModels"), "prompt"), blocks: value(sampler, "blocks"),
       directions: value(sampler, "directions"), takes: value(sampler, "takes"), kept: value(sampler, "kept_blocks").split(":")[0],
-      button: [button.disabled, button.getAttribute("aria-expanded"), button.title], height: sampler.size[1],
+      button: [button.disabled, button.getAttribute("aria-expanded"), button.title], height: drawn?.offsetHeight ?? sampler.size[1],
       focus: [shot + 1, focused.tagName], fates: [...document.querySelectorAll(".sdvg-squares button")].map((one) => one.dataset.fate ?? null),
       legend: document.querySelector(".sdvg-legend").textContent,
     };
