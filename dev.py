@@ -1,4 +1,4 @@
-"""The commands of the README, for a machine with Python 3.10 to 3.13 and nothing else.
+"""The commands of the README, for a machine with Python 3.10 to 3.14 and nothing else.
 
     python3 dev.py demo          make a video with the embedded models
     python3 dev.py run COMMAND   any other command of `python -m sdvg_core`, such as: run plan --vram 24
@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-OLDEST, NEWEST = (3, 10), (3, 13)
+OLDEST, NEWEST = (3, 10), (3, 14)
 EXTRAS = {"demo": "standalone,research", "test": "dev"}
 PACKAGES = {"study": "research", "bench": "benchmarks"}
 COMFYUI_TESTS = "tests/comfyui"
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)  # pytest's own help would need an environment first
         return 0
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
-        print(f"expected Python 3.10 to 3.13, but this is {sys.version.split()[0]}; call dev.py with one of those")
+        print(f"expected Python 3.10 to 3.14, but this is {sys.version.split()[0]}; call dev.py with one of those")
         return 2
     return commands[arguments[0]](arguments[1:])
 

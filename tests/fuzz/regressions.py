@@ -97,7 +97,7 @@ def configs() -> Cases:
     screen = {**models.HEADS, "_quantization_metadata": '{"layers": {"blocks.0.ffn.0": {"format": "\\u001b[2J"}}}'}
     yield "a format that clears the screen", _model("transformer", _wan(), "not float8_e4m3fn or", screen)
     deep = to_json({"image_reward": "\x01deeper\x01"}).decode()
-    words = "nested too deeply"
+    words = "nested too deeply|vision_heads"  # Python 3.14 nests deeper, and then the content is refused
     yield "deep metadata of a reward model", _model("reward", models.reward_entries(), words, {"config": deep})
 
 
