@@ -270,7 +270,7 @@ export class Player {
 
   tick(now) {
     this.waking = 0;
-    const reel = this.visible && this.playing && !this.held ? this.reel() : [];
+    const reel = this.visible && this.playing && this.at && !this.held ? this.reel() : [];
     if (!reel.length) return;
     if (now - this.drawn >= 1000 / this.rate && !this.advance(reel, now)) return;
     this.waking = requestAnimationFrame((later) => this.tick(later));
