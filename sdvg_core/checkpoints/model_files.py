@@ -185,9 +185,10 @@ def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
     folders: list[Path] = []
     for section in sections:
         if isinstance(section, dict):
-            base = str(section.get("base_path", ""))
+            values = {key: value for key, value in section.items() if isinstance(value, str)}
+            base = values.get("base_path", "")
             parent = file.parent / os.path.expandvars(os.path.expanduser(base))  # noqa: PTH111 - as ComfyUI does it
-            lines = [line for kind in kinds for line in str(section.get(kind, "")).splitlines()]
+            lines = [line for kind in kinds for line in values.get(kind, "").splitlines()]
             folders += [parent / line for line in lines if line]
     return folders
 

@@ -165,3 +165,11 @@ def test_two_files_of_one_name_are_told_apart(tmp_path, capsys):
         lay(tmp_path, "diffusion_models/{name}", "", f"{folder}/causal_forcing.pt")
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     assert "framewise" not in capsys.readouterr().out, "another model"
+
+
+def test_what_is_no_text_in_the_folders_of_comfyui_is_passed_over(tmp_path):
+    """Catches a few aliases that stand for 10 ** 9 entries, whose text would fill the memory."""
+    doubled = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
+    text = f"a0: &a0 [x, x]\n{doubled}\ncomfyui:\n  base_path: {tmp_path}\n  vae: *a9\n  loras: here\n"
+    (tmp_path / "extra_model_paths.yaml").write_text(text, encoding="utf-8")
+    assert extra_folders(tmp_path, ("vae", "loras")) == [tmp_path / "here"]
