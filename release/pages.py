@@ -23,7 +23,6 @@ WHAT_FOR = {
     "numpy": "pictures to and from tensors",
     "Pillow": "the picture of the route, start images, previews",
     "av": "the mp4, and clips that are read; before 16 a damaged clip ends the process",
-    "jinja2": "the page of a folder of videos; comes with torch",
     "filelock": "keeps two runs apart; comes with torch",
     "tqdm": "the progress bar in the terminal",
     "tokenizers": "text into tokens, for BERT",

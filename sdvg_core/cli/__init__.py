@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import BadInput, first_line, printable, see
 
-FIRST = ("demo", "generate", "report", "plan", "inspect", "doctor")
+FIRST = ("demo", "generate", "plan", "inspect", "doctor")
 HELPERS = {"again", "options", "shared"}
 NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))

@@ -1,1 +1,1 @@
-"""The record of a run: report, JSON, route picture, page, summary, and progress on a terminal."""
+"""The record of a run: report, JSON, route picture, summary, and progress on a terminal."""

@@ -1,4 +1,4 @@
-"""Describe a block and a whole run in sentences, letters and colours, for terminal, node, picture and page."""
+"""Describe a block and a whole run in sentences, letters and colours, for terminal, node and picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .run_report import RunReport, worst_score
 
 
 class Outcome(Enum):
-    """Who made a block and why; the value is its label in strip, picture and page."""
+    """Who made a block and why; the value is its label in strip and picture."""
 
     FORCED = "large model (always)"
     KEPT = "small model, checked"

@@ -22,7 +22,6 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image
 from sdvg_core.models.inspection import inspect_file
-from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import read_report
 from sdvg_core.report.summary import summarise
@@ -119,7 +118,6 @@ def read_run_report(path: Path) -> None:
     summarise(report)
     if path.stat().st_size % SPARED == 0:
         route_picture(report)
-        make_page(path.parent)
 
 
 def read_picture(path: Path) -> None:
