@@ -125,6 +125,15 @@ class Memory:
             for line in describe_plan(_on(device, self.models), needs, usable_on(device), device, self.lazy)
         )
 
+    def prioritise(self) -> None:
+        """Rank the models under dynamic VRAM as at load: the target gives way first, then the drafter.
+
+        When the card is short, ComfyUI's allocator takes a model's rank away, and ComfyUI ranks only at load.
+        """
+        for name in self.lazy:
+            if (weights := self.models[name]._vbar_get()) is not None:
+                weights.prioritize()
+
     def measured(self) -> tuple[str, ...]:
         """Return notes on a finished run: how much of each model the GPU held, and the measured and planned peak."""
         device = self.devices[0]
@@ -173,6 +182,8 @@ def resident(memory: Memory) -> Iterator[None]:
     if memory.devices[0].type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.devices[0])
     patchers = tuple(memory.models.values())
+    if memory.lazy:
+        mm.soft_empty_cache()  # dynamic VRAM cannot use what torch keeps from an earlier run
     load_together(patchers, {device: needs.total for device, needs in memory.needs.items()})
     with ExitStack() as after:
         for patcher in patchers:

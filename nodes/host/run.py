@@ -222,7 +222,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
     layers = layers_of(job)
     run = _plan(ready, layers)
     try:
-        clips, latents, records = _play(run, ready.progress)
+        clips, latents, records = _play(run, ready.progress, ready.memory)
         if shows_clip:
             live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
         frames = torch.cat(clips)  # once: a long video has gigabytes
@@ -298,7 +298,7 @@ def _plan(ready: ReadyRun, layers: Mapping[str, Layers]) -> Run:
     )
 
 
-def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
+def _play(run: Run, progress: NodeProgress, memory: Memory) -> tuple[list[Tensor], Tensor, list[BlockRecord]]:
     """Return frames `f h w c` by block, latents `b c t h w` and the records."""
     progress.begin()
     frames: list[Tensor] = []
@@ -306,6 +306,7 @@ def _play(run: Run, progress: NodeProgress) -> tuple[list[Tensor], Tensor, list[
     clip_blocks = len(run.plan.clip)
     with closing(run.play(lambda: progress.live.stop_asked)) as video:
         for event in video:
+            memory.prioritise()
             progress.live.pixel_keys.append(event.key)
             if event.record:
                 progress.block(event.record, event.frames)

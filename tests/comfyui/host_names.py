@@ -28,6 +28,7 @@ MEMBERS: Mapping[str, str] = {
     "patcher": "model model_options load_device offload_device patches patches_uuid wrappers hook_patches "
     "object_patches cached_patcher_init get_attachment set_attachments get_model_object model_size loaded_size "
     "is_dynamic model_dtype add_patches clone pre_run cleanup",
+    "dynamic patcher": "_vbar_get",
     "base": "diffusion_model get_dtype manual_cast_dtype process_latent_in process_latent_out",
     "wan": "patch_embedding text_embedding time_embedding time_projection rope_encode forward model_type "
     "patch_size dim ffn_dim num_heads num_layers in_dim out_dim text_dim freq_dim eps blocks head.head head.norm "
@@ -161,6 +162,7 @@ def examples() -> dict[str, Any]:
     base.diffusion_model, base.manual_cast_dtype = wan, None
     return {
         "patcher": comfy.model_patcher.ModelPatcher(wan, cpu, cpu),
+        "dynamic patcher": comfy.model_patcher.ModelPatcherDynamic,
         "base": base,
         "wan": wan,
         "layer": wan.blocks[0],

@@ -308,7 +308,8 @@ def test_dynamic_vram_keeps_what_most_blocks_use_and_the_plan_says_what_is_known
 ) -> None:
     """On a GPU of 24 GB the target drove the drafter out, and all notes spoke of the 28.6 GB of its file.
 
-    Catches: the size of what is stored, a promise of what stays or is copied, and the target with the first claim.
+    Catches: the size of what is stored, a promise of what stays or is copied, and the target with the first claim,
+    also once the card has been short.
     """
     modules = {
         "target": Empty(WAN_14B, torch.float8_e4m3fn),
@@ -339,6 +340,10 @@ def test_dynamic_vram_keeps_what_most_blocks_use_and_the_plan_says_what_is_known
         assert all(there[role] >= size for role, size in sizes_there.items() if role != "target")
         assert sum(there.values()) == pytest.approx(pages.card, rel=2e-3)
         assert not run.incomplete
+        pages.order.reverse()  # a short card takes ranks away, and the drafter lost its place by it
+        assert patchers["drafter"].loaded_size() < 1e6
+        run.prioritise()
+        assert {role: patcher.loaded_size() for role, patcher in patchers.items()} == there
 
 
 # --- and they are what ComfyUI's modules take

@@ -182,6 +182,14 @@ def test_the_node_says_loading_while_weights_come_as_they_are_used(
     assert not any(text.startswith("loading") for text in shown)
 
 
+def test_models_are_ranked_again_before_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: only at load, after which a second run on 24 GB copied the drafter in each of its passes."""
+    known: list[int] = []
+    monkeypatch.setattr(Memory, "prioritise", lambda self: known.append(len(known)))
+    blocks = video_of(make_job(load_parts(tmp_path), script="ra"))[2].blocks
+    assert len(known) == len(blocks)
+
+
 def test_out_of_memory_names_the_numbers_of_the_plan_and_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.mm, "get_total_memory", lambda _: 24 * GB)
     monkeypatch.setattr(memory.mm, "get_free_memory", lambda _: 22 * GB + SPARE + memory.mm.extra_reserved_memory())
