@@ -21,7 +21,7 @@ from sdvg_core.cli.generate import INTERRUPTED
 from sdvg_core.devices.device import DTYPES, check_device, device_clock
 from sdvg_core.devices.execution import AUTO, Attention, Execution, KvDtype, check_compile
 from sdvg_core.errors import BadInput
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import PlanRequest
 
 from .measure import Bench, Gauge, Sample, WarmUp, rounds
 from .models import SCALES, random_models

@@ -15,7 +15,7 @@ from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.run import Run
 from sdvg_core.errors import BadInput
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.report.run_report import RunReport
 
 from .variants import Case, Setup, Variant

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from sdvg_core.causal_wan.checkpoint import PUBLISHED_DRAFTER, PUBLISHED_TARGET
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.checkpoints.quantized import Fp8Linear, multiply_in_fp8
 from sdvg_core.checkpoints.weights import WeightFile
@@ -27,7 +27,7 @@ from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, VaeLayers
 from sdvg_core.engine.types import Condition
-from sdvg_core.memory.request import PUBLISHED_BASE, PlanRequest
+from sdvg_core.memory.sizes import PUBLISHED_BASE, PlanRequest
 from sdvg_core.pocket.trained_set import FOLDER
 from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer, load_prompt_tokenizer

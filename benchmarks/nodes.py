@@ -219,8 +219,8 @@ class Sizes:
 
 def sizes_of(*, gpu: bool) -> Sizes:
     """Return the published sizes, or tiny ones for a CPU."""
+    from sdvg_pack.sdvg_core.causal_wan.checkpoint import PUBLISHED_DRAFTER, PUBLISHED_TARGET
     from sdvg_pack.sdvg_core.causal_wan.config import WanConfig
-    from sdvg_pack.sdvg_core.causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET
 
     if gpu:
         return Sizes(PUBLISHED_DRAFTER.config, PUBLISHED_TARGET.config, 96, 832, 480)

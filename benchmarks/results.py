@@ -12,9 +12,8 @@ import torch
 
 from research.markdown import markdown, number
 from sdvg_core.devices.device import versions_on
-from sdvg_core.memory.request import PlanRequest
-from sdvg_core.memory.sizes import Sizes, phase_parts
-from sdvg_core.memory.text import PHASE_NAMES, gigabytes
+from sdvg_core.memory.plan import PHASE_NAMES, gigabytes
+from sdvg_core.memory.sizes import PlanRequest, Sizes, phase_parts
 from sdvg_core.report.record_json import SECONDS
 
 from .measure import Sample, WarmUp

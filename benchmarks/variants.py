@@ -30,7 +30,7 @@ from sdvg_core.devices.execution import Backend, CompileMode, Execution, VaeLaye
 from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.router import CASCADE_MARGIN, RouterConfig
 from sdvg_core.errors import BadInput
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import PlanRequest
 
 from .models import Models, codec_of, fast_codec
 

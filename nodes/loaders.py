@@ -11,9 +11,8 @@ from typing import Any, get_args
 import folder_paths
 from comfy_api.latest import io
 
-from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
-from ..sdvg_core.causal_wan.schedule import SCHEDULES
-from ..sdvg_core.checkpoints.state_dicts import Weights
+from ..sdvg_core.causal_wan.presets import PRESETS, SCHEDULES, Preset, get_preset
+from ..sdvg_core.checkpoints.pickles import Weights
 from ..sdvg_core.devices.execution import AUTO, CompileMode, Execution
 from ..sdvg_core.errors import BadInput
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file

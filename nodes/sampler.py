@@ -10,7 +10,7 @@ from collections import Counter
 from comfy_api.latest import io
 from comfy_execution.utils import get_executing_context
 
-from ..sdvg_core.causal_wan.schedule import SCHEDULES
+from ..sdvg_core.causal_wan.presets import SCHEDULES
 from ..sdvg_core.devices.execution import AUTO, Execution
 from ..sdvg_core.engine.memo import GIGABYTE
 from ..sdvg_core.engine.outside import note_on

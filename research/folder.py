@@ -21,7 +21,7 @@ from sdvg_core.devices.workers import spread
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 from sdvg_core.files.small_files import parse_json
-from sdvg_core.memory.counts import WEIGHTS
+from sdvg_core.memory.budget import WEIGHTS
 
 from .protocol import Configuration
 from .statistics import Record

@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from sdvg_core.engine.history import Anchor, History
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.protocols import BlockGenerator, Engine, WrappedGenerator
-from sdvg_core.engine.types import Generated
+from sdvg_core.engine.types import Anchor, Generated, History
 
 from .observed import observed
 

@@ -30,9 +30,8 @@ from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
 from sdvg_core.errors import BadInput, count
 from sdvg_core.files.outputs import whole_file
-from sdvg_core.memory.counts import pass_weights
-from sdvg_core.models.fingerprints import named
-from sdvg_core.models.headers import check_encoder, check_models
+from sdvg_core.memory.budget import pass_weights
+from sdvg_core.models.headers import check_encoder, check_models, named
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.models.options import LoadOptions
 from sdvg_core.pocket import POCKET

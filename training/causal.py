@@ -27,7 +27,7 @@ from sdvg_core.causal_wan.forward import (
     token_grid,
 )
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.schedule import Schedule, get_schedule, predict_clean, renoise
+from sdvg_core.causal_wan.presets import Schedule, get_schedule, predict_clean, renoise
 
 BLOCK = 3
 BLOCKS = 9

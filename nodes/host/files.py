@@ -20,19 +20,24 @@ import torch
 from comfy.ldm.wan.model import VaceWanAttentionBlock
 from comfy.model_patcher import ModelPatcher
 
-from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
+from ...sdvg_core.causal_wan.checkpoint import (
+    EMBEDDING,
+    PUBLISHED_DRAFTER,
+    PUBLISHED_TARGET,
+    WanCheckpoint,
+    fill,
+    open_control,
+    open_wan,
+)
 from ...sdvg_core.causal_wan.config import HEAD_DIM, WAN_1_3B, WanConfig, control_shapes
-from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
-from ...sdvg_core.causal_wan.header import PUBLISHED_DRAFTER, PUBLISHED_TARGET
 from ...sdvg_core.causal_wan.presets import Preset, notes_by_name, preset_by_name
-from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights, note_on
+from ...sdvg_core.checkpoints.pickles import UNSTATED, Choice, Weights, note_on
 from ...sdvg_core.checkpoints.weights import SAFETENSORS, open_weights
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.memory.choose import Plan, plan
-from ...sdvg_core.memory.request import PlanRequest
-from ...sdvg_core.memory.sizes import SOLD_UNIT
+from ...sdvg_core.memory.plan import Plan, plan
+from ...sdvg_core.memory.sizes import SOLD_UNIT, PlanRequest
 from .model import attach_origin, compute_dtype, config_of, origin_of
 
 NONE = "none"

@@ -9,7 +9,7 @@ from typing import Any
 import comfy.utils
 from torch import Tensor
 
-from ...sdvg_core.causal_wan.header import WanHeader
+from ...sdvg_core.causal_wan.checkpoint import WanHeader
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution

@@ -16,9 +16,8 @@ from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.memory.request import IN_COMFYUI, PlanRequest
-from ...sdvg_core.memory.sizes import FRAGMENTS, GB, Sizes, owner, phase_parts, workers
-from ...sdvg_core.memory.text import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
+from ...sdvg_core.memory.plan import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
+from ...sdvg_core.memory.sizes import FRAGMENTS, GB, IN_COMFYUI, PlanRequest, Sizes, owner, phase_parts, workers
 from ...sdvg_core.models.loading import memory_request
 from ..sockets import HostScorer
 from .job import Job

@@ -21,13 +21,12 @@ from comfy.model_patcher import ModelPatcher
 from torch import Tensor
 
 from ...sdvg_core.causal_wan.attention import TorchOps
-from ...sdvg_core.causal_wan.checkpoint import foreign
+from ...sdvg_core.causal_wan.checkpoint import GIVE_VACE, foreign
 from ...sdvg_core.causal_wan.config import WanConfig
-from ...sdvg_core.causal_wan.control_files import GIVE_VACE
 from ...sdvg_core.causal_wan.forward import PLAIN, Stages
 from ...sdvg_core.causal_wan.generator import Wan
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
-from ...sdvg_core.checkpoints.known_models import VARIANTS, family_of
+from ...sdvg_core.checkpoints.model_files import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.devices.execution import CompileMode
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS

@@ -28,8 +28,8 @@ from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig, fields_read
 from ...sdvg_core.engine.run import Run
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.memory.plan import image_note
 from ...sdvg_core.memory.sizes import GB, image_bytes
-from ...sdvg_core.memory.text import image_note
 from ...sdvg_core.report.assemble import assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.request.request import strength_of

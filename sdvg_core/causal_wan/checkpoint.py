@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,19 +18,32 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.known_models import LORA, VARIANTS, family_of, is_lora
 from ..checkpoints.lora import Lora, open_lora
+from ..checkpoints.model_files import LORA, VARIANTS, family_of, is_lora
+from ..checkpoints.pickles import UNSTATED, Choice
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
-from ..checkpoints.state_dicts import UNSTATED, Choice
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
-from ..errors import BadInput
+from ..errors import BadInput, see
 from ..files.small_files import parse_json
 from .attention import TorchOps
-from .config import HEAD_DIM, PUBLISHED, WanConfig, wan_shapes
+from .config import (
+    HEAD_DIM,
+    PREFIXES,
+    PUBLISHED,
+    WAN_1_3B,
+    WAN_14B,
+    KeyStyle,
+    WanConfig,
+    control_shapes,
+    flat_name,
+    is_rotary,
+    key_styles,
+    unwrapped,
+    wan_shapes,
+)
 from .generator import Wan
-from .modules import WanTree
-from .names import flat_name, is_rotary, key_styles
+from .modules import ControlTree, WanTree
 from .presets import Preset, get_preset
 
 WHAT = "Wan 2.1 transformer"
@@ -284,3 +297,128 @@ def _unmerged(file: str, names: Collection[str]) -> BadInput:
     adapters = [name for name in names if is_lora(name)]
     tensors = f"{len(adapters)} tensors such as {adapters[0]}"
     return BadInput(f"{file} holds a LoRA ({tensors}), not a model; load its base model and apply the LoRA to it")
+
+
+# --- VACE control modules, from their own file or out of a whole VACE checkpoint
+
+EMBEDDING = "vace_patch_embedding."
+TELLTALE = EMBEDDING + "weight"
+PARTS = (EMBEDDING, "vace_blocks.", "scaled_fp8")
+GIVE_VACE = "give Wan 2.1's VACE module in the size of its model (1.3B or 14B)" + see("Models are not found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ControlCheckpoint(Checkpoint):
+    """The checkpoint of a control module. `blocks`: its number of control blocks."""
+
+    blocks: int
+
+
+def has_control(file: WeightFile) -> bool:
+    """True if a file holds a control module, alone or in a whole VACE checkpoint."""
+    return _style(file) is not None
+
+
+def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
+    """Return a control module's tensors under Wan names, its model's width, and its number of blocks.
+
+    Raises `BadInput` if the file has none.
+    """
+    style = _style(file)
+    if style is None:
+        raise BadInput(f"{file.path.name} has no control module ({TELLTALE}); {GIVE_VACE}")
+    named = style.wan_name
+    weights = file.renamed(lambda name: known if (known := named(name)) and known.startswith(PARTS) else None)
+    numbers = {known.split(".")[1] for known in weights if known.startswith("vace_blocks.")}
+    return weights, max(weights.info[TELLTALE].shape[:1], default=0), len(numbers)
+
+
+def open_control(file: WeightFile, config: WanConfig, role: str) -> ControlCheckpoint:
+    """Open the control module for a model of these sizes, without reading weights.
+
+    `role`: the model's name in errors. Raises `BadInput` if the file holds no module that fits.
+    """
+    weights, width, blocks = inspect_control(file)
+    name = file.path.name
+    if width != config.dim:
+        raise BadInput(f"{name} is for a width of {width}, and the {role} has {config.dim}; {GIVE_VACE}")
+    if not blocks or config.num_layers % blocks:
+        count = f"{blocks} control blocks for the {config.num_layers} of the {role}"
+        raise BadInput(f"{name} has {count}; {GIVE_VACE}")
+    shapes = control_shapes(config, blocks)
+    quantisation = find_quantisation(weights, shapes)
+    check_complete(weights, shapes, "control module", GIVE_PUBLISHED, extra=quantisation.side)
+    return ControlCheckpoint(weights=weights, config=config, blocks=blocks, quantisation=quantisation)
+
+
+def load_control(checkpoint: ControlCheckpoint, *, device: torch.device, dtype: torch.dtype) -> ControlTree:
+    """Load a control module in its model's dtype. Raises `BadInput` if its weights are all zeros."""
+    with torch.device("meta"):
+        tree = ControlTree(checkpoint.config, checkpoint.blocks)
+    tree = fill(tree, checkpoint, control_shapes(checkpoint.config, checkpoint.blocks), device, dtype)
+    if not bool(tree.vace_patch_embedding.weight.any()):
+        raise BadInput(f"the control module in {checkpoint.weights.path.name} is all zeros; fetch it again")
+    return tree
+
+
+def _style(file: WeightFile) -> KeyStyle | None:
+    """Return the naming scheme of a file's control module; None if it has none."""
+    plain = {unwrapped(name) for name in file}
+    prefix = next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
+    return None if prefix is None else KeyStyle(prefix=prefix, wrapped=not plain.issuperset(file), diffusers=False)
+
+
+# --- headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WanHeader:
+    """A transformer before its weights are read: an engine's `ModelShape`. Equal headers have equal costs.
+
+    `control_blocks`: of its control module, 0 without a control. `weights`: identifies the weights. `notes`:
+    warnings about its file. `checkpoint`, `loras`, `control`: of a file; empty for a model that ComfyUI loads.
+    """
+
+    config: WanConfig
+    preset: Preset
+    control_blocks: int = 0
+    weights: object = field(default=None, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    checkpoint: WanCheckpoint | None = field(default=None, compare=False)
+    loras: tuple[Lora, ...] = field(default=(), compare=False)
+    control: ControlCheckpoint | None = field(default=None, compare=False)
+    name: str = field(default="", compare=False)
+
+    @property
+    def block_frames(self) -> int:
+        """Latent frames per block."""
+        return self.preset.block_frames
+
+    @property
+    def latent_channels(self) -> int:
+        """Number of latent channels."""
+        return self.config.out_dim
+
+    @property
+    def timesteps(self) -> tuple[float, ...]:
+        """The timestep of each denoising step."""
+        return tuple(step.timestep for step in self.preset.steps)
+
+    @property
+    def first_timesteps(self) -> tuple[float, ...]:
+        """The timesteps of the clip's first block."""
+        return tuple(step.timestep for step in self.preset.first_steps)
+
+    @property
+    def draft_steps(self) -> int | None:
+        """Number of denoising steps of a draft; None for all."""
+        return self.preset.draft_steps
+
+    @property
+    def anchor_horizon(self) -> int:
+        """Number of newest latent frames whose last pixel frame it needs."""
+        return self.preset.anchor_horizon
+
+
+PUBLISHED_DRAFTER = WanHeader(config=WAN_1_3B, preset=get_preset("self-forcing-1.3b"))
+PUBLISHED_TARGET = WanHeader(config=WAN_14B, preset=get_preset("krea-14b"))

@@ -7,16 +7,16 @@ block through both models at once would waste most of the target's passes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..engine.history import History, scene_of
-from ..engine.types import Condition, Span
+from ..engine.types import Block, Condition, History, ScenePosition, Span, scene_of
+from ..errors import BadInput
 from .attention import TorchOps
-from .cache import CacheSlots, Fp8KVCache, KVCache, contiguous_runs
+from .cache import CacheSlots, Fp8KVCache, KVCache, SlotCopy, contiguous_runs
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
 
 CUT = 45
@@ -168,3 +168,213 @@ class Recompute:
             anchor, encodes = self.encode_anchor(history.anchor(first))
         rest = history.latents(first + 1, history.frames) if window > 1 else anchor[:, :, :0]
         return torch.cat((anchor.to(rest), rest), dim=2), encodes
+
+
+# --- keep a sliding window from block to block. A frame's slot follows from its number, so regenerating a block
+# overwrites it and a rejection needs no rollback. A cache that appends and truncates, as language models have it,
+# cannot go back once its window has moved.
+
+MEANS = (0.01, 0.1)
+"""Shares by which MemRoPE's slow and fast mean move with every block."""
+FLUSHED_TO = 2
+"""Latent frames before a new prompt that a flush keeps, in addition to the sink."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SlotBackup:
+    """The contents of slots before latent frames `start` to `stop` were written there."""
+
+    start: int
+    stop: int
+    contents: SlotCopy
+
+
+class Incremental:
+    """Self-Forcing's policy: keep the keys and values of a sliding window.
+
+    `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A new frame
+    takes the slot of the frame that leaves the window. When the model is next needed, each block committed since
+    gets one context pass with its own condition, in order; none may be skipped, as keys and values depend on those
+    before.
+
+    If the newest blocks of the history differ, only those are passed again, if nothing in their windows was
+    overwritten since. With a full window, later blocks have overwritten it, so recompute. `undo`: number of newest
+    blocks for which to back up what they overwrite; each backup takes one block's memory.
+
+    `relative`: store keys unrotated, and count positions from the window's first frame, as in Infinity-RoPE; so
+    positions stop growing at the window's length. `trained`: at the length of a training clip instead, as in Self
+    Gradient Forcing: the newest frames keep their distance from the sink.
+
+    `recache`: as in LongLive, one pass over the whole window before the first block of a new prompt writes its keys
+    and values again under that prompt. A sink that has left the window is unchanged. `flush`: as in Infinity-RoPE,
+    blocks of a new prompt see only the sink and the newest two frames before it. `means`: as in MemRoPE, the sink's
+    last two slots hold a slow and a fast running mean of the keys and values that left the window, over all tokens
+    as in its code.
+
+    A block that begins a new scene is placed at a distance from the others; later absolute positions keep it,
+    relative ones do not.
+    """
+
+    anchor_horizon = 0
+
+    def __init__(
+        self,
+        *,
+        window: int,
+        sink: int = 0,
+        relative: bool = False,
+        trained: int | None = None,
+        recache: bool = False,
+        flush: bool = False,
+        means: bool = False,
+        undo: int = 0,
+    ) -> None:
+        self.window = window
+        self.sink = sink
+        self.undo = undo
+        self.relative = relative
+        self.trained = trained
+        self.recache = recache
+        self.flush = flush
+        self.means = means
+        self._forget()
+
+    def _forget(self) -> None:
+        self._cache: KVCache | None = None
+        self._size: tuple[int, int] | None = None
+        # Blocks whose context is in the cache, and the latent frame up to which anything was written.
+        self._blocks: tuple[Block, ...] = ()
+        self._begun = 0
+        self._seen_under: Condition | None = None
+        # Backups of the newest blocks, oldest first. There are none of frames before `_lost`.
+        self._overwritten: tuple[_SlotBackup, ...] = ()
+        self._lost = 0
+
+    def prepare(
+        self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
+    ) -> BlockContext:
+        """Pass the blocks committed since the last call, or all if the history is another one.
+
+        Raises `BadInput` for a window too small for sink and block.
+        """
+        if self.window < self.sink + span.frames:
+            wanted = f"the sink and one block ({self.sink} + {span.frames})"
+            raise BadInput(f"a window of {self.window} latent frames has no room for {wanted}; widen the window")
+        cache = self._cache_for(model, history, condition, size)
+        passes = 0
+        for block in history.blocks[len(self._blocks) :]:
+            passes += 1 + self._under(block.condition, model, cache)
+            self._begin(cache, block.span)
+            slots = self._pass_slots(block.span, scene_of(self._blocks, block.condition))
+            model.write_context(block.latents, block.condition, cache, slots)
+            self._blocks = (*self._blocks, block)
+        passes += self._under(condition, model, cache)
+        self._begin(cache, span)
+        return BlockContext(cache, self._pass_slots(span, scene_of(self._blocks, condition)), passes, 0)
+
+    def _under(self, condition: Condition, model: Model, cache: KVCache) -> int:
+        """Recache for the next block's `condition` if needed; return the number of passes, 0 or 1."""
+        if not self.recache or not self._blocks or self._seen_under is condition:
+            self._seen_under = condition
+            return 0
+        # Nothing attends to frames that left the window, so do not pass them.
+        stop = self._blocks[-1].span.stop
+        first = 0 if stop <= self.window else stop - (self.window - self.sink)
+        # Every slot is overwritten, so blocks passed so far cannot be dropped later.
+        self._lost = stop + 1
+        self._overwritten = ()
+        scene = scene_of(self._blocks[:-1], self._blocks[-1].condition)
+        slots = self._pass_slots(Span(0, first, stop - first), replace(scene, cut=False))
+        self._cache = None  # invalid if the pass is interrupted
+        model.write_context(History(self._blocks).latents(first, stop), condition, cache, slots)
+        self._cache = cache
+        self._seen_under = condition
+        return 1
+
+    def _cache_for(self, model: Model, history: History, condition: Condition, size: tuple[int, int]) -> KVCache:
+        """Return a cache with the first blocks of the history: the current one if possible, or a new one."""
+        if self._cache is not None and self._size == size and self._go_back(self._cache, history):
+            following = [block.condition for block in history.blocks[len(self._blocks) :]]
+            upcoming = [*following, condition][0]
+            recached = self._blocks and self._seen_under is not self._blocks[-1].condition
+            # True if the cache was rebuilt for another prompt.
+            if not (self.recache and recached and self._seen_under is not upcoming):
+                return self._cache
+        self._forget()
+        self._cache = model.new_cache(self.window, size)
+        self._size = size
+        return self._cache
+
+    def _go_back(self, cache: KVCache, history: History) -> bool:
+        """Drop blocks that are not in the history; return False if the cache cannot be restored without them."""
+        shared = _shared(self._blocks, history.blocks)
+        if shared == len(self._blocks):
+            return True
+        # The first block that differs is overwritten anyway; restore what later ones overwrote.
+        stop = self._blocks[shared].span.stop
+        if self._lost > stop:
+            return False
+        for later in reversed([backup for backup in self._overwritten if backup.start >= stop]):
+            cache.restore(later.contents)
+        self._overwritten = tuple(backup for backup in self._overwritten if backup.start < stop)
+        self._seen_under = self._blocks[shared].condition
+        self._blocks = self._blocks[:shared]
+        self._begun = stop
+        return True
+
+    def _begin(self, cache: KVCache, span: Span) -> None:
+        """Back up the slots that `span` overwrites."""
+        if span.start < self._begun:
+            return  # the same frames again
+        if span.stop > self.window:
+            slots = self._slots(span)
+            if self.means:
+                slots = (*slots, self.sink - 2, self.sink - 1)
+            contents = cache.copy(slots) if self.undo else ()
+            backups = (*self._overwritten, _SlotBackup(span.start, span.stop, contents))
+            forgotten = max(len(backups) - self.undo, 0)
+            if forgotten:
+                self._lost = backups[forgotten - 1].stop
+            self._overwritten = backups[forgotten:]
+            if self.means:
+                self._take_means(cache, span)
+        self._begun = span.stop
+
+    def _take_means(self, cache: KVCache, span: Span) -> None:
+        """Update the means by the frames about to leave the window; the first ones set them."""
+        moving = self.window - self.sink
+        leaving = range(max(self.sink, span.start - moving), span.stop - moving)
+        slots = tuple(map(self._slot, leaving))
+        for slot, share in zip((self.sink - 2, self.sink - 1), MEANS, strict=True):
+            cache.blend(slots, slot, share if self._begun > self.window else 1.0)
+
+    def _pass_slots(self, span: Span, scene: ScenePosition) -> CacheSlots:
+        oldest = max(self.sink, span.stop - (self.window - self.sink))
+        if self.flush and scene.prompt:
+            oldest = max(oldest, scene.prompt - FLUSHED_TO)
+        seen = (*range(min(self.sink, span.stop)), *range(oldest, span.stop))
+        ordered = sorted((self._slot(frame), rank) for rank, frame in enumerate(seen))
+        slots = tuple(slot for slot, _ in ordered)
+        visible = len(seen) if slots == tuple(range(len(seen))) else slots
+        if not self.relative:
+            return CacheSlots(span.start + JUMP * scene.cuts, self._slots(span), visible)
+        context = len(seen) - span.frames
+        gap = max(0, min(span.stop, self.trained or 0) - len(seen))
+        first = gap + (beyond_cut(context) if scene.cut else context)
+        old = [rank if rank < self.sink else rank + gap for rank in range(context)]
+        positions = tuple(old[rank] if rank < context else rank - context + first for _, rank in ordered)
+        return CacheSlots(first, self._slots(span), visible, positions)
+
+    def _slots(self, span: Span) -> tuple[int, ...]:
+        return tuple(self._slot(frame) for frame in range(span.start, span.stop))
+
+    def _slot(self, frame: int) -> int:
+        if frame < self.sink:
+            return frame
+        return self.sink + (frame - self.sink) % (self.window - self.sink)
+
+
+def _shared(ours: tuple[Block, ...], theirs: tuple[Block, ...]) -> int:
+    """Return the number of first blocks that are the same."""
+    pairs = zip(ours, theirs, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if not a.same_as(b)), min(len(ours), len(theirs)))

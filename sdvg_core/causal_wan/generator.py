@@ -10,17 +10,15 @@ from typing import Any
 import torch
 
 from ..devices.device import begin_upload, current_device, device_clock
-from ..engine.framewise import FramewiseAdapter
 from ..engine.inputs import BlockCall, Control
 from ..engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.types import Condition, Cost, Generated
+from ..engine.wrappers import FramewiseAdapter
 from ..errors import BadInput
 from .attention import Grid, TorchOps
-from .context import AnchorEncoder, ContextPolicy, Model, Recompute
+from .context import AnchorEncoder, ContextPolicy, Incremental, Model, Recompute
 from .forward import PLAIN, ControlBranch, Stages, TextKV, denoise_pass, project_text
-from .incremental import Incremental
-from .presets import Preset
-from .schedule import lowered, predict_clean, renoise
+from .presets import Preset, lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
 """Prompts whose cross-attention keys and values are memoised."""

@@ -23,8 +23,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ..checkpoints import LARGEST_SIZE
 from ..errors import BadInput, first_line, printable, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
-from .pickles import read_pickle
-from .state_dicts import UNSTATED, Choice, choose, shown
+from .pickles import UNSTATED, Choice, choose, read_pickle, shown
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.latents import load_latents
-from ..checkpoints.state_dicts import STATE_DICTS
+from ..checkpoints.pickles import STATE_DICTS
 from ..devices.execution import AUTO
 from ..engine.router import POLICIES, RouterConfig
 from ..errors import BadInput, printable

@@ -9,10 +9,9 @@ from typing import Any
 
 from .. import __version__
 from ..causal_wan.config import HEAD_DIM
-from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced, namesakes
+from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced
 from ..devices.execution import AUTO
 from ..errors import BadInput
-from ..pocket import POCKET
 from .shared import file_path
 
 PACKAGES = (
@@ -72,7 +71,6 @@ def _examined(path: Path | None, known: KnownFile, models: Path) -> str:
         smaller = f"; for a smaller card {known.smaller}" if known.smaller else ""
         get = f"get {known.names[0]} ({size}) into {known.folder}/ from {source}{smaller}"
         return f"MISSING: {misplaced(models, known) or get}"
-    others = ", ".join(map(str, namesakes(models, known, path))) if models != POCKET else ""
     details = []
     try:
         if known.role == "vocabulary":
@@ -85,6 +83,5 @@ def _examined(path: Path | None, known: KnownFile, models: Path) -> str:
     except BadInput as error:
         refusal = str(error)
     if refusal:
-        return f"UNUSABLE {path}: {refusal}" + (f"; there is also {others}" if others else "")
-    details.append(f"not {others}, of the same name" if others else "")
+        return f"UNUSABLE {path}: {refusal}"
     return " ".join((f"found {path}", *(f"({detail})" for detail in details if detail)))

@@ -17,7 +17,7 @@ from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from .shared import SIZES, add_size
 
 if TYPE_CHECKING:
-    from ..memory.choose import Plan
+    from ..memory.plan import Plan
 
 WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
 """Choice -> whether the target's linear weights are fp8; None for the choice that copies less."""
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a plan for each amount of memory."""
-    from ..memory.text import plan_table, plan_text
+    from ..memory.plan import plan_table, plan_text
 
     plans = plans_for(options)
     if len(plans) == 1:
@@ -78,9 +78,8 @@ def plans_for(options: argparse.Namespace) -> list[Plan]:
 
     from ..causal_wan.config import CONTROL_BLOCKS
     from ..engine.plan import plan_blocks
-    from ..memory.choose import plan
-    from ..memory.request import IN_COMFYUI, PlanRequest
-    from ..memory.sizes import SOLD_UNIT
+    from ..memory.plan import plan
+    from ..memory.sizes import IN_COMFYUI, SOLD_UNIT, PlanRequest
     from ..models.options import LoadOptions
 
     request = PlanRequest(

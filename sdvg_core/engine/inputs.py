@@ -20,7 +20,7 @@ from .types import Condition, Span, check_clip
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .history import History
+    from .types import History
 
 MOST_SEED = 2**64 - 1
 STRENGTHS = {"strong": 1, "medium": 2, "light": 3}

@@ -14,11 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
-from .history import History
 from .memo import UNKNOWN, PixelStore, Reuse, pixels_key
 from .protocols import VideoCodec
 from .records import Stopwatch
-from .types import Block
+from .types import Block, History
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BadInput, MissingModel, count
-from .framewise import check_sub_blocks
 from .inputs import Strength, check_strengths
 from .protocols import Engine, ModelShape, steps_made
 from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, cascades, check_letters, decide_early
 from .types import Span, plan_spans, spans_of_clip
+from .wrappers import check_sub_blocks
 
 MOST_TAKES = 1_000_000
 

@@ -6,17 +6,18 @@ So a repeated run goes through the same loop as any other without calling a mode
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from .inputs import BlockCall, KeyedNoise
+from .inputs import BlockCall, BlockInputs, KeyedNoise
 from .memo import Result, Reuse, begun_key, block_key, scores_key, tensor_key
 from .pixels import Decoder, Pixels
 from .protocols import BlockGenerator, Engine, steps_made
 from .records import Stopwatch
-from .types import FiniteChecks, Generated, Span
+from .types import Block, Cost, FiniteChecks, Generated, History, Span
 
 Role = Literal["drafter", "target"]
 PARTS = {"drafter": "draft", "target": "target"}
@@ -117,3 +118,44 @@ def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
 def _is_finite(tensor: Tensor) -> bool:
     """True if a tensor has no NaN or infinity. The sum is 50 times as fast as checking each value."""
     return bool(torch.isfinite(tensor.sum()))
+
+
+class OwnDrafts:
+    """The drafts of a run, each continuing the one before it and not the committed block (an option of the paper).
+
+    They do not depend on decisions. Skipped ones are made when a later draft needs them, and decoded only if the
+    drafter's context needs pixels.
+    """
+
+    def __init__(self, session: Session, spans: tuple[Span, ...], inputs: BlockInputs, start: History) -> None:
+        self._session = session
+        # Its decode time counts as part of the draft.
+        self._decoder = Decoder(session.decoder.codec)
+        self._spans = spans
+        self._inputs = inputs
+        self._history = start
+        self._newest: Block | None = None
+
+    def draft(self, span: Span, stop: int | None = None) -> Generated:
+        """Generate the draft at `span`, after earlier drafts that were skipped or unfinished, at their joint cost.
+
+        `stop`: as in `BlockCall`.
+        """
+        caught_up = Cost()
+        for skipped in self._spans:
+            if self._history.frames <= skipped.start < span.start:
+                if self._newest is None or self._newest.span != skipped:
+                    caught_up += self._make(skipped).cost
+                block = self._newest
+                assert block is not None
+                pixels = self._decoder.pixels(self._history, block)
+                self._history = self._history.commit(block, pixels.anchors, pixels.state)
+        made = self._make(span, stop)
+        return replace(made, cost=caught_up + made.cost)
+
+    def _make(self, span: Span, stop: int | None = None) -> Generated:
+        call = self._inputs.call(self._history, span, stop)
+        made = self._session.generate("drafter", call)
+        if stop is None:
+            self._newest = Block(span, made.latents, call.condition)
+        return made

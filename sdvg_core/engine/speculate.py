@@ -15,17 +15,15 @@ from typing import Any
 
 from torch import Tensor
 
-from .drift import drift_of
-from .history import History
 from .inputs import BlockInputs
 from .memo import Reuse
-from .own_drafts import OwnDrafts
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
 from .router import Decision, Reason, RouterConfig, decide_early, score_and_decide
-from .session import Session
-from .types import Block, DrafterContext, Generated, Span
+from .session import OwnDrafts, Session
+from .types import Block, DrafterContext, Generated, History, Span
+from .wrappers import drift_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,13 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..causal_wan.checkpoint import inspect_weights
-from ..causal_wan.config import WanConfig
-from ..causal_wan.control_files import has_control, inspect_control
-from ..causal_wan.names import key_styles
+from ..causal_wan.checkpoint import has_control, inspect_control, inspect_weights
+from ..causal_wan.config import WanConfig, key_styles
 from ..causal_wan.presets import notes_by_name, preset_by_name, size_preset
-from ..checkpoints.known_models import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_ENCODER, VAE, family_of, known_model
-from ..checkpoints.state_dicts import Choice, note_on
+from ..checkpoints.model_files import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_ENCODER, VAE, family_of, known_model
+from ..checkpoints.pickles import Choice, note_on
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders.open import open_vae
 from ..devices.execution import AUTO

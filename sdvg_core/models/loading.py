@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from ..causal_wan.attention import TorchOps
-from ..causal_wan.checkpoint import load_wan
-from ..causal_wan.control_files import load_control
+from ..causal_wan.checkpoint import WanHeader, load_control, load_wan
 from ..causal_wan.forward import compiled_stages
 from ..causal_wan.generator import Wan, build_engine
-from ..causal_wan.header import WanHeader
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import multiply_in_fp8
@@ -28,14 +26,11 @@ from ..engine.memo import Identities
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
 from ..errors import BadInput, see
-from ..memory.choose import Plan, plan
-from ..memory.request import PUBLISHED_BASE, PlanRequest
-from ..memory.sizes import GB
-from ..memory.text import gigabytes, memory_notes, savings
+from ..memory.plan import Plan, gigabytes, memory_notes, plan, savings
+from ..memory.sizes import GB, PUBLISHED_BASE, PlanRequest
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
-from .fingerprints import part_fingerprints
-from .headers import Headers, attention_for
+from .headers import Headers, attention_for, part_fingerprints
 from .options import LoadOptions
 
 EVERYTHING = ModelSet()

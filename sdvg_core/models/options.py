@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 from ..causal_wan.presets import (
     CONTEXT_FIELDS,
+    SCHEDULES,
     ContextMemory,
     ContextPolicy,
     Preset,
     get_preset,
+    get_schedule,
     guess_preset,
     preset_by_name,
 )
-from ..causal_wan.schedule import SCHEDULES, get_schedule
-from ..checkpoints.state_dicts import Choice, Weights
+from ..checkpoints.pickles import Choice, Weights
 from ..decoders import StatedKind
 from ..devices.execution import (
     AUTO,

@@ -33,8 +33,7 @@ from ..files.outputs import (
     unfinished_request,
     video_file,
 )
-from ..models.fingerprints import part_fingerprints
-from ..models.headers import Headers, check_models
+from ..models.headers import Headers, check_models, part_fingerprints
 from ..models.loading import encode_prompts
 from ..models.options import LoadOptions
 from ..report.run_report import read_report

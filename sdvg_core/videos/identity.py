@@ -12,7 +12,7 @@ from ..checkpoints.lora import split_strength
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
 from ..engine.outside import cache_key
-from ..models.fingerprints import named
+from ..models.headers import named
 from ..models.options import LoadOptions
 from ..request.request import VideoRequest
 from ..text.prompts import PromptSchedule

@@ -26,7 +26,7 @@ from ..devices.workers import Stop, spread
 from ..engine.plan import ModelSet
 from ..errors import BadInput, see
 from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
-from ..memory.choose import Plan
+from ..memory.plan import Plan
 from ..models.headers import Headers, check_models
 from ..models.loading import load_models, plan_memory
 from ..report.progress import RouteBar

@@ -6,8 +6,8 @@ import pytest
 import torch
 from wan_files import TINY, assert_same_tensors, prefixed, random_state, save
 
+from sdvg_core.causal_wan.checkpoint import load_control, open_control
 from sdvg_core.causal_wan.config import control_shapes
-from sdvg_core.causal_wan.control_files import load_control, open_control
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.errors import BadInput
 from sdvg_core.models.inspection import inspect_file

@@ -26,9 +26,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.generator import REMEMBERED_TABLES, CausalWanGenerator
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.types import plan_spans
+from sdvg_core.engine.types import History, plan_spans
 
 
 class OpenOps(TorchOps):

@@ -12,9 +12,8 @@ from benchmarks.models import SCALES
 from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.devices.execution import Execution
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.types import Block, plan_spans
+from sdvg_core.engine.types import Block, History, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
 from sdvg_core.models.headers import check_models

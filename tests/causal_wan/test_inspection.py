@@ -6,7 +6,7 @@ from wan_files import NARROW, NARROW_METADATA, prefixed, random_state, save, sav
 
 from sdvg_core.causal_wan.checkpoint import open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
-from sdvg_core.checkpoints.known_models import FAMILIES, LORA, VARIANTS
+from sdvg_core.checkpoints.model_files import FAMILIES, LORA, VARIANTS
 from sdvg_core.errors import BadInput
 from sdvg_core.models.inspection import inspect_file
 

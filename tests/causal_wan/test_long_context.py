@@ -14,9 +14,8 @@ from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.context import BlockContext
 from sdvg_core.causal_wan.generator import context_policy
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.engine.history import History, scene_of
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.types import Block, plan_spans
+from sdvg_core.engine.types import Block, History, plan_spans, scene_of
 from sdvg_core.errors import BadInput
 
 SECOND, CUT = condition(6), replace(condition(6), cut=True)

@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
-from sdvg_core.causal_wan.presets import PRESETS, get_preset, guess_preset, notes_by_name, preset_by_name
-from sdvg_core.causal_wan.schedule import get_schedule, warped
-from sdvg_core.checkpoints.state_dicts import Choice
+from sdvg_core.causal_wan.presets import (
+    PRESETS,
+    get_preset,
+    get_schedule,
+    guess_preset,
+    notes_by_name,
+    preset_by_name,
+    warped,
+)
+from sdvg_core.checkpoints.pickles import Choice
 from sdvg_core.errors import BadInput
 from sdvg_core.models.options import ModelOptions
 

@@ -8,8 +8,14 @@ import pytest
 from cli_runs import refused
 
 from sdvg_core.checkpoints import model_files
-from sdvg_core.checkpoints.known_models import known_model
-from sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, extra_folders, find_files, find_models
+from sdvg_core.checkpoints.model_files import (
+    CONTROL_FILES,
+    KNOWN_FILES,
+    extra_folders,
+    find_files,
+    find_models,
+    known_model,
+)
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 
@@ -143,28 +149,6 @@ def test_a_file_of_paths_that_cannot_be_read_is_named(content, tmp_path):
     (tmp_path / "extra_model_paths.yaml").write_bytes(content)
     with pytest.raises(BadInput, match="yaml is not read"):
         find_models(tmp_path)
-
-
-def test_two_files_of_one_name_are_told_apart(tmp_path, capsys):
-    """Catches: a file in an older folder that is taken, or not, without a word. A link to it is the same file."""
-    taken = lay(tmp_path, "{folder}/{name}", "vae", "wan_2.1_vae.safetensors")
-    (tmp_path / "vae" / "link").mkdir()
-    (tmp_path / "vae" / "link" / "wan_2.1_vae.safetensors").symlink_to(taken)
-    assert main(["doctor", "--models", str(tmp_path)]) == 0
-    assert "of the same name" not in capsys.readouterr().out
-    vocabulary = lay(tmp_path, "image_reward/{name}", "", "vocab.txt")
-    other = lay(tmp_path, "image_reward/old/{name}", "", "vocab.txt")
-    vae = lay(tmp_path, "vae/old/{name}", "", "wan_2.1_vae.safetensors")
-    vocabulary.write_text("\n".join(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a")))
-    assert main(["doctor", "--models", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out
-    assert f"found {vocabulary} (not {other}, of the same name)" in lines
-    assert f"UNUSABLE {taken}: " in lines
-    assert f"; there is also {vae}\n" in lines
-    for folder in ("chunkwise", "framewise"):
-        lay(tmp_path, "diffusion_models/{name}", "", f"{folder}/causal_forcing.pt")
-    assert main(["doctor", "--models", str(tmp_path)]) == 0
-    assert "framewise" not in capsys.readouterr().out, "another model"
 
 
 def test_what_is_no_text_in_the_folders_of_comfyui_is_passed_over(tmp_path):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from weight_files import assert_holds, state
 
-from sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, note_on
+from sdvg_core.checkpoints.pickles import UNSTATED, Choice, note_on
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.errors import BadInput
 

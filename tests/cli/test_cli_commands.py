@@ -9,7 +9,7 @@ import torch
 from cli_runs import OUTPUTS, SMALL, names, options, override, refused, report
 from safetensors.torch import load_file, save_file
 
-from sdvg_core.checkpoints.known_models import KNOWN_MODELS
+from sdvg_core.checkpoints.model_files import KNOWN_MODELS
 from sdvg_core.cli import main
 from sdvg_core.pocket.grammar import parse
 

@@ -11,14 +11,12 @@ import torch
 from comfy.model_patcher import ModelPatcher
 from host_tiny import CONFIG, SIZE, generator_of, random_weights
 from sdvg_pack.nodes.host.model import comfy_wan, compute_dtype
+from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
-from sdvg_pack.sdvg_core.engine.history import History
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset, get_schedule, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.inputs import BlockCall, InputClip, KeyedNoise, NoiseSource, Restyle
 from sdvg_pack.sdvg_core.engine.protocols import BlockGenerator
-from sdvg_pack.sdvg_core.engine.types import Block, Condition, plan_spans
+from sdvg_pack.sdvg_core.engine.types import Block, Condition, History, plan_spans
 from torch import Tensor
 
 FRAMES, BLOCKS = 3, 4

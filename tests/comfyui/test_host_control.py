@@ -23,17 +23,16 @@ from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin, check_control, comfy_wan, compute_dtype
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
+from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_control, open_control
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, control_shapes
-from sdvg_pack.sdvg_core.causal_wan.control_files import load_control, open_control
+from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
-from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_pack.sdvg_core.checkpoints.weights import open_weights
-from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip
-from sdvg_pack.sdvg_core.engine.types import Condition
+from sdvg_pack.sdvg_core.engine.types import Condition, History
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.memory.text import NAMES
+from sdvg_pack.sdvg_core.memory.plan import NAMES
 from test_host_model import fp8
 from thinned import in_turn
 from torch import Tensor

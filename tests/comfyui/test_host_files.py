@@ -25,8 +25,8 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.memory.choose import plan
-from sdvg_pack.sdvg_core.memory.request import PlanRequest
+from sdvg_pack.sdvg_core.memory.plan import plan
+from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
 from sdvg_pack.sdvg_core.request.request import VideoRequest
 
 pytestmark = pytest.mark.comfyui

@@ -36,8 +36,8 @@ from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.nodes.host.model import attach_origin, check_model
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
+from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
-from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.inputs import InputClip, Strength

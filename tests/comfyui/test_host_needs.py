@@ -41,10 +41,8 @@ from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory import sizes
-from sdvg_pack.sdvg_core.memory.choose import plan
-from sdvg_pack.sdvg_core.memory.request import PlanRequest
-from sdvg_pack.sdvg_core.memory.sizes import decode_state_bytes
-from sdvg_pack.sdvg_core.memory.text import NAMES
+from sdvg_pack.sdvg_core.memory.plan import NAMES, plan
+from sdvg_pack.sdvg_core.memory.sizes import PlanRequest, decode_state_bytes
 from sdvg_pack.sdvg_core.request.request import VideoRequest
 from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.blip import ImageRewardConfig

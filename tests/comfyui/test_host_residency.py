@@ -21,7 +21,7 @@ from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.router import Decision, Reason
 from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.memory.request import PlanRequest
+from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
 from server import PromptServer
 
 pytestmark = pytest.mark.comfyui

@@ -14,9 +14,8 @@ from comfy_page import browse
 from running_server import REPORT, ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.engine.router import CASCADE_MARGIN, DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
-from sdvg_pack.sdvg_core.memory.budget import BudgetedRun, route_shares
-from sdvg_pack.sdvg_core.memory.counts import WEIGHTS
-from sdvg_pack.sdvg_core.memory.request import PlanRequest
+from sdvg_pack.sdvg_core.memory.budget import WEIGHTS, BudgetedRun, route_shares
+from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
 from server_prompts import GONE, POCKET, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui

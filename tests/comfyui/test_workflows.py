@@ -18,8 +18,7 @@ import av
 import pytest
 from PIL import Image
 from running_server import CHECKOUT, CNR, ROOT, Server
-from sdvg_pack.sdvg_core.checkpoints.known_models import KNOWN_MODELS
-from sdvg_pack.sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES
+from sdvg_pack.sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KNOWN_MODELS
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui

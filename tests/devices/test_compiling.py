@@ -10,8 +10,7 @@ from sdvg_core.causal_wan import forward
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
-from sdvg_core.models.fingerprints import part_fingerprints
-from sdvg_core.models.headers import check_models
+from sdvg_core.models.headers import check_models, part_fingerprints
 from sdvg_core.models.loading import load_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest

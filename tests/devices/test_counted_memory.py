@@ -26,8 +26,8 @@ from sdvg_core.devices.execution import Execution
 from sdvg_core.devices.streaming import LayerStream, _LayerWeights
 from sdvg_core.engine.plan import ModelSet
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
-from sdvg_core.memory.choose import Plan, plan
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.plan import Plan, plan
+from sdvg_core.memory.sizes import PlanRequest
 
 BLOCKS, LAYERS = 3, 6
 USUAL = replace(

@@ -23,14 +23,14 @@ from benchmarks.measure import Bench, Gauge
 from benchmarks.models import PROMPT, Models, random_models
 from benchmarks.variants import Case, Variant, parse_route, parse_variant, set_up
 from sdvg_core.causal_wan import attention, forward
-from sdvg_core.causal_wan.schedule import shifted_table
+from sdvg_core.causal_wan.presets import shifted_table
 from sdvg_core.decoders import wan_vae
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
 from sdvg_core.engine.router import decide
 from sdvg_core.engine.types import FiniteChecks
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
 

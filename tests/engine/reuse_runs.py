@@ -26,7 +26,6 @@ from torch import Tensor
 
 from research.routers import RandomRouter
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.memo import Identities, PixelStore, Result, Reuse, Store
 from sdvg_core.engine.protocols import Engine, WrappedGenerator
@@ -34,6 +33,7 @@ from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.types import Cost, DrafterContext
+from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.text.prompts import Conditions
 
 PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of the drafts

@@ -25,10 +25,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from sdvg_core.causal_wan.context import Model
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.types import Block, Cost, plan_spans
+from sdvg_core.engine.types import Block, Cost, History, plan_spans
 
 
 def works(emitted, who):

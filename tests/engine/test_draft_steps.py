@@ -24,11 +24,10 @@ from tiny import (
 
 from research.memo import ShortDrafts
 from sdvg_core.causal_wan.presets import Preset
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, Strength
 from sdvg_core.engine.protocols import steps_made
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.types import Span
+from sdvg_core.engine.types import History, Span
 from sdvg_core.errors import BadInput
 
 FOUR = {"schedule": "four-step"}

@@ -9,10 +9,9 @@ import torch
 from tiny import PROMPT, SIZE, condition, generator_of, make_engine, make_noise, run, scripted
 from torch import Tensor
 
-from sdvg_core.engine.drift import ColourHold, drift
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.types import Block, Generated, plan_spans
+from sdvg_core.engine.types import Block, Generated, History, plan_spans
+from sdvg_core.engine.wrappers import ColourHold, drift
 from sdvg_core.errors import BadInput
 from sdvg_core.request.request import VideoRequest
 

@@ -25,11 +25,10 @@ from tiny import (
 )
 from torch import Tensor
 
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.types import Block, plan_spans
+from sdvg_core.engine.types import Block, History, plan_spans
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
 AUTHORS = str.maketrans("rtad", "ttdd")

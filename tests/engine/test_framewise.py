@@ -26,11 +26,10 @@ from tiny import (
     scripted,
 )
 
-from sdvg_core.engine.framewise import FramewiseAdapter
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.types import Block, Span, plan_spans
+from sdvg_core.engine.types import Block, History, Span, plan_spans
+from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.errors import BadInput
 
 DRAFTS = RouterConfig(policy="first", forced_blocks=0)

@@ -24,7 +24,7 @@ from tiny import (
 )
 
 from sdvg_core.causal_wan import forward
-from sdvg_core.causal_wan.schedule import get_schedule, lowered, renoise
+from sdvg_core.causal_wan.presets import get_schedule, lowered, renoise
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip, Strength, read_strength
 from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.plan import NOT_HANDED_OVER, plan_blocks

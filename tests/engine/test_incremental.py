@@ -12,9 +12,8 @@ from thinned import in_turn
 from tiny import CONFIG, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise
 
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.types import Block, Span
+from sdvg_core.engine.types import Block, History, Span
 
 PROMPTS = [condition(5), replace(condition(6), cut=True)]
 NOISE = make_noise()

@@ -21,12 +21,11 @@ from tiny import (
     scripted,
 )
 
-from sdvg_core.causal_wan.schedule import get_schedule, renoise
-from sdvg_core.engine.history import History
+from sdvg_core.causal_wan.presets import get_schedule, renoise
 from sdvg_core.engine.inputs import BlockCall, BlockInputs
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.speculate import speculate
-from sdvg_core.engine.types import Block, plan_spans, spans_of_clip
+from sdvg_core.engine.types import Block, History, plan_spans, spans_of_clip
 
 # --- one block at a time
 

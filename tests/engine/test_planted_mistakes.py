@@ -19,18 +19,17 @@ import test_router
 import test_values
 import torch
 
-from sdvg_core.causal_wan import incremental
+from sdvg_core.causal_wan import context
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine import inputs, memo, pixels, router, session
-from sdvg_core.engine.framewise import FramewiseAdapter
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
 from sdvg_core.engine.router import RouterConfig, decide
 from sdvg_core.engine.session import Session
-from sdvg_core.engine.types import Block, Condition
+from sdvg_core.engine.types import Block, Condition, History
+from sdvg_core.engine.wrappers import FramewiseAdapter
 
 BLOCK_0 = test_counts.test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own
 commit = History.commit
@@ -95,7 +94,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda: test_exactness.check_pattern("rraar", test_exactness.make_engine, "committed"),
     ),
     "a cache is taken for that of another history": (
-        incremental,
+        context,
         "_shared",
         lambda ours, theirs: min(len(ours), len(theirs)),
         lambda: test_exactness.test_a_generator_answers_for_any_history_in_any_order("incremental"),

@@ -20,12 +20,11 @@ from tiny import (
     run,
 )
 
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import EmittedBlock
-from sdvg_core.engine.types import Block, Condition, Span
+from sdvg_core.engine.types import Block, Condition, History, Span
 
 # --- the store
 

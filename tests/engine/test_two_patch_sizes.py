@@ -37,7 +37,7 @@ from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import PlanRequest
 
 FINE = replace(CONFIG, patch_size=(1, 1, 1))
 

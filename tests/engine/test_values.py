@@ -6,11 +6,10 @@ import pytest
 import torch
 from tiny import PROMPT, EchoCodec, history_of, make_noise
 
-from sdvg_core.causal_wan.schedule import Step, get_schedule, nearest_sigma
-from sdvg_core.engine.history import History
+from sdvg_core.causal_wan.presets import Step, get_schedule, nearest_sigma
 from sdvg_core.engine.inputs import KeyedNoise, generator_seed
 from sdvg_core.engine.pixels import last_frames
-from sdvg_core.engine.types import Block, Span, plan_spans, spans_of_clip
+from sdvg_core.engine.types import Block, History, Span, plan_spans, spans_of_clip
 from sdvg_core.errors import BadInput
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.causal_wan.presets import get_schedule
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae

@@ -8,8 +8,7 @@ from tiny import make_engine, make_framewise, run
 
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
-from sdvg_core.memory.budget import BudgetedRun, route_for_budget
-from sdvg_core.memory.counts import WEIGHTS, pass_weights
+from sdvg_core.memory.budget import WEIGHTS, BudgetedRun, pass_weights, route_for_budget
 from sdvg_core.report.run_report import RunReport
 
 PRESETS = {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")}

@@ -10,10 +10,8 @@ from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.plan import plans_for
 from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
-from sdvg_core.memory.choose import plan
-from sdvg_core.memory.request import PlanRequest
-from sdvg_core.memory.sizes import LAYERS_IN_FLIGHT, most
-from sdvg_core.memory.text import plan_text
+from sdvg_core.memory.plan import plan, plan_text
+from sdvg_core.memory.sizes import LAYERS_IN_FLIGHT, PlanRequest, most
 
 GB = 10**9
 FULL = PlanRequest()

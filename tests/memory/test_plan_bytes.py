@@ -21,7 +21,7 @@ from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.inputs import Control
 from sdvg_core.memory import sizes
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 
 META, CPU = torch.device("meta"), torch.device("cpu")

@@ -11,7 +11,7 @@ from sdvg_core.decoders.open import LIGHT_BASE
 from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.memory import sizes
-from sdvg_core.memory.request import PlanRequest
+from sdvg_core.memory.sizes import PlanRequest
 
 FULL = PlanRequest()
 

@@ -10,7 +10,7 @@ import pytest
 
 from sdvg_core.cli import make_parser
 from sdvg_core.cli.plan import plans_for
-from sdvg_core.memory.choose import Plan
+from sdvg_core.memory.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = [

@@ -6,7 +6,7 @@ import pytest
 from torch import Tensor
 from witness import AGREES, SECOND, ask_family, difference, generator_over, per_block, tree_of, video_of
 
-from sdvg_core.causal_wan.incremental import Incremental
+from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.causal_wan.presets import get_preset
 
 CHECKOUT = "LONGLIVE_PATH"

@@ -6,7 +6,7 @@ import pytest
 from torch import Tensor
 from witness import AGREES, ask_family, difference, generator_over, tree_of, video_of
 
-from sdvg_core.causal_wan.incremental import Incremental
+from sdvg_core.causal_wan.context import Incremental
 
 CHECKOUT = "MEMROPE_PATH"
 pytestmark = pytest.mark.originals

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 from witness import AGREES, BLOCKS, ask, difference, generator_over, per_block, request_for, tree_of, video_of
 
-from sdvg_core.causal_wan.incremental import Incremental
+from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.causal_wan.presets import get_preset
 
 CHECKOUT = "RAVEN_PATH"

@@ -10,8 +10,8 @@ from tiny import generator_of, random_module, random_tree
 from torch import Tensor
 from witness import AGREES, CONFIG, SIZE, SPANS, ask, difference, generator_over, request_for, video_of
 
-from sdvg_core.causal_wan.incremental import Incremental
-from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.causal_wan.context import Incremental
+from sdvg_core.causal_wan.presets import get_schedule
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 
 CHECKOUT = "SCOPE_PATH"

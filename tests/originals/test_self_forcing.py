@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from witness import AGREES, BLOCKS, SPANS, ask_family, difference, generator_over, tree_of, video_of
 
-from sdvg_core.causal_wan.incremental import Incremental
+from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.decoders.open import load_vae
 
 CHECKOUT = "SELF_FORCING_PATH"

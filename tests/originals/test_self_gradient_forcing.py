@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 from witness import AGREES, SPANS, ask_family, difference, generator_over, per_block, tree_of, video_of
 
-from sdvg_core.causal_wan.incremental import Incremental
+from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_core.engine.types import plan_spans
 

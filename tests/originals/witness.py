@@ -20,9 +20,8 @@ from sdvg_core.causal_wan.context import ContextPolicy
 from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, ControlClip, KeyedNoise
-from sdvg_core.engine.types import Block, Condition, Span, plan_spans
+from sdvg_core.engine.types import Block, Condition, History, Span, plan_spans
 
 HERE = Path(__file__).resolve().parent
 CONFIG = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=16, text_len=8)

@@ -18,15 +18,12 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
+from sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
-from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.presets import Preset
-from sdvg_core.causal_wan.schedule import get_schedule
-from sdvg_core.engine.history import History
+from sdvg_core.causal_wan.presets import Preset, get_schedule
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.types import Block, Span, plan_spans
+from sdvg_core.engine.types import Block, History, Span, plan_spans
 
 PROMPT = condition()
 FEW = {"text_dim": 8, "in_dim": 4, "out_dim": 4, "text_len": 4}

@@ -9,9 +9,8 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.engine.history import History
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
-from sdvg_core.engine.types import Block, Condition, Span
+from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from training.causal import SCHEDULE, Prompted

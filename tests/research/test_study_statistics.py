@@ -12,7 +12,7 @@ from research.statistics import (
     make_table,
     metric,
 )
-from sdvg_core.memory.counts import WEIGHTS
+from sdvg_core.memory.budget import WEIGHTS
 
 QUALITY = metric("quality")
 

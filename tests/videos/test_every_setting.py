@@ -9,8 +9,7 @@ from random_set import write_random_set
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.open import open_vae
 from sdvg_core.devices.execution import Execution
-from sdvg_core.models.fingerprints import part_fingerprints
-from sdvg_core.models.headers import check_models
+from sdvg_core.models.headers import check_models, part_fingerprints
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.settings import Setting
@@ -82,10 +81,10 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("videos.identity", "models.fingerprints", "models.headers", "devices.device"):
+    for module in ("videos.identity", "models.headers", "models.headers", "devices.device"):
         monkeypatch.setattr(f"sdvg_core.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr(Setting, "fitted", lambda _, value: value)
-    for module in ("videos.identity", "models.fingerprints"):
+    for module in ("videos.identity", "models.headers"):
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.models.headers.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.models.headers.check_compile", lambda *_: None)

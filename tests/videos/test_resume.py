@@ -39,7 +39,7 @@ from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, hidden_folder, unfinished_blocks
-from sdvg_core.models import fingerprints, loading
+from sdvg_core.models import headers, loading
 from sdvg_core.models.options import LoadOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
@@ -138,7 +138,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
 
 def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):
     """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
-    for module in (identity, fingerprints):
+    for module in (identity, headers):
         monkeypatch.setattr(module, "arithmetic_on", lambda device: {"threads": f"of {device}"})
     one = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
     monkeypatch.setattr(LoadOptions, "side", torch.device("meta"))
@@ -151,7 +151,7 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypat
 def test_of_a_model_that_changed_where_no_sample_was_taken_no_block_is_used(files, others, tmp_path, monkeypatch):
     """Of a large file, the request knows samples alone; the keys of blocks know every weight."""
     copy = replace(files, target=tmp_path / "target.safetensors")
-    monkeypatch.setattr(fingerprints, "_of_contents", lambda path, *written: f"samples of {path.name}")
+    monkeypatch.setattr(headers, "_of_contents", lambda path, *written: f"samples of {path.name}")
     shutil.copy(files.target, copy.target)
     stopped(tmp_path / "out", [*five(copy), *PROMPT], 2)
     shutil.copy(others.target, copy.target)

@@ -9,10 +9,9 @@ from cli_runs import latents, options, override, refused, report
 from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.checkpoints.state_dicts import Weights
+from sdvg_core.checkpoints.pickles import Weights
 from sdvg_core.cli import main
-from sdvg_core.models.fingerprints import part_fingerprints
-from sdvg_core.models.headers import check_models
+from sdvg_core.models.headers import check_models, part_fingerprints
 from sdvg_core.models.options import LoadOptions, ModelOptions
 
 ONE = ["--size", "16x16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
