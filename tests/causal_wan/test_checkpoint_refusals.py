@@ -1,13 +1,21 @@
+"""What a file of weights is: what inspect says, and which transformers and control modules are refused."""
+
+from __future__ import annotations
+
 import json
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from wan_files import NARROW, prefixed, random_state, save, save_hollow
+from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefixed, random_state, save, save_hollow
 
-from sdvg_core.causal_wan.checkpoint import check_sizes, load_wan, open_wan
-from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
+from sdvg_core.causal_wan.checkpoint import check_sizes, load_control, load_wan, open_control, open_wan
+from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, control_shapes, wan_shapes
+from sdvg_core.checkpoints.model_files import FAMILIES, LORA, VARIANTS
+from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.errors import BadInput
+from sdvg_core.models.inspection import inspect_file
 
 ONE = torch.ones(1)
 
@@ -117,3 +125,154 @@ def test_a_number_of_blocks_that_only_the_metadata_claims_is_refused_before_they
     """The names to look for would fill the memory."""
     config = json.dumps({"transformer": {"num_layers": 10_000}})
     assert "lacks most of the " in refusal_of(tmp_path, random_state(), {"config": config})
+
+
+def test_a_transformer_is_described_and_would_load(tmp_path):
+    path = save(
+        tmp_path / "wan.safetensors",
+        {**prefixed(random_state(NARROW), "model."), "other": ONE.half()},
+        NARROW_METADATA,
+    )
+    found = inspect_file(path)
+    assert (found.kind, found.would_load, found.reason) == ("causal Wan 2.1 transformer", True, "")
+    assert found.config == NARROW
+    assert found.size == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
+    assert found.parameters == NARROW.parameters + 1
+    assert found.dtypes == {"float32": len(wan_shapes(NARROW)), "float16": 1}
+    assert (found.layout, found.quantisation, found.preset) == ("safetensors", "none", None)
+    assert "same names and shapes as plain Wan 2.1" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "bad"),
+    [
+        ("head.modulation", torch.bfloat16, float("-inf")),
+        ("blocks.0.self_attn.q.weight", torch.float8_e4m3fn, float("nan")),
+    ],
+)
+def test_a_file_with_values_that_are_not_finite_is_not_promised_to_load(tmp_path, name, dtype, bad):
+    state = random_state(NARROW)
+    state[name] = torch.full_like(state[name], bad).to(dtype)
+    path = save(tmp_path / "wan.safetensors", state, NARROW_METADATA)
+    quick, thorough = inspect_file(path), inspect_file(path, values=True)
+    assert (quick.would_load, "not read" in quick.values) == (True, True)
+    assert (thorough.would_load, name in thorough.reason) == (False, True)
+    assert "values       not read" in str(quick)
+    save(path, random_state(NARROW), NARROW_METADATA)
+    assert inspect_file(path, values=True).values == "all finite"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file with holes: this one is 2.8 GB long")
+def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
+    config, preset = WAN_1_3B, "self-forcing-1.3b"
+    found = inspect_file(save_hollow(tmp_path / "wan.safetensors", config))
+    assert (found.would_load, found.config, found.preset) == (True, config, preset)
+    assert found.size == "1.3B: 30 blocks, width 1536, 12 heads"
+
+
+@pytest.mark.parametrize("kind", [*FAMILIES, LORA, "unknown"])
+def test_every_kind_of_file_is_recognised_and_refused_as_a_transformer_in_a_sentence(tmp_path, kind):
+    """What it is, and what to give instead; a variant of Wan also by its name in the whole model."""
+    for telltales in FAMILIES.get(kind, [["blocks.0.self_attn.q.lora_A.weight"] if kind == LORA else ["weight"]]):
+        parts = dict.fromkeys(telltales, ONE)
+        whole = prefixed({**random_state(), **parts}, "model.diffusion_model.")
+        for state in (parts, whole) if kind in VARIANTS else (parts,):
+            path = save(tmp_path / "given.safetensors", state)
+            with pytest.raises(BadInput) as refused:
+                open_wan(path)
+            remedy = "load its base model" if kind == LORA else "give a causal Wan 2.1 text-to-video model"
+            assert str(refused.value).startswith("given.safetensors ")
+            assert f"; {remedy}" in str(refused.value)
+            assert kind in str(refused.value) or kind == "unknown"
+        found = inspect_file(save(tmp_path / "given.safetensors", parts))
+        assert (found.kind, found.would_load, found.preset, found.notes) == (kind, False, None, ())
+        assert "; " in found.reason
+
+
+def test_the_other_parts_of_a_run_would_load_too(files):
+    parts = {files.vae: "Wan 2.1 VAE", files.text_encoder: "UMT5 text encoder", files.reward: "ImageReward"}
+    for path, kind in parts.items():
+        found = inspect_file(path)
+        assert (found.kind, found.would_load, found.reason) == (kind, True, "")
+
+
+def test_the_state_dicts_of_a_training_checkpoint_are_listed_and_the_one_looked_at_is_named(files):
+    found = inspect_file(files.drafter)
+    assert (found.dictionary, found.dictionaries) == ("generator_ema", ("generator", "generator_ema"))
+    assert "layout       PyTorch pickle, generator_ema\ndictionaries generator, generator_ema\n" in str(found)
+    assert "holds two sets of weights" in found.notes[-1]
+
+
+CPU = torch.device("cpu")
+
+
+def module_state(blocks=2, config=TINY):
+    g = torch.Generator().manual_seed(3)
+    return {name: torch.randn(shape, generator=g) for name, shape in control_shapes(config, blocks).items()}
+
+
+def loaded(path):
+    tree = load_control(open_control(open_weights(path), TINY, "target"), device=CPU, dtype=torch.float32)
+    return dict(tree.state_dict())
+
+
+@pytest.mark.parametrize("prefix", ["", "model.", "model.diffusion_model."])
+@pytest.mark.parametrize("whole", [False, True])
+def test_alone_or_in_a_whole_checkpoint_the_same_tensors_are_taken(prefix, whole, tmp_path):
+    state = module_state()
+    beside = random_state() if whole else {}
+    found = loaded(save(tmp_path / "vace.safetensors", prefixed({**state, **beside}, prefix)))
+    assert_same_tensors(found, state)
+
+
+def test_a_rounded_module_is_cast_up_with_its_scale(tmp_path):
+    """The old form of scaled fp8. Catches: a scale that is left out, or a bare fp8 weight."""
+    state = module_state()
+    name = "vace_blocks.1.after_proj"
+    rounded = state[f"{name}.weight"].to(torch.float8_e4m3fn)
+    scaled = {**state, f"{name}.weight": rounded, f"{name}.scale_weight": torch.tensor(0.5)}
+    scaled["scaled_fp8"] = torch.zeros(0, dtype=torch.float8_e4m3fn)
+    found = open_control(open_weights(save(tmp_path / "vace.safetensors", scaled)), TINY, "target")
+    layer = load_control(found, device=CPU, dtype=torch.float32).vace_blocks[1].after_proj
+    x = torch.randn(2, TINY.dim)
+    wanted = torch.nn.functional.linear(x, rounded.float() * 0.5, state[f"{name}.bias"])
+    assert torch.allclose(layer(x), wanted, atol=1e-5)
+    assert found.quantisation.label == "fp8 scaled, old form"
+
+
+WRONG = {
+    "another width": (
+        {n: w[:64] if n.startswith("vace_patch") else w for n, w in module_state().items()},
+        "is for a width of 64, and the target has 128",
+    ),
+    "no module": (random_state(), "has no control module"),
+    "blocks that do not divide the layers": (module_state(3), "3 control blocks for the 2 of the target"),
+    "a lost tensor": (
+        {n: w for n, w in module_state().items() if n != "vace_blocks.1.after_proj.weight"},
+        "lacks vace_blocks.1.after_proj.weight",
+    ),
+    "another kind of context": (
+        {n: w[:, :64] if n == "vace_patch_embedding.weight" else w for n, w in module_state().items()},
+        "has another shape for vace_patch_embedding.weight",
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "why"), WRONG.values(), ids=WRONG)
+def test_what_does_not_fit_is_refused_in_a_sentence(state, why, tmp_path):
+    with pytest.raises(BadInput, match=why):
+        open_control(open_weights(save(tmp_path / "vace.safetensors", state)), TINY, "target")
+
+
+def test_a_module_of_zeros_is_refused_when_it_is_loaded(tmp_path):
+    state = module_state()
+    state["vace_patch_embedding.weight"].zero_()
+    with pytest.raises(BadInput, match="all zeros"):
+        loaded(save(tmp_path / "vace.safetensors", state))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_inspect_says_what_it_is(whole, tmp_path):
+    state = {**module_state(), **(random_state() if whole else {})}
+    found = inspect_file(save(tmp_path / "vace.safetensors", state))
+    assert (found.kind, found.would_load) == ("control module (VACE)", True)

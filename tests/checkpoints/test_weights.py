@@ -1,16 +1,42 @@
-"""Safetensors files and their shards: what they give, and which are refused."""
+"""Files of weights: what safetensors, shards and pickles give, which state dict is taken, and what is refused."""
+
+from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from weight_files import assert_holds, refusal, state
 
-from sdvg_core.checkpoints import weights
-from sdvg_core.checkpoints.weights import open_weights
+from sdvg_core.checkpoints import pickles, weights
+from sdvg_core.checkpoints.pickles import UNSTATED, Choice, note_on
+from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
+from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
+
+
+def state(seed: int = 0) -> dict[str, torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return {f"layer.{i}.weight": torch.randn(3, i + 1, generator=g) for i in range(3)}
+
+
+def assert_holds(file: WeightFile, wanted: dict[str, torch.Tensor]) -> None:
+    assert dict(file.info) == {n: TensorInfo(tuple(t.shape), t.dtype) for n, t in wanted.items()}
+    assert sorted(file) == sorted(wanted)
+    assert all(torch.equal(file[n], t) for n, t in wanted.items())
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BadInput) as caught:
+        open_weights(path)
+    message = str(caught.value)
+    assert "; " in message
+    assert "\n" not in message
+    return message
 
 
 def write_raw(path: Path, header: bytes, body: bytes = b"") -> Path:
@@ -142,3 +168,240 @@ def test_another_kind_of_file_is_refused_and_nothing_at_all(tmp_path, name):
     (tmp_path / name).write_bytes(b"hello")
     assert f"{name} is no weight file" in refusal(tmp_path / name)
     assert "no weight file at" in refusal(tmp_path / "a.safetensors")
+
+
+LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+
+
+def write_pickle(path: Path, content: object, legacy: bool = False) -> Path:
+    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+    return path
+
+
+@LEGACY
+@pytest.mark.parametrize(
+    "wrap, layout",
+    [
+        (lambda s: s, "PyTorch pickle"),
+        (lambda s: {"anything": s, "step": 3, "empty": {}}, "PyTorch pickle, anything"),
+        (lambda s: {n: torch.nn.Parameter(t) for n, t in s.items()}, "PyTorch pickle"),
+    ],
+)
+def test_a_pickle_gives_the_tensors_of_the_model_in_it(tmp_path, wrap, layout, legacy):
+    file = open_weights(write_pickle(tmp_path / f"a{weights.PICKLES[legacy]}", wrap(state()), legacy))
+    assert_holds(file, state())
+    assert file.layout == layout
+    assert not any(file[n].requires_grad for n in file)
+
+
+class Runs:
+    """What a hostile pickle looks like: reading it calls `function`."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+@LEGACY
+@pytest.mark.parametrize(
+    "function, arguments, name",
+    [
+        (os.system, ("touch ran",), "system"),
+        (eval, ("open('ran', 'w')",), "eval"),
+        (Path.touch, ("ran",), ""),
+        (torch.nn.Linear, (2, 2), "torch.nn.modules.linear.Linear"),
+    ],
+)
+def test_a_pickle_that_wants_to_run_code_is_refused_by_the_name_of_what_it_wants(
+    tmp_path, monkeypatch, function, arguments, name, legacy
+):
+    monkeypatch.chdir(tmp_path)
+    content = {**state(), "x": Runs(function, *arguments)}
+    message = refusal(write_pickle(tmp_path / "evil.pt", content, legacy))
+    assert "wants to run " in message
+    assert f"{name}; use a .safetensors copy" in message
+    assert not (tmp_path / "ran").exists()
+
+
+@LEGACY
+@pytest.mark.parametrize("keep", [0, 1, 0.2, 0.5, 0.9, -1])
+def test_a_pickle_that_is_cut_short_is_refused(tmp_path, keep, legacy):
+    whole = write_pickle(tmp_path / "a.pt", state(), legacy).read_bytes()
+    (tmp_path / "a.pt").write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
+    refusal(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *([torch.ones(1)], torch.ones(1), {}, {"a": 1}, {"a": {"b": {"c": torch.ones(1)}}}, {1: torch.ones(1)}),
+        {"student": state(), "teacher": state()},
+    ],
+)
+def test_a_pickle_without_named_tensors_of_one_model_is_refused(tmp_path, content):
+    message = refusal(write_pickle(tmp_path / "a.pt", content))
+    several = isinstance(content, dict) and "student" in content
+    assert ("student, teacher" if several else "no named tensors") in message
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.empty(3, device="meta"), torch.ones(1).expand(10**9), torch.eye(2).to_sparse()],
+    ids=["meta", "endlessly repeated", "sparse"],
+)
+def test_a_tensor_without_values_of_its_own_is_refused(tmp_path, tensor):
+    message = refusal(write_pickle(tmp_path / "a.pt", {"a": tensor}))
+    assert "has no values of its own" in message
+
+
+@LEGACY
+def test_a_pickle_that_is_too_large_is_not_read(tmp_path, monkeypatch, legacy):
+    monkeypatch.setattr(pickles, "LARGEST", 100)
+    monkeypatch.setattr(torch, "load", None)
+    assert "a pickle at most 1e-07" in refusal(write_pickle(tmp_path / "a.pt", state(), legacy))
+
+
+def test_with_a_torch_whose_reader_could_be_tricked_no_pickle_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.5.1"))
+    monkeypatch.setattr(torch, "load", None)
+    assert "torch 2.5.1 cannot read" in refusal(write_pickle(tmp_path / "a.pt", state()))
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 5676000000\n"
+PAGES = {
+    "page": (b"<!DOCTYPE html>\n<html class=''><head></head></html>", "a web page"),
+    "upper case": (b"\n<!doctype HTML>", "a web page"),
+    "no doctype": (b"\xef\xbb\xbf<html lang='en'>", "a web page"),
+    "markup of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "a web page"),
+    "error": (b'{"error":"Access to model x is restricted\\n"}', r"error message (Access to model x is restricted"),
+    "errors": (b'{ "errors" : [{"message": "gone"}]}', "a server's error message;"),
+    "pointer": (POINTER, "a pointer of Git LFS; run git lfs pull"),
+}
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt", "m.safetensors.index.json"])
+@pytest.mark.parametrize("content, said", PAGES.values(), ids=PAGES)
+def test_what_is_no_checkpoint_is_called_what_it_is(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    sentence = refusal(tmp_path / name)
+    assert said in sentence
+    assert "download the file itself" in sentence
+    assert len(sentence) < 400
+
+
+def test_an_archive_that_was_renamed_is_called_that_and_the_name_it_needs_is_stated(tmp_path):
+    """Catches a header of 85,966,670,672 bytes, which is what the letters of an archive spell."""
+    torch.save(state(), tmp_path / "model.safetensors")
+    sentence = refusal(tmp_path / "model.safetensors")
+    assert "model.safetensors is a zip archive" in sentence
+    assert "rename it to model.pt" in sentence
+
+
+def test_a_shard_is_looked_at_too(tmp_path):
+    index = {"weight_map": {"a": "one.safetensors"}}
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "one.safetensors").write_bytes(POINTER)
+    assert "one.safetensors is no checkpoint" in refusal(tmp_path / "m.safetensors.index.json")
+
+
+def test_inspect_and_doctor_say_it(tmp_path, capsys):
+    (tmp_path / "vae").mkdir()
+    (tmp_path / "vae" / "wan_2.1_vae.safetensors").write_bytes(b"<!DOCTYPE html>")
+    assert main(["inspect", str(tmp_path / "vae" / "wan_2.1_vae.safetensors")]) == 2
+    assert "a web page" in capsys.readouterr().err
+    (tmp_path / "image_reward").mkdir()
+    (tmp_path / "image_reward" / "vocab.txt").write_bytes(b"<!DOCTYPE html>")
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert "UNUSABLE" in (out := capsys.readouterr().out)
+    assert "vocab.txt is a web page" in out
+
+
+EMA, RAW = "generator_ema", "generator"
+SEEDS = {EMA: 1, RAW: 2, "state_dict": 3, "critic": 4}
+
+
+def write(path: Path, *names: str, legacy: bool = False) -> Path:
+    content = {name: state(SEEDS[name]) for name in names}
+    torch.save({**content, "step": 3}, path, _use_new_zipfile_serialization=not legacy)
+    return path
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+@pytest.mark.parametrize(
+    "names, choice, taken",
+    [
+        ((RAW, EMA, "critic"), UNSTATED, EMA),
+        ((RAW, EMA, "critic"), Choice("ema"), EMA),
+        ((RAW, EMA, "critic"), Choice("raw"), RAW),
+        ((RAW, EMA), Choice(likely="raw"), RAW),
+        ((RAW, EMA), Choice(likely="ema"), EMA),
+        ((RAW, EMA), Choice("ema", likely="raw"), EMA),
+        ((EMA,), Choice(likely="raw"), EMA),
+        ((RAW,), UNSTATED, RAW),
+        (("state_dict",), Choice(likely="raw"), "state_dict"),
+    ],
+)
+def test_the_state_dict_that_is_named_is_the_one_whose_tensors_are_read(tmp_path, names, choice, taken, legacy):
+    """Catches the raw weights under the name of the averaged ones."""
+    file = open_weights(write(tmp_path / "a.pt", *names, legacy=legacy), choice)
+    assert file.state_dict == taken
+    assert file.layout == f"PyTorch pickle, {taken}"
+    assert sorted(file.state_dicts) == sorted(names)
+    assert_holds(file, state(SEEDS[taken]))
+    renamed = file.renamed(lambda name: f"x.{name}")
+    assert (renamed.state_dict, renamed.state_dicts) == (file.state_dict, file.state_dicts)
+
+
+@pytest.mark.parametrize(
+    "content, choice, holds, advice",
+    [
+        ({EMA: state()}, Choice("raw"), EMA, "ema"),
+        ({RAW: state(), "critic": state()}, Choice("ema"), "critic, generator", "raw"),
+        ({"x" * 3000: state(), "y\n\x1b": state()}, Choice("ema"), "x" * 40 + ", y \\x1b", "auto"),
+        (state(), Choice("ema"), "one set of weights without a name", "auto"),
+    ],
+)
+def test_a_state_dict_that_is_not_there_is_refused_with_those_that_are(
+    tmp_path: Path, content: dict[str, Any], choice: Choice, holds: str, advice: str
+):
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(BadInput) as refused:
+        open_weights(tmp_path / "a.pt", choice)
+    message = str(refused.value)
+    assert message.startswith("a.pt has no generator")
+    assert message.endswith(f", but {holds}; choose {advice}")
+    assert len(message) <= 400
+
+
+@pytest.mark.parametrize("weights", ["ema", "raw"])
+def test_a_file_that_can_hold_no_state_dicts_is_refused_too(tmp_path, weights):
+    save_file(state(), tmp_path / "a.safetensors")
+    with pytest.raises(BadInput, match=r"one set of weights without a name; choose auto"):
+        open_weights(tmp_path / "a.safetensors", Choice(weights))
+    for likely in ("auto", "ema", "raw"):
+        assert open_weights(tmp_path / "a.safetensors", Choice(likely=likely)).state_dict == ""
+
+
+@pytest.mark.parametrize("words", [("EMA", "auto"), ("auto", "average"), (None, "auto"), ("", "auto")])
+def test_other_words_are_refused_with_those_there_are(words):
+    with pytest.raises(BadInput, match=r"(choose one of auto, ema, raw|give auto or ema or raw)"):
+        Choice(*words)
+
+
+@pytest.mark.parametrize(
+    "taken, there, choice, words",
+    [
+        (EMA, (RAW, EMA, "critic"), UNSTATED, "a.pt holds two sets of weights, generator_ema and generator"),
+        (EMA, (EMA,), Choice(likely="raw"), "The preset is for raw weights, but a.pt holds no generator"),
+        (RAW, (RAW, EMA), Choice("raw", likely="ema"), None),
+        (RAW, (RAW, EMA), Choice(likely="raw"), None),
+        (EMA, (EMA, "critic"), UNSTATED, None),
+        ("state_dict", ("state_dict",), Choice(likely="ema"), None),
+        ("", (), Choice(likely="ema"), None),
+    ],
+)
+def test_a_choice_that_nobody_stated_is_told_and_nothing_else(taken, there, choice, words):
+    note = note_on("a.pt", taken, there, choice)
+    assert note is None if words is None else note.startswith(words)

@@ -94,7 +94,7 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
     """The kind: an option that another one makes moot, such as `--policy always-target --gate 5`.
 
     Where two are accepted, another value of either makes another video; else a sentence names one of them. Of a
-    cascade that cannot decide a note of the report tells (`tests/engine/test_cascade.py`).
+    cascade that cannot decide a note of the report tells (`tests/engine/test_router.py`).
     """
     if {one, two} == {"--aggregation", "--cascade"} or one.split()[0] == two.split()[0]:
         return

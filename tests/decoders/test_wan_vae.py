@@ -7,6 +7,8 @@ from typing import get_args
 import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanRMS_norm
+from tae_parts import codec_of as tae_codec_of
+from tae_parts import random_tae
 from tiny import can_compile
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,7 +28,10 @@ from vae_parts import (
 
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.planes import PlanarNorm
+from sdvg_core.decoders.taehv import TaehvCodec
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import VaeLayers
+from sdvg_core.errors import BadInput
 
 # --- decode
 
@@ -174,3 +179,63 @@ def test_compiled_to_machine_code_the_pixels_are_the_same_and_the_state_is_still
     """Catches state entries that are views into a whole input, as the compiler drops the copy that frees it."""
     vae, clip = random_vae(SMALL), random_latents(5)
     assert_still_a_value(codec_of(vae, layers=layers, compiler="inductor"), clip, codec_of(vae).decode(clip)[0])
+
+
+Codec = WanCodec | TaehvCodec
+
+
+@pytest.fixture(scope="module", params=["wan", "taehv"])
+def either(request, original_file) -> Codec:
+    return load_vae(original_file) if request.param == "wan" else tae_codec_of(random_tae())
+
+
+@pytest.mark.parametrize("cut", [[3, 3, 3], [1] * 9, [2, 5, 2], [1, 8]], ids=str)
+def test_decoding_in_any_pieces_is_the_same_to_the_bit(either: Codec, cut: list[int]) -> None:
+    latents = random_latents(9)
+    assert torch.equal(decode_pieces(either, latents, cut)[0], either.decode(latents)[0])
+    assert torch.equal(latents, random_latents(9)), "the latents are written to"
+
+
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_rejected_candidate_leaves_the_given_state_bit_identical(either: Codec, before: int) -> None:
+    """Catches a cache that is written into, one that marks the first frame and is used up, and a shared list."""
+    latents = random_latents(6)
+    _, state = either.decode(latents[:, :, :before])
+    entries = list(state)
+    values = [entry.clone() if torch.is_tensor(entry) else entry for entry in state]
+    alone, _ = either.decode(latents[:, :, before:], state)
+    for seed in (7, 8):
+        either.decode(random_latents(3, seed=seed), state)
+    assert all(now is then for now, then in zip(state, entries, strict=True))
+    for now, then in zip(state, values, strict=True):
+        assert torch.equal(now, then) if torch.is_tensor(then) else now == then
+    assert torch.equal(either.decode(latents[:, :, before:], state)[0], alone)
+
+
+def test_the_state_is_a_tuple_of_tensors_that_pin_no_larger_storage(either: Codec) -> None:
+    _, state = either.decode(random_latents(4))
+    assert isinstance(state, tuple)
+    assert len(tensors(state)) == (32 if isinstance(either, WanCodec) else 9)
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in tensors(state))
+
+
+def test_every_encode_starts_afresh(either: Codec) -> None:
+    """Catches an encoder cache that survives the call, as re-anchoring encodes one frame at a time."""
+    alone, frames = either.encode(random_frames(1)), random_frames(9)
+    either.encode(frames)
+    assert torch.equal(frames, random_frames(9)), "the frames are written to"
+    assert torch.equal(either.encode(random_frames(1)), alone)
+
+
+@pytest.mark.parametrize(
+    "shape, words",
+    [
+        ((1, 4, 3, 16, 24), "1 \\+ 4 \\* k RGB frames"),
+        ((1, 0, 3, 16, 24), "1 \\+ 4 \\* k RGB frames"),
+        ((1, 5, 4, 16, 24), "RGB"),
+        ((1, 5, 3, 16, 20), "16 x 20 are no multiples of 8"),
+    ],
+)
+def test_frames_of_another_size_are_refused(either: Codec, shape: tuple[int, ...], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        either.encode(torch.zeros(shape))

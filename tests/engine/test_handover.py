@@ -1,4 +1,4 @@
-"""The first m blocks by the target, and blocks that the drafter begins and the target finishes, bit for bit."""
+"""The first m blocks, blocks the drafter begins and the target finishes, drafts that stop early: bit for bit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,30 @@ from dataclasses import replace
 
 import pytest
 import torch
+from test_guides import CONTROL, controlled, engine_of, restyled, run_of
+from test_guides import made as guided
 from thinned import every_pair
-from tiny import CONTEXTS, POLICIES, frames_of, latents_of, make_engine, run, scripted
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    frames_of,
+    latents_of,
+    make_engine,
+    make_framewise,
+    make_noise,
+    run,
+    scripted,
+)
 
+from research.memo import ShortDrafts
+from sdvg_core.causal_wan.presets import Preset
+from sdvg_core.engine.inputs import BlockCall, Strength
 from sdvg_core.engine.plan import ModelSet, check_available
+from sdvg_core.engine.protocols import steps_made
 from sdvg_core.engine.router import POLICIES as POLICIES_OF_ROUTER
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.types import plan_spans
+from sdvg_core.engine.types import History, Span, plan_spans
 from sdvg_core.errors import BadInput
 
 FOUR = {"schedule": "four-step"}
@@ -125,3 +142,128 @@ def test_a_handover_needs_both_models_and_one_schedule():
     with pytest.raises(BadInput, match="a handover needs a drafter; load one, or set handover to 0"):
         check_available(router, plan_spans(3, 3), alone)
     check_available(router, plan_spans(1, 3), alone)
+
+
+DRAFTS = RouterConfig(policy="first", forced_blocks=0)
+ALL_KEPT = RouterConfig(tau=-100.0, forced_blocks=0)
+
+
+def engine(policy: str = "recompute", draft_steps: int | None = 3):
+    return make_engine(policy, draft_steps=draft_steps, **FOUR)
+
+
+def draft_of(engine, **more):
+    call = BlockCall(History(horizon=3), Span(0, 0, 3), make_noise(), PROMPT, **more)
+    return engine.drafter.generate(call)
+
+
+@every_pair("policy, context, steps", POLICIES, CONTEXTS, (1, 2, 3))
+def test_keeping_all_is_the_drafter_alone_with_so_many_steps(policy, context, steps):
+    """Held to whole drafts that are cut after the same step. Catches: another noise, a history of whole drafts."""
+    options = {"blocks": 5, "drafter_context": context}
+    made = run(engine(policy, steps), ALL_KEPT, **options)
+    assert torch.equal(latents_of(made), latents_of(run(engine(policy, steps), DRAFTS, **options)))
+    whole = engine(policy, None)
+    cut = run(replace(whole, drafter=ShortDrafts(whole.drafter, steps)), DRAFTS, **options)
+    assert torch.equal(latents_of(made), latents_of(cut))
+    assert torch.equal(frames_of(made), frames_of(cut))
+    assert {e.record.draft.denoising_passes for e in made} == {steps}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_all_steps_give_the_bits_of_no_setting(policy):
+    one, two = (run(engine(policy, steps), scripted("raraa", handover=2), blocks=5) for steps in (None, 4))
+    assert torch.equal(latents_of(one), latents_of(two))
+    shorter = run(engine(policy, 3), scripted("raraa", handover=2), blocks=5)
+    assert torch.equal(latents_of(one)[:, :, :3], latents_of(shorter)[:, :, :3]), "block 1 is the target's"
+    assert not torch.equal(latents_of(one)[:, :, 3:6], latents_of(shorter)[:, :, 3:6])
+
+
+@every_pair("policy, context, handover", POLICIES, CONTEXTS, (1, 2))
+def test_a_scored_draft_and_one_made_to_be_handed_over_give_the_same_predictions(policy, context, handover):
+    """Catches: a draft that is handed over in full steps, and one that is handed over a step short."""
+    options = {"blocks": 5, "drafter_context": context}
+    scored = run(engine(policy, 2), scripted("rrara", handover=handover), **options)
+    certain = run(engine(policy, 2), scripted("ttdtd", handover=handover), **options)
+    assert torch.equal(latents_of(scored), latents_of(certain))
+    remade = [e.record for e in scored if e.record.handover]
+    assert [record.target.denoising_passes for record in remade] == [4 - handover] * 2
+
+
+def test_a_handover_of_all_draft_steps_goes_on_from_the_draft_itself():
+    scored = run(engine(draft_steps=2), scripted("rr", handover=2), blocks=2)[1]
+    assert torch.equal(scored.draft.predictions[1], scored.draft.latents)
+    alone = engine(draft_steps=None)
+    span, history = Span(1, 3, 3), run(alone, scripted("t"), blocks=1)[0].history
+    call = BlockCall(history, span, make_noise(), PROMPT, handed_over=scored.draft.predictions)
+    assert torch.equal(alone.target.generate(call).latents, scored.block.latents)
+
+
+@every_pair("policy, context", POLICIES, CONTEXTS)
+def test_frame_by_frame_every_sub_block_stops_early(policy, context):
+    """In scored drafts and in those made only to be handed over. Catches: only the last one is cut."""
+    made = []
+    for letters in ("rrara", "ttdtd"):
+        small = make_framewise(policy, draft_steps=2, **FOUR)
+        parts = replace(small, target=engine(policy).target)
+        made.append(run(parts, scripted(letters, handover=2), blocks=5, drafter_context=context))
+    assert torch.equal(*map(latents_of, made))
+    kept = [e.record.draft.denoising_passes for e in made[0] if e.record.decision.accepted]
+    assert kept == [6, 6], "three sub-blocks of two steps"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_control_reaches_a_short_draft_in_every_step_it_makes(policy):
+    """Catches: a control that is left out of a draft that stops early, or of the blocks it is handed over to."""
+    guide = controlled(CONTROL)
+    short = engine_of(policy, draft_steps=2)
+    whole = engine_of(policy)
+    alone = guided(short, DRAFTS, guide)
+    cut = guided(replace(whole, drafter=ShortDrafts(whole.drafter, 2)), DRAFTS, guide)
+    assert torch.equal(alone, cut)
+    assert not torch.equal(alone, guided(engine_of(policy, draft_steps=2), DRAFTS, {}))
+    scored, certain = (
+        guided(engine_of(policy, draft_steps=2), scripted(letters, handover=2), guide)
+        for letters in ("rrar", "ttdt")
+    )
+    assert torch.equal(scored, certain)
+    uncontrolled = guided(engine_of(policy, draft_steps=2), scripted("rrar", handover=2), {})
+    assert not torch.equal(scored, uncontrolled)
+
+
+def test_a_restyled_block_must_leave_the_draft_a_step():
+    guide = restyled(Strength(skip=1))
+    made = [e.record for e in run_of(engine_of(draft_steps=2), DRAFTS, guide).blocks()]
+    assert {record.draft.denoising_passes for record in made} == {1}
+    with pytest.raises(BadInput, match="the clip replaces 2 steps, and drafts stop after 2"):
+        run_of(engine_of(draft_steps=2), DRAFTS, restyled(Strength(skip=2)))
+    target_only = RouterConfig(policy="always-target")
+    guided(engine_of(draft_steps=2), target_only, restyled(Strength(skip=2)))
+
+
+def test_a_handover_of_more_steps_than_a_draft_has_is_refused():
+    with pytest.raises(BadInput, match="handover is 3, but drafts stop after 2 steps"):
+        run(engine(draft_steps=2), scripted("rara", handover=3), blocks=4)
+    run(engine(draft_steps=2), scripted("dddd", handover=3, forced_blocks=0), blocks=4)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 5])
+def test_a_draft_cannot_stop_outside_the_schedule(steps):
+    with pytest.raises(BadInput, match=r"drafts cannot stop after 5|draft_steps is .*; give 1"):
+        Preset(name="x", draft_steps=steps)
+
+
+def test_what_identifies_a_model_knows_where_its_drafts_stop():
+    """Catches: a whole draft of an earlier run taken for a short one."""
+    assert len({Preset(name="x", draft_steps=steps).identity for steps in (None, 1, 2, 3)}) == 4
+    assert Preset(name="x", draft_steps=2).steps == Preset(name="x").steps, "it is no other schedule"
+
+
+def test_a_model_from_outside_without_the_setting_makes_all_its_steps():
+    class Outside:
+        timesteps = (1000.0, 500.0)
+
+    assert steps_made(Outside()) == 2
+    assert steps_made(engine(draft_steps=3).drafter) == 3
+    assert len(draft_of(engine(draft_steps=3)).predictions) == 3
+    assert len(draft_of(engine(draft_steps=3), stop=1).predictions) == 1

@@ -7,31 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import test_cascade
-import test_counts
-import test_draft_steps
 import test_exactness
 import test_handover
 import test_incremental
 import test_reuse
 import test_reuse_store
-import test_router
-import test_values
 import torch
 
 from sdvg_core.causal_wan import context
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.engine import inputs, memo, pixels, router, session
+from sdvg_core.engine import memo, pixels, session
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
-from sdvg_core.engine.router import RouterConfig, decide
 from sdvg_core.engine.session import Session
-from sdvg_core.engine.types import Block, Condition, History
+from sdvg_core.engine.types import Block, History
 from sdvg_core.engine.wrappers import FramewiseAdapter
 
-BLOCK_0 = test_counts.test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own
 commit = History.commit
 score = Session.score
 branch = CausalWanGenerator._branch
@@ -75,12 +68,6 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda source, span, slot: torch.randn(source.shape(span)),
         lambda: test_exactness.test_rejecting_all_is_target_only("recompute", "committed"),
     ),
-    "a seed has other noise from this version on": (
-        inputs,
-        "generator_seed",
-        lambda *parts: hash(parts) >> 1,
-        test_values.test_a_seed_keeps_its_noise_from_version_to_version,
-    ),
     "the decoder goes on from the state before the block": (
         History,
         "commit",
@@ -105,59 +92,17 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda cache, copied: None,
         lambda: test_incremental.test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes("keep", (1, 5)),
     ),
-    "the mean frame decides": (
-        router,
-        "aggregate",
-        lambda config, scores: float(scores.mean()),
-        test_router.test_the_worst_frame_decides_not_the_mean,
-    ),
-    "the forced block is drafted": (
-        RouterConfig,
-        "place",
-        lambda config, index: index + 1,
-        lambda: BLOCK_0("committed", range(1, 9)),
-    ),
-    "the clip's first block is handed over": (
-        RouterConfig,
-        "handover_at",
-        lambda config, index: config.handover,
-        lambda: test_handover.test_block_0_stays_whole("recompute"),
-    ),
-    "the scores of the first frames are taken for those of others": (
-        router,
-        "evenly_spaced",
-        lambda count: (0, 1, 2, 3),
-        test_cascade.test_the_frames_scored_first_are_spread_over_the_block,
-    ),
-    "the margin of a cascade has the wrong sign": (
-        router,
-        "clearly_kept",
-        lambda config, decision: decision.score >= config.tau - config.cascade,
-        test_cascade.test_in_between_the_other_frames_are_scored_in_one_call,
-    ),
-    "a draft is kept on first frames below tau": (
-        router,
-        "decide",
-        lambda config, index, scores: decide(replace(config, tau=config.tau - 0.5), index, scores),
-        test_cascade.test_first_frames_below_tau_reject_and_the_others_are_not_scored,
-    ),
     "a control does not reach a draft that stops early": (
         CausalWanGenerator,
         "_branch",
         lambda model, controls, text: None if model.draft_steps else branch(model, controls, text),
-        lambda: test_draft_steps.test_a_control_reaches_a_short_draft_in_every_step_it_makes("recompute"),
+        lambda: test_handover.test_a_control_reaches_a_short_draft_in_every_step_it_makes("recompute"),
     ),
     "a block of smaller blocks is cut only in its last one": (
         FramewiseAdapter,
         "generate",
         lambda drafter, call: cut_last(drafter, call),
-        lambda: test_draft_steps.test_frame_by_frame_every_sub_block_stops_early("recompute", "committed"),
-    ),
-    "a key forgets the prompts": (
-        Condition,
-        "key",
-        "",
-        test_reuse_store.test_everything_a_block_follows_from_is_in_its_key,
+        lambda: test_handover.test_frame_by_frame_every_sub_block_stops_early("recompute", "committed"),
     ),
     "a clip to continue goes by its shape alone": (
         memo,

@@ -1,29 +1,32 @@
-"""A disk that is full, or a folder that cannot be written, is told of early and in one sentence."""
+"""A disk that is full, or a command line that is killed outright."""
 
 import errno
 import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import override
-from faulty import Trap, make_loaded, make_video, names, quick, result
-from reuse_folders import five, made
+from cli_runs import OUTPUTS, names, override
+from faulty import Trap, make_loaded, make_video, quick, result
+from reuse_folders import decisions, five, made
 
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import check_disk_space
+from sdvg_core.files.outputs import check_disk_space, unfinished_blocks
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import predict_bytes, resolve_files
 from sdvg_core.videos import batch, maker
 
-pytestmark = pytest.mark.heavy
-
 WRITES = ("write video", "write block", "write latents", "write report", "move", "rename")
 
 
+@pytest.mark.heavy
 def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, monkeypatch, capsys):
     for room, reader in ((batch, "encode_prompts"), (maker, "load_models")):
         monkeypatch.delattr(room, reader)
@@ -36,6 +39,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, mo
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.heavy
 def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
     """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
     made(tmp_path / "out", override(five(files), "--prompt", "a red ball", "--size", "64x64"))
@@ -55,6 +59,7 @@ def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
     assert foreseen < predict(longer) < 2 * foreseen
 
 
+@pytest.mark.heavy
 def test_room_is_looked_for_where_the_folder_will_be(tmp_path):
     check_disk_space(tmp_path / "new" / "run", 1)
     with pytest.raises(BadInput, match=r"the run needs about .* GB in .*run, but"):
@@ -62,6 +67,7 @@ def test_room_is_looked_for_where_the_folder_will_be(tmp_path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.heavy
 def test_a_disk_or_quota_that_fills_up_at_any_write_is_one_sentence_and_nothing_half(tmp_path):
     """And the next run, when there is room, goes on from the last block."""
     with quick():
@@ -76,3 +82,45 @@ def test_a_disk_or_quota_that_fills_up_at_any_write_is_one_sentence_and_nothing_
                 make_video(loaded, folder)
             assert not (folder / "video.mp4").exists()
             assert result(folder, make_video(loaded, folder)) == fresh
+
+
+# Runs the command line in a process of its own, which kills itself in its fifth pass.
+DRIVER = """
+import os, signal, sys, torch
+torch.set_num_threads(1)
+from sdvg_core.causal_wan import generator
+from sdvg_core.cli import main
+honest, calls = generator.denoise_pass, 0
+def denoise_pass(*given, **options):
+    global calls
+    calls += 1
+    if calls == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(*given, **options)
+generator.denoise_pass = denoise_pass
+main(sys.argv[1:])
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_a_run_that_was_killed_in_a_block_goes_on_to_the_same_video(files, tmp_path):
+    """A kill at any change to the disk is in `files/test_outputs.py`."""
+    arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
+    whole = made(tmp_path / "whole", arguments)
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, *arguments, "--output", str(folder)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert not folder.exists()
+    assert len(unfinished_blocks(folder)) == 3
+    rest = made(folder, [*arguments, "--resume"])
+    assert rest[:2] == whole[:2]
+    assert decisions(rest[2]) == decisions(whole[2])
+    assert [note for note in rest[2]["notes"] if "Blocks 1 to 3" in note]
+    assert names(folder) == OUTPUTS
+    assert names(tmp_path) == ["out", "whole"]

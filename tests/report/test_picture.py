@@ -6,10 +6,12 @@ from itertools import groupby
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
+from sdvg_core.pocket.comparison import ABOVE, MARGIN, SIDE, Side, side_by_side
 from sdvg_core.report.picture import BIG, DARK, SCALE, SMALL, Look, _score_keys, drawable, route_picture, tint
 from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Outcome, outcome_of
 
@@ -125,3 +127,28 @@ def test_a_picture_of_a_hundred_blocks_is_as_wide_as_one_of_nine(blocks):
 def test_there_is_no_axis_for_scores_where_there_are_none():
     silent, scored = (report(route(RouterConfig(policy=policy), [[0.0]] * 4)) for policy in ("first", "reward"))
     assert route_picture(scored).height - route_picture(silent).height >= 200
+
+
+ROUTED = report(route(RouterConfig(), [[0.0], [1.0, 0.5], [-2.0]]))
+ALONE = report(route(RouterConfig(policy="always-target"), [[0.0]] * 3))
+
+
+def frames(made, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(made.pixel_frames, 3, 16, 32, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[torch.Tensor]:
+    return list(side_by_side(Side("ours", frames(ROUTED, 1), ROUTED), Side("theirs", frames(ALONE, 2), ALONE)))
+
+
+def test_every_pixel_of_both_videos_is_shown_as_a_sharp_square(pictures):
+    """Catches smoothing, a shift by a pixel, and the two sides swapped."""
+    factor = SIDE // 32
+    assert len(pictures) == ROUTED.pixel_frames
+    for made, seed, left in ((ROUTED, 1, MARGIN), (ALONE, 2, 2 * MARGIN + SIDE)):
+        for picture, frame in zip(pictures, frames(made, seed), strict=True):
+            shown = picture[0, :, ABOVE : ABOVE + 16 * factor, left : left + SIDE]
+            squares = shown.unflatten(2, (32, factor)).unflatten(1, (16, factor))
+            assert torch.equal(squares, frame[:, :, None, :, None].expand_as(squares))

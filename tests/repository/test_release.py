@@ -1,18 +1,25 @@
-"""What a release consists of: the archive of the registry, the locked environment, the bill of materials."""
+"""What a release consists of, what pip install brings, and what dev.py does for a newcomer."""
+
+from __future__ import annotations
 
 import json
+import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
+from release import archive, covers
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from release import archive, covers  # noqa: E402 - scripts, not a package
 
 RELEASE = ROOT / "release"
 LOCKED = RELEASE / "locked-linux-x86_64-py311.txt"
@@ -136,3 +143,88 @@ def test_every_template_has_a_cover_that_can_be_drawn_again(tmp_path, monkeypatc
         with Image.open(file) as drawn, Image.open(ROOT / "workflows" / file.name) as shipped:
             apart = ImageStat.Stat(ImageChops.difference(drawn, shipped)).mean
         assert max(apart) < 1, "in levels of 255; another libjpeg rounds otherwise"
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(
+    shutil.which("git") is None or os.name == "nt", reason="copies what git tracks; the paths are POSIX"
+)
+def test_the_installed_command_makes_the_pocket_demo_from_what_was_installed(tmp_path):
+    """Catches a file that the package leaves out. The environment's other packages are those of this one."""
+    source = tmp_path / "source"
+    for name in subprocess.check_output(["git", "-C", ROOT, "ls-files", "sdvg_core"], text=True).split():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, source / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, source / name)
+    environment = tmp_path / "environment"
+    venv.create(environment)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    # After what is installed here, and without the .pth files in there: the editable package is not seen.
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*command: str) -> str:
+        where = {"cwd": tmp_path, "env": clean, "text": True, "check": True}
+        return subprocess.run(
+            [environment / "bin" / command[0], *command[1:]], stdout=subprocess.PIPE, **where
+        ).stdout
+
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-deps", str(source)]
+    run("python", "-m", "pip", "install", *quiet)
+    shutil.rmtree(source)
+    where = run("python", "-c", "import sdvg_core; print(sdvg_core.__file__)")
+    assert Path(where.strip()).parent == packages / "sdvg_core", sys.path
+    run("sdvg", "demo", "--blocks", "2", "--output", "made")
+    assert {"video.mp4", "report.json"} <= {path.name for path in (tmp_path / "made").iterdir()}
+
+
+@pytest.fixture
+def dev() -> Any:
+    return runpy.run_path(str(ROOT / "dev.py"))
+
+
+@pytest.fixture
+def asked(dev, monkeypatch) -> list[list[str]]:
+    """What would be run, with no environment made."""
+    commands: list[list[str]] = []
+
+    def record(python: str, *arguments: str) -> int:
+        commands.append(list(arguments))
+        return 3
+
+    space = dev["main"].__globals__
+    monkeypatch.setitem(space, "environment", lambda name, install, *recipe: name)
+    monkeypatch.setitem(space, "run", record)
+    return commands
+
+
+@pytest.mark.parametrize(
+    "given, passed",
+    [
+        (["run", "plan", "--vram", "24"], ["plan", "--vram", "24"]),
+        (["run", "--version"], ["--version"]),
+        (["run"], ["--help"]),
+        (["demo", "--blocks", "3"], ["demo", "--blocks", "3"]),
+    ],
+)
+def test_every_option_is_passed_on_and_the_code_comes_back(dev, asked, given, passed):
+    assert dev["main"](given) == 3
+    assert asked == [["-m", "sdvg_core", *passed]]
+
+
+@pytest.mark.parametrize("command", ["test", "comfyui", "originals"])
+def test_help_of_the_tests_installs_nothing(dev, asked, capsys, command):
+    """Catches: two GB of packages for pytest's own help, which names none of our commands."""
+    assert dev["main"]([command, "--help"]) == 0
+    assert asked == []
+    assert f"python3 dev.py {command} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command, package", [("study", "research"), ("bench", "benchmarks")])
+def test_study_and_benchmark_are_found_from_any_folder(dev, asked, monkeypatch, command, package):
+    """They are not installed with the package. Catches: `dev.py study` from another folder than this one."""
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert dev["main"]([command, "--json"]) == 3
+    assert asked == [["-m", package, "--json"]]
+    assert os.environ["PYTHONPATH"] == os.pathsep.join((str(ROOT), "elsewhere"))

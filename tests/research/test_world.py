@@ -1,10 +1,16 @@
-"""The small world: what a prompt says is what is rendered, at any moment."""
+"""The small world: what a prompt says is rendered, and how its clips are judged."""
 
+import argparse
 import random
+from itertools import pairwise
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
+from research.long import LATE, against_balanced, qualities, shard
+from research.metrics import BEST, SeamChange, judge
 from research.world import centre, draw_scene, held_out_prompts, is_held_out, render, render_with_mask
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse
@@ -81,3 +87,94 @@ def test_a_nearest_prompt_is_always_a_prompt():
         text = " ".join(generator.choices(words, k=generator.randint(0, 40)))
         close = nearest(text)
         assert parse(close.text) == close
+
+
+FRAMES = torch.arange(105)
+SEAMS = tuple(range(9, 105, 12))
+SCENES = [draw_scene(random.Random(seed), held_out=True) for seed in range(4)]
+RUNNER = Scene(Thing("big", "red", "ball", "left", "runs", "right"), "night")
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.text)
+def test_the_exact_clip_is_perfect(scene):
+    verdict = judge(render(scene, FRAMES), scene)
+    assert verdict.quality.tolist() == [BEST] * 105
+    assert verdict.lag.abs().max() == 0
+
+
+@pytest.mark.parametrize("late", [-5, 8])
+def test_a_clip_that_is_late_is_late_and_not_bad(late):
+    verdict = judge(render(RUNNER, (FRAMES - late).clamp(min=0)), RUNNER)
+    assert verdict.quality[10:].min() == BEST
+    # Around a bounce a moment before it and one after it look alike.
+    assert set(verdict.lag[10:30].tolist()) == {-late}
+
+
+def faults() -> dict[str, Tensor]:
+    clip = render(RUNNER, FRAMES)
+    gone = render(Scene(Thing("small", "red", "ball", "top left"), "night"), FRAMES)
+    noise = torch.randn(clip.shape, generator=torch.Generator().manual_seed(0))
+    return {
+        "a little noise": clip + 0.02 * noise,
+        "more noise": clip + 0.1 * noise,
+        "blur": avg_pool2d(clip, 5, 1, 2, count_include_pad=False),
+        "elsewhere": gone,
+    }
+
+
+def test_worse_faults_score_lower():
+    clips = faults()
+    means = {name: judge(clip, RUNNER).quality.mean().item() for name, clip in clips.items()}
+    assert BEST > means["a little noise"] > means["more noise"] > means["elsewhere"]
+    assert means["a little noise"] > means["blur"] > means["elsewhere"]
+
+
+def test_the_wrong_prompt_scores_far_below_the_right_one():
+    for one, other in pairwise(SCENES):
+        assert judge(render(one, FRAMES), other).quality.mean() < 15
+
+
+def test_a_jump_at_the_borders_shows_as_seam_change_and_flicker_elsewhere_does_not():
+    clip = render(RUNNER, FRAMES)
+    jumping = clip.clone()
+    for number, seam in enumerate(SEAMS):
+        jumping[seam:] = clip[seam:] + 0.05 * (number % 2)
+    assert SeamChange().measure(jumping, "", SEAMS)["seam_change"] > 3
+    flicker = clip + 0.05 * (FRAMES % 2).view(-1, 1, 1, 1)
+    assert SeamChange().measure(flicker, "", SEAMS)["seam_change"] < 0.5
+
+
+PROMPT = "a big blue ball drifts right from the left over sand"
+
+
+def test_a_clip_that_runs_late_is_clear_at_the_best_moment_and_not_at_its_own():
+    """Catches: moments of one way alone, and a reach that knows no end."""
+    scene, at = parse(PROMPT), torch.tensor([8, 100])
+    assert qualities(render(scene, at + 5), at, scene)[0] == [BEST, BEST]
+    due, clear = qualities(render(scene, at + 40), at, scene)
+    assert max(due) < 15
+    assert min(clear) > 25, "it stands between two frames of the first way"
+
+
+def test_a_stride_is_compared_with_balanced_after_what_balanced_shows_of_the_target():
+    """Catches: earlier blocks in the mean, the two the wrong way round, a short clip that ends in a traceback."""
+
+    def videos(blocks):
+        clearness = {"balanced": [20.0] * LATE + [12.0] * 9, "stride 4": [5.0] * LATE + [14.5] * 9}
+        return {
+            (f"p{n}", "recompute", route): [{"clearness": str(value)} for value in values[:blocks]]
+            for route, values in clearness.items()
+            for n in range(10)
+        }
+
+    prompts = [f"p{n}" for n in range(10)]
+    asked = (prompts, ["recompute"], ["balanced", "stride 4"])
+    assert "+2.50 [+2.50, +2.50]" in against_balanced(videos(LATE + 9), *asked)
+    assert against_balanced(videos(LATE), *asked) == ""
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b", "1/"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no shard"):
+        shard(text)
+    assert shard("2/8") == (2, 8)

@@ -1,0 +1,287 @@
+"""The benchmark at tiny scale: routes by name, what is measured, the page, and the command."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from cli_runs import override
+
+from benchmarks import models
+from benchmarks.__main__ import main
+from benchmarks.measure import Bench, Gauge, Sample
+from benchmarks.models import Models, random_models
+from benchmarks.results import COLUMNS, SCHEMA, result_text, summarise_cases
+from benchmarks.variants import OURS, Case, Variant, default_routes, parse_route, parse_variant, set_up
+from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.devices.execution import Execution
+from sdvg_core.engine.records import Seconds
+from sdvg_core.errors import BadInput
+
+TINY = replace(models.TINY, blocks=4)
+NINE = 9
+SHORT = ["--scale", "tiny", "--blocks", "3", "--repeats", "1"]
+
+
+def case(name: str, execution: Variant = OURS, blocks: int = NINE) -> Case:
+    return Case(route=parse_route(name, blocks), variant=execution)
+
+
+class Clock:
+    """Counts how often it was asked; every interval is a whole number."""
+
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        self.now += 1
+        return float(self.now)
+
+
+@cache
+def tiny_models() -> Models:
+    return random_models(TINY, torch.device("cpu"))
+
+
+def tiny_bench() -> Bench:
+    """Where tiny videos of four blocks are made."""
+    setups = set_up([OURS], tiny_models(), TINY)
+    return Bench(setups=setups, request=TINY, clock=Clock(), gauge=Gauge(torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    "name, script",
+    [
+        ("target-only", "rrrrrrrrr"),
+        ("draft-only", "aaaaaaaaa"),
+        ("anchor-only", "raaaaaaaa"),
+        ("r=4", "rarararar"),
+        ("first=2", "rraaaaaaa"),
+        ("first=9+1", "rrrrrrrrr"),
+        ("r=4+3", "rarararar"),
+        ("cascade=4", "rarararar"),
+        ("stride=4+2", "raaaraaar"),
+    ],
+)
+def test_routes_reject_as_many_blocks_as_their_name_says(name, script):
+    assert parse_route(name, NINE).plan == script
+
+
+def test_an_execution_is_ours_and_all_the_marks_in_its_name():
+    """The later of two marks that say the same thing counts: compiled brings layers of its own."""
+    both = parse_variant("compiled+planes+tae")
+    assert both.name == "compiled+planes+tae"
+    assert both.execution == Execution(compile="default", vae_layers="planes")
+    assert both.vae == "tae"
+    assert parse_variant("compiled").execution.vae_layers == "planes"
+    assert parse_variant("compiled+diffusers").execution.vae_layers == "diffusers"
+    assert parse_variant("ours") == OURS
+
+
+@pytest.mark.parametrize("name", ["stride=0", "first=0", "r=1+", "cascade", "r=1+33"])
+def test_a_route_that_is_none_is_refused_with_those_there_are(name):
+    with pytest.raises(BadInput, match=r"choose among .*cascade=N.*stride=N"):
+        parse_route(name, NINE)
+
+
+@pytest.mark.parametrize(
+    "more, part",
+    [
+        (["--repeats", "0"], "--repeats is 0"),
+        (["--routes", "r=5"], "more than 2 blocks"),
+        (["--size", "64"], "'64' is no size"),
+        (["--size", "30x32"], "use 16 or 32"),
+        (["--device", "gpu"], "there is no device 'gpu'; use cpu, cuda"),
+        (["--executions", "ours+planes"], "joined by +"),
+    ],
+)
+def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
+    assert main(override(SHORT, *more)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert part in lines[0]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return tiny_bench()
+
+
+def test_target_only_decodes_every_block_and_drafts_none(bench, monkeypatch):
+    """The baseline pays for its own decode."""
+    honest, decoded = WanCodec.decode, []
+
+    def decode(self, latents, state=None):
+        decoded.append(latents.shape[2])
+        return honest(self, latents, state)
+
+    monkeypatch.setattr(WanCodec, "decode", decode)
+    sample = bench.measure(case("target-only", OURS, 4))
+    assert decoded == [3] * 4
+    assert sample.passes["decodes"] == 4
+    assert sample.passes["drafter_denoising"] == sample.passes["drafter_context"] == 0
+    assert sample.parts.decode > 0
+    assert sample.parts.draft == sample.parts.score == 0
+
+
+def test_a_route_that_was_not_taken_is_no_result(bench, monkeypatch):
+    monkeypatch.setattr(type(tiny_models().scorer), "score", lambda *_: torch.tensor([float("nan")]))
+    with pytest.raises(BadInput, match="was not finite"):
+        bench.measure(case("r=1", OURS, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "passes", "scored"),
+    [
+        ("r=1+1", {"target_denoising": 4 + 3, "drafter_denoising": 12, "decodes": 5}, [9, 12, 12, 12]),
+        ("cascade=1+3", {"target_denoising": 4 + 1, "drafter_denoising": 12, "decodes": 5}, [4, 4, 4]),
+        ("stride=2+2", {"target_denoising": 4 + 2, "drafter_denoising": 4 + 2 + 4, "decodes": 4}, []),
+    ],
+)
+def test_a_handover_a_cascade_and_a_stride_take_the_passes_their_name_says(
+    bench, monkeypatch, name, passes, scored
+):
+    """Catches: a cascade whose scorer does no work, or that goes on to the other frames; a handover of nothing."""
+    scorer = type(tiny_models().scorer)
+    honest, counted = scorer.score, []
+
+    def score(self, frames, prompt):
+        counted.append(frames.shape[1])
+        return honest(self, frames, prompt)
+
+    monkeypatch.setattr(scorer, "score", score)
+    made = bench.measure(case(name, OURS, 4)).passes
+    assert {kind: made[kind] for kind in passes} == passes
+    assert counted == scored[-len(counted) or len(scored) :]
+
+
+# --- results of a full-size benchmark that nobody ran, in the shape in which `bench --json` prints them
+
+# Seconds of a video.
+PLAIN = {("ours", "target-only"): 96.0, ("ours", "anchor-only"): 30.0, ("ours", "r=1"): 48.0}
+
+
+def sample(*arrivals: float, decode: float = 0.0, peak: int | None = None) -> Sample:
+    return Sample(arrivals=arrivals, parts=Seconds(decode=decode), passes={}, pixel_frames=105, peak=peak)
+
+
+def result(seconds: Mapping[tuple[str, str], float] = PLAIN, **changes: Any) -> dict[str, Any]:
+    """A run that took `seconds` for a video of each execution and route, each made once of once."""
+    samples = {
+        case(route, parse_variant(execution)): [sample(1.0, taken, peak=41_500_000_000)]
+        for (execution, route), taken in seconds.items()
+    }
+    executions = dict.fromkeys(execution for execution, _ in seconds)
+    compared = {"bytes": 40_000_000_000, "predicted_bytes": 41_000_000_000, "deviation": 0.025}
+    conditions = {
+        "versions": {"sdvg": "0", "torch": "2", "device": "cuda: Imaginary GPU"},
+        "device": "cuda",
+        "gpu": {"name": "Imaginary GPU"},
+        **{"drafter": "1.3B", "target": "14B", "dtype": "bfloat16"},
+        "executions": {name: {} for name in executions},
+    }
+    return {
+        **{"benchmark": "sdvg", "schema": SCHEMA, "scale": "full", "width": 832, "height": 480, "blocks": 9},
+        **{"repeats": 1, "interrupted": False},
+        "conditions": conditions,
+        "cases": summarise_cases(samples),
+        "memory": {"peak": {"draft": compared}},
+        "notes": ["Made up."],
+        **changes,
+    }
+
+
+def rows(text: str) -> dict[tuple[str, str], dict[str, str]]:
+    """The first table of a page: its cells by column, by execution and route."""
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    end = next(i for i, cells in enumerate(table) if "peak memory of" in cells[0])
+    assert tuple(table[0]) == COLUMNS
+    return {(cells[0], cells[1]): dict(zip(COLUMNS, cells, strict=True)) for cells in table[2:end]}
+
+
+# --- what is made of them
+
+
+def test_ratios_follow_from_the_medians():
+    target = case("target-only")
+    gate = case("r=1")
+    planes = case("r=1", parse_variant("planes"))
+    found = summarise_cases(
+        {
+            target: [sample(1, 10), sample(1, 90), sample(1, 12)],
+            gate: [sample(1, 4, decode=3, peak=7), sample(2, 3, decode=1, peak=9), sample(3, 6, decode=2, peak=8)],
+            planes: [sample(2, 8)],
+            case("r=2"): [],
+        }
+    )
+    base, fast, slow = found
+    assert [entry["route"] for entry in found] == ["target-only", "r=1", "r=1"]
+    assert base["seconds"]["video"] == median([10, 90, 12])
+    assert base["ratio_to_target_only"] == 1
+    assert (fast["seconds"]["video"], fast["seconds"]["decode"], fast["peak_bytes"]) == (4, 2, 9)
+    assert fast["ratio_to_target_only"] == 12 / 4
+    assert fast["block_seconds"] == [2, 3]
+    assert fast["first_frame_seconds"] == 2
+    assert fast["frames_per_second"] == 105 / 4
+    assert slow["ratio_to_target_only"] is None, "no target-only was made in this execution"
+    assert slow["ratio_to_ours"] == 4 / 8
+
+
+def test_a_row_shows_what_was_measured():
+    found = rows(result_text(result()))
+    assert list(found) == list(PLAIN)
+    assert (
+        found["ours", "anchor-only"].items()
+        >= {
+            "execution": "ours",
+            "route": "anchor-only",
+            "x target-only": "3.20x",
+            "s per video": "30.000",
+            "s to first frame": "1.000",
+            "frames per s": "3.5",
+            "peak memory": "41.5 GB",
+        }.items()
+    )
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict:
+    """Every usual route of a three-block clip, in two executions, in this process."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([*SHORT, "--executions", "ours", "diffusers", "--json"]) == 0
+    (line,) = out.getvalue().splitlines()
+    return json.loads(line)
+
+
+@pytest.mark.heavy
+def test_the_json_line_is_complete(printed):
+    names = [(entry["route"], entry["execution"]) for entry in printed["cases"]]
+    usual = [route.name for route in default_routes(3)]
+    assert names == [(name, execution) for execution in ("ours", "diffusers") for name in usual]
+    for entry in printed["cases"]:
+        assert set(entry["seconds"]) == {"video", "draft", "decode", "score", "target", "context"}
+        assert entry["seconds"]["video"] > 0
+        models = {f"{role}_{kind}" for role in ("drafter", "target") for kind in ("denoising", "context")}
+        assert set(entry["passes"]) == {*models, "decodes", "encodes"}
+        assert entry["repeats"] == len(entry["videos"]) == 1  # the warm-up is none of them
+        assert entry["peak_bytes"] is None
+    assert printed["memory"]["note"].startswith("peaks are measured on CUDA")
+    assert set(printed["warm_up_seconds"]) == {"ours", "diffusers"}
+    assert not printed["interrupted"]
+
+
+@pytest.mark.heavy
+def test_predicted_weights_are_those_that_lie_there(printed):
+    weights = printed["memory"]["weights"]
+    assert set(weights) == {"target", "drafter", "vae", "scorer"}
+    assert all(found["deviation"] == 0 for found in weights.values())
+    assert set(printed["memory"]["peak"]) == {"draft", "decode", "score", "target"}
