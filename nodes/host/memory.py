@@ -215,7 +215,10 @@ def usable_on(device: torch.device) -> int:
     free = int(mm.get_free_memory(device))
     if device.type == "cpu":
         return free
-    movable = sum(p.loaded_size() for p in mm.loaded_models() if p.load_device == device)
+    loaded = [
+        patcher for patcher in mm.loaded_models() if patcher is not None
+    ]  # None: dropped, its model still in use
+    movable = sum(patcher.loaded_size() for patcher in loaded if patcher.load_device == device)
     return max(0, free + movable - int(mm.extra_reserved_memory()) - SPARE)
 
 

@@ -1,14 +1,14 @@
 """ComfyUI's page in a headless Chromium, as an artist sees it. What that needs, tests/browser.py says."""
 
-from __future__ import annotations
-
+import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browser import browse as run_page
-from running_server import Server
+from running_server import ROOT
 
 HERE = Path(__file__).resolve().parent
 NODES = (
@@ -30,9 +30,9 @@ WEAKEST = r"weakest frame \d+: -?\d+\.\d\d"
 """What it says of a scored block that a direction decided; a gate adds what the block needs."""
 
 
-def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def inputs_of(spec, prefix=""):
     """Return name -> kind and options of all inputs, those that belong to a choice included, as `policy.tau`."""
-    found: dict[str, Any] = {}
+    found = {}
     for name, given in {**spec.get("required", {}), **spec.get("optional", {})}.items():
         found[prefix + name] = given
         if given[0] == "COMFY_DYNAMICCOMBO_V3":
@@ -41,20 +41,59 @@ def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def browse(server: Server, folder: Path, program: str, **options: Any) -> dict[str, Any]:
+def browse(server, folder, program, **options):
     """Run a program of the folder `browser` with a page of its own; returns what the page showed."""
     options = {"url": f"http://127.0.0.1:{server.port}", "script": SCRIPT, **options}
     return run_page(HERE / "browser" / program, profile=str(folder / "profile"), **options)
 
 
-def page_of(program: str, *, seed: int) -> Any:
+def page_of(program, *, seed):
     """A fixture: what a program saw in one renderer, with a seed of its own, so none re-uses another's run."""
 
     @pytest.fixture(scope="module", params=["canvas", pytest.param("nodes 2.0", marks=pytest.mark.exhaustive)])
-    def page(
-        request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
-    ) -> dict[str, Any]:
+    def page(request, server, tmp_path_factory):
         vue = request.param == "nodes 2.0"
         return browse(server, tmp_path_factory.mktemp("page"), program, vue=vue, seed=seed + 20 * vue)
 
     return page
+
+
+# --- the page's JavaScript, run by node without a page
+
+
+PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shots.js")
+PLAYER = "strip_player.js"
+NEXT = "({ run, next, outlook }) => js.nextRun(run, next, outlook)"
+
+
+def write_modules(folder):
+    """Write the modules where node takes them for ES modules, and return where; skip without node."""
+    if shutil.which("node") is None:
+        pytest.skip("needs node")
+    ours, theirs = folder / "extensions" / "sdvg", folder / "scripts"
+    ours.mkdir(parents=True)
+    theirs.mkdir()
+    for name in (*PURE, PLAYER):
+        shutil.copy(ROOT / "nodes" / "web" / name, ours)
+    answer = "export const api = { fetchApi: async (path) => ({ ok: true, blob: async () => path }) };"
+    (theirs / "api.js").write_text(answer, encoding="ascii")
+    (folder / "package.json").write_text('{"type": "module"}', encoding="ascii")
+    return ours
+
+
+def call(modules, source, given):
+    """Return what a JavaScript function makes of each of the things given; `js`: all that the modules export."""
+    imports = "".join(f'import * as m{i} from "./{name}";\n' for i, name in enumerate(PURE))
+    everything = ", ".join(f"...m{i}" for i in range(len(PURE)))
+    program = f"{imports}const js = {{{everything}}};\nconst of = {source};\n"
+    program += f"console.log(JSON.stringify({json.dumps(given)}.map((one) => of(one))));\n"
+    return run_node(modules, program)
+
+
+def run_node(modules, program):
+    """Return what a program among the modules prints."""
+    (modules / "program.js").write_text(program, encoding="utf-8")
+    command = ["node", "program.js"]
+    done = subprocess.run(command, cwd=modules, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

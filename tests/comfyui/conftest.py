@@ -6,17 +6,13 @@ Only `pytest -m comfyui tests/comfyui` does so; any other run leaves this folder
 one process: ComfyUI's `nodes.py` with our `nodes`, and its modules with the tests that prove we do without them.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,14 +22,14 @@ HERE = Path(__file__).resolve().parent
 PACK = "sdvg_pack"
 
 
-def find_comfyui() -> Path | None:
+def find_comfyui():
     """Return the checkout: COMFYUI_PATH, where comfy-cli installs, or the one whose custom_nodes we lie in."""
     stated = os.environ.get("COMFYUI_PATH")
     places = [Path(stated)] if stated else [Path.home() / "comfy" / "ComfyUI", ROOT.parents[1]]
     return next((place for place in places if (place / "comfy" / "sd.py").is_file()), None)
 
 
-def start_comfyui(*, gpu: bool) -> str | None:
+def start_comfyui(*, gpu):
     """Import ComfyUI and the pack, on the CPU unless `gpu`. Returns why that cannot be, or None."""
     checkout = find_comfyui()
     if checkout is None:
@@ -62,7 +58,7 @@ def start_comfyui(*, gpu: bool) -> str | None:
     return None
 
 
-def define_missing_ops() -> None:
+def define_missing_ops():
     """Define the two ops that a torchvision built for CUDA lacks on a machine without it."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
@@ -78,7 +74,7 @@ def define_missing_ops() -> None:
         torch.library.define(f"torchvision::{name}", signature)
 
 
-def load_pack() -> None:
+def load_pack():
     """Execute the pack's `__init__.py` under a name that is not its folder's, as ComfyUI's loader does."""
     spec = importlib.util.spec_from_file_location(
         PACK, ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
@@ -93,46 +89,46 @@ def load_pack() -> None:
 class Absent(pytest.Module):
     """A test file that is skipped as a whole, without being imported."""
 
-    def collect(self) -> Iterator[pytest.Item]:
+    def collect(self):
         pytest.skip(self.config.stash[REASON] or "")
 
 
-REASON: pytest.StashKey[str | None] = pytest.StashKey()
+REASON = pytest.StashKey()
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Start ComfyUI if these tests are asked for by their mark, but not in a process that only deals them out."""
     if asked_for(config) and config.getoption("dist", "no") == "no":
         config.stash[REASON] = start_comfyui(gpu=asked_for(config, "gpu"))
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path, config):
     """Leave this folder alone otherwise."""
     return None if asked_for(config) or not collection_path.is_relative_to(HERE) else True
 
 
-def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+def pytest_pycollect_makemodule(module_path, parent):
     """Put an empty file in the place of one that could not be imported."""
     missing = module_path.is_relative_to(HERE) and parent.config.stash.get(REASON, None)
     return Absent.from_parent(parent, path=module_path) if missing else None
 
 
-def asked_for(config: pytest.Config, mark: str = "comfyui") -> bool:
+def asked_for(config, mark="comfyui"):
     """Whether the run's marker expression names a mark, and not to leave it out."""
     return re.search(rf"(?<!not )\b{mark}\b", config.option.markexpr) is not None
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(tmp_path_factory):
     """The server of all tests of this process, but for those that end one or install the pack in another way."""
-    from server_prompts import tiny_server  # imports ComfyUI, which has to be started before
+    from running_server import tiny_server  # imports ComfyUI, which has to be started before
 
     with tiny_server(tmp_path_factory.mktemp("comfyui")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def schemas(server: Any) -> dict[str, Any]:
+def schemas(server):
     """What the server says of our nodes."""
     from comfy_page import NODES
 
@@ -141,7 +137,7 @@ def schemas(server: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def parts(tmp_path_factory):
     """Tiny models, for tests that leave them as they were."""
     from host_run import load_parts
 
@@ -149,7 +145,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_store(monkeypatch):
     """Nothing to re-use, but what the test itself makes."""
     from sdvg_pack.nodes.host import reuse
     from sdvg_pack.sdvg_core.engine.memo import PixelStore, Store
@@ -159,7 +155,7 @@ def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def newest_runs() -> Iterator[None]:
+def newest_runs():
     """Of each node only the newest run is remembered; how many before it, test_host_reuse.py says."""
     from sdvg_pack.nodes.host.live import RUNS
 

@@ -1,15 +1,12 @@
 """A run over tiny MODELs that ComfyUI loaded, and what such a run must leave as it was."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import comfy.model_management
 import comfy.sd
@@ -47,7 +44,7 @@ class Parts:
     scorer: HostScorer
 
     @property
-    def patchers(self) -> dict[str, Any]:
+    def patchers(self):
         """Return everything that ComfyUI keeps, by what it is."""
         return {
             "drafter": self.drafter,
@@ -57,7 +54,7 @@ class Parts:
         }
 
 
-def load_parts(folder: Path, *, seed: int = 0) -> Parts:
+def load_parts(folder, *, seed=0):
     """Load random models of random weights, each from a file of its own."""
     for role in ("drafter", "target"):
         (folder / role).mkdir(parents=True, exist_ok=True)
@@ -72,45 +69,42 @@ def load_parts(folder: Path, *, seed: int = 0) -> Parts:
     )
 
 
-def scripted(letters: str) -> RouterConfig:
+def scripted(letters):
     """Return a route by letters: a plan, with scores or without, or directions if it is mixed."""
     mixed = set(letters) & set("ar") and set(letters) & set("dt")
     return RouterConfig(directions=letters) if mixed else RouterConfig(part=PlannedRouter(letters))
 
 
-def make_job(
-    parts: Parts, *, script: str = ROUTE, prompt: int = 0, size: tuple[int, int] = (32, 32), **changes: Any
-) -> Job:
+def make_job(parts, *, script=ROUTE, prompt=0, size=(32, 32), kv_dtype="auto", **changes):
     """Return a nine-block job whose every part is used: drafts, scores, remakes, context, encodes."""
     embedding = torch.randn(1, 512, 32, generator=generator_of(prompt))
-    settings: dict[str, Any] = {
+    settings = {
         "router": RouterValue(scripted(script), parts.scorer),
         "prompts": (PromptEntry(0, [[embedding, {}]], f"{TEXT} {prompt}"),),
         "width": size[0],
         "height": size[1],
         "blocks": len(script),
         "seed": 1,
+        "execution": Execution(kv_dtype=kv_dtype),
         **changes,
-        "execution": Execution(kv_dtype=changes.pop("kv_dtype", "auto")),
     }
-    settings.pop("kv_dtype", None)
     asked = VideoRequest(**{name: settings.pop(name) for name in OF_REQUEST if name in settings})
     return Job(drafter=parts.drafter, target=parts.target, vae=parts.vae, request=asked, **settings)
 
 
-def with_inputs(job: Job, **changes: Any) -> Job:
+def with_inputs(job, **changes):
     """Return a job with other inputs of the node."""
     asked = {name: changes.pop(name) for name in OF_REQUEST if name in changes}
     return replace(job, request=replace(job.request, **asked), **changes)
 
 
-def video_of(job: Job) -> Video:
+def video_of(job):
     """Run a job."""
     frames, latent, report, _ = run_job(job)
     return frames, latent["samples"], report
 
 
-def same_video(one: Video, other: Video) -> bool:
+def same_video(one, other):
     """Whether frames and latents are equal bit for bit, and every block was decided alike."""
     routes = [[block.decision for block in video[2].blocks] for video in (one, other)]
     return torch.equal(one[0], other[0]) and torch.equal(one[1], other[1]) and routes[0] == routes[1]
@@ -119,9 +113,9 @@ def same_video(one: Video, other: Video) -> bool:
 # --- what must be as before ---------------------------------------------------------------------------------------
 
 
-def state_of(parts: Parts) -> dict[str, Any]:
+def state_of(parts):
     """Return all that a run could leave behind on the models: weights, hooks, attributes, options, patches."""
-    state: dict[str, Any] = {}
+    state = {}
     for role, patcher in parts.patchers.items():
         state[f"{role}: patcher"] = _frozen(vars(patcher))
         for name, module in patcher.model.named_modules():
@@ -129,12 +123,12 @@ def state_of(parts: Parts) -> dict[str, Any]:
     return state
 
 
-def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def changed(before, after):
     """Return the names of what is not as it was."""
     return sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value):
     """Return a value to compare later: containers by content, tensors by place and bits, others by identity."""
     if isinstance(value, Tensor):
         return id(value), value.data_ptr(), _bits(value)
@@ -147,7 +141,7 @@ def _frozen(value: Any) -> Any:
     return value if isinstance(value, str | int | float | torch.dtype | torch.device) else id(value)
 
 
-def _bits(tensor: Tensor) -> str:
+def _bits(tensor):
     flat = tensor.detach().contiguous().flatten().view(torch.uint8)
     return hashlib.sha256(flat.cpu().numpy().tobytes()).hexdigest()
 
@@ -164,7 +158,7 @@ class Held:
     files: int
 
 
-def held(*, collect: bool = True) -> Held:
+def held(*, collect=True):
     """Count, after what nobody refers to has been collected."""
     if collect:
         gc.collect()
@@ -181,14 +175,14 @@ def held(*, collect: bool = True) -> Held:
     )
 
 
-def _storage_bytes(tensors: Iterable[Tensor]) -> int:
+def _storage_bytes(tensors):
     storages = {
         t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.device.type != "meta"
     }
     return sum(storages.values())
 
 
-def _open_files() -> int:
+def _open_files():
     """Return how many files and sockets are open; 0 where that cannot be seen."""
     here = Path("/proc/self/fd")
     return len(os.listdir(here)) if here.is_dir() else 0  # noqa: PTH208

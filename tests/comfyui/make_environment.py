@@ -7,15 +7,12 @@ Python that runs this file, and the torch of constraints.txt. With --over it tak
 environment that has both, and only the rest is installed. README.md beside this file says more.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import subprocess
 import tempfile
 import venv
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +26,7 @@ print(json.dumps([torch.__version__, torch.version.cuda is not None, sysconfig.g
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments=None):
     """Check the two folders, then make the environment."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("environment", type=Path, help="folder to make; must be new or empty")
@@ -44,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     make_environment(folder.resolve(), checkout / "requirements.txt", options.over)
 
 
-def make_environment(folder: Path, requirements: Path, over: Path | None) -> None:
+def make_environment(folder, requirements, over):
     """Install torch, its companions without their dependencies, and then everything else around them."""
     venv.create(folder, with_pip=over is None)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -64,12 +61,12 @@ def make_environment(folder: Path, requirements: Path, over: Path | None) -> Non
         raise RuntimeError(f"expected torch to stay as it was, {before}, but pip made it {after}; report this")
 
 
-def packages_of(environment: Path) -> Path:
+def packages_of(environment):
     """Return the folder that an environment's packages are in."""
     return next(environment.glob("Lib/site-packages" if os.name == "nt" else "lib/python*/site-packages"))
 
 
-def install_the_rest(python: Path, requirements: Path, *, torch: str) -> None:
+def install_the_rest(python, requirements, *, torch):
     """Install what ComfyUI and this project require; nothing of it may replace `torch` or its companions."""
     with tempfile.TemporaryDirectory() as scratch:
         pins = Path(scratch) / "pins.txt"
@@ -78,13 +75,13 @@ def install_the_rest(python: Path, requirements: Path, *, torch: str) -> None:
         pip_install(python, *limits, "--requirement", str(requirements), "--editable", f"{ROOT}[dev]")
 
 
-def look_at(python: Path) -> tuple[str, bool, str]:
+def look_at(python):
     """Return an environment's torch, whether that was built for CUDA, and its folder of packages."""
     torch, cuda, packages = json.loads(subprocess.check_output([python, "-c", PROBE], text=True))
     return torch, cuda, packages
 
 
-def pip_install(python: Path, *arguments: str) -> None:
+def pip_install(python, *arguments):
     """Run `pip install` in the environment; pip says itself what went wrong. Python compiles what it imports."""
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
     pip += ["--progress-bar", "off"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import socket
@@ -11,7 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+import wave
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,13 @@ from typing import Any
 
 import comfy.sd
 import safetensors.torch
+import torch
+from comfy_extras.frame_interpolation_models.ifnet import IFNet
+from PIL import Image
 from random_set import write_controls, write_random_set
-from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
-from torch import Tensor
+from safetensors.torch import save_file
+from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
+from sdvg_pack.sdvg_core.files.video import write_mp4
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = Path(comfy.sd.__file__).resolve().parents[1]
@@ -70,7 +75,7 @@ for compiled in Path(find_spec("torchvision").origin).parent.glob("_C*"):
 class Refused(Exception):
     """What the server answered instead of taking a prompt; `errors`: node id -> its messages."""
 
-    def __init__(self, answer: dict[str, Any]) -> None:
+    def __init__(self, answer):
         super().__init__(json.dumps(answer)[:2000])
         self.errors = {
             node: [f"{error['message']}: {error['details']}" for error in refused["errors"]]
@@ -85,20 +90,20 @@ class Finished:
     entry: dict[str, Any]
 
     @property
-    def status(self) -> str:
+    def status(self):
         """`success` or `error`; an interrupted run is an error."""
         return str(self.entry["status"]["status_str"])
 
     @property
-    def outputs(self) -> dict[str, Any]:
+    def outputs(self):
         """Return what each output node left for people to see."""
         return dict(self.entry["outputs"])
 
-    def record(self, report: str = REPORT) -> dict[str, Any]:
+    def record(self, report=REPORT):
         """Return the record that a Route Report left."""
         return dict(json.loads(self.outputs[report]["sdvg_report"][0]))
 
-    def message(self, kind: str) -> dict[str, Any] | None:
+    def message(self, kind):
         """Return the details of the first message of a kind, such as `execution_error`."""
         return next((details for name, details in self.entry["status"]["messages"] if name == kind), None)
 
@@ -110,7 +115,7 @@ class Server:
     port: int
     folder: Path
 
-    def ask(self, path: str, body: Any = None) -> Any:
+    def ask(self, path, body=None):
         """GET a path, or POST a body to it; returns the JSON of the answer, or None for an empty one."""
         try:
             content = self.raw(path, body)
@@ -119,7 +124,7 @@ class Server:
                 raise Refused(json.loads(error.read())) from None
         return json.loads(content) if content else None
 
-    def raw(self, path: str, body: Any = None) -> bytes:
+    def raw(self, path, body=None):
         """Return an answer as it comes."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
@@ -127,14 +132,12 @@ class Server:
         with urllib.request.urlopen(request, timeout=300) as answer:
             return bytes(answer.read())
 
-    def queue(
-        self, prompt: dict[str, Any], client: str = "test", *, extra_data: dict[str, Any] | None = None
-    ) -> str:
+    def queue(self, prompt, client="test", *, extra_data=None):
         """Queue a prompt in API form and return its id. `extra_data`: as a browser sends it. Raises `Refused`."""
         body = {"prompt": prompt, "client_id": client, "extra_data": extra_data or {}}
         return str(self.ask("/prompt", body)["prompt_id"])
 
-    def wait(self, prompt_id: str, seconds: float = 600) -> Finished:
+    def wait(self, prompt_id, seconds=600):
         """Return a prompt's entry once it is done, however it ended."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -144,46 +147,42 @@ class Server:
             time.sleep(0.01)
         raise TimeoutError(f"prompt {prompt_id} was not done after {seconds} s")
 
-    def run(self, prompt: dict[str, Any]) -> Finished:
+    def run(self, prompt):
         """Queue a prompt and wait for it."""
         return self.wait(self.queue(prompt))
 
-    def make(self, prompt: dict[str, Any]) -> Finished:
+    def make(self, prompt):
         """Run a prompt that must succeed."""
         done = self.run(prompt)
         assert done.status == "success", done.message("execution_error")
         return done
 
-    def latents(self, done: Finished) -> Tensor:
+    def latents(self, done):
         """Return the latents that the node `KEPT` of a prompt saved."""
         [file] = done.outputs[KEPT]["latents"]
         return safetensors.torch.load(self.view(file))["latent_tensor"]
 
-    def forget(self) -> None:
+    def forget(self):
         """Have the server drop its models and every cached output."""
         self.ask("/free", {"unload_models": True, "free_memory": True})
         # It does so between two prompts, perhaps only after the next one: so let there be one.
         text = {"class_type": "PrimitiveString", "inputs": {"value": ""}}
         self.run({"1": text, "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}})
 
-    def view(self, file: dict[str, str]) -> bytes:
+    def view(self, file):
         """Return an output file as the history names it."""
         return self.raw("/view?" + urllib.parse.urlencode(file))
 
 
 @contextmanager
-def running_server(
-    folder: Path, *, pack: Path = ROOT, options: Sequence[str] = (), seconds: float = 600
-) -> Iterator[Server]:
+def running_server(folder, *, pack=ROOT):
     """Start a server on the CPU with its base in `folder` and the pack that lies in `pack`, and end it."""
     _furnish(folder, pack)
     server = Server(_free_port(), folder)
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
-            [*_command(server), *options], cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(_command(server), cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
     try:
-        _await_start(server, process, seconds)
+        _await_start(server, process)
         yield server
     finally:
         process.terminate()
@@ -194,29 +193,22 @@ def running_server(
             process.wait()
 
 
-def write_models(models: Path) -> ModelFiles:
-    """Write the tiny set into ComfyUI's model folders, all but the text encoder; return where the files are."""
+def write_models(models):
+    """Write the tiny set into ComfyUI's model folders."""
     made = write_random_set(models / "sdvg_tiny")
-    places = {
-        "drafter": ("diffusion_models", made.drafter),
-        "target": ("diffusion_models", made.target),
-        "vae": ("vae", made.vae),
-        "reward": ("image_reward", made.reward),
-    }
-    moved = {}
-    for role, (place, path) in places.items():
+    vocabulary = made.reward.parent / "vocab.txt"
+    places = {"diffusion_models": (made.drafter, made.target), "vae": (made.vae,)}
+    places |= {"image_reward": (made.reward, vocabulary)}
+    for place, paths in places.items():
         (models / place).mkdir(parents=True, exist_ok=True)
-        moved[role] = path.rename(models / place / path.name)
+        for path in paths:
+            path.rename(models / place / path.name)
     write_controls(models / "diffusion_models")
-    (made.reward.parent / "vocab.txt").rename(models / "image_reward" / "vocab.txt")
-    return ModelFiles(**moved, text_encoder=made.text_encoder)
 
 
-def _furnish(folder: Path, pack: Path) -> None:
+def _furnish(folder, pack):
     nodes = folder / "custom_nodes"
     before = nodes / "before_tests"
-    if before.is_dir():
-        return  # the server is started again
     before.mkdir(parents=True)
     started = "import gc\n\ngc.freeze()\ngc.enable()\nNODE_CLASS_MAPPINGS = {}\n"
     (before / "__init__.py").write_text(started, encoding="ascii")
@@ -224,7 +216,7 @@ def _furnish(folder: Path, pack: Path) -> None:
     (nodes / CNR).symlink_to(pack, target_is_directory=True)
 
 
-def _command(server: Server) -> Sequence[str]:
+def _command(server):
     settings = {
         "--listen": "127.0.0.1",
         "--port": str(server.port),
@@ -238,13 +230,13 @@ def _command(server: Server) -> Sequence[str]:
     return [sys.executable, str(CHECKOUT / "main.py"), "--cpu", "--disable-api-nodes", *options]
 
 
-def _free_port() -> int:
+def _free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _await_start(server: Server, process: subprocess.Popen[bytes], seconds: float) -> None:
+def _await_start(server, process, seconds=600):
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -255,3 +247,132 @@ def _await_start(server: Server, process: subprocess.Popen[bytes], seconds: floa
             return
     log = (server.folder / "log").read_text(encoding="utf-8", errors="replace")
     raise RuntimeError(f"ComfyUI did not start within {seconds} s; the end of its log:\n{log[-3000:]}")
+
+
+# --- prompts of the pocket workflow, changed as a test wants them
+
+
+POCKET, ROUTER, SAMPLER = "1", "2", "3"
+EXTRA, GONE = "extra", object()
+# Real text width, tiny otherwise: its conditioning must be 4096 wide.
+WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
+
+
+# A node whose output fits every socket, and a router that follows a plan, so that the route of a page is known.
+ANYTHING = """
+import json
+
+
+class Anything:
+    RETURN_TYPES = ("*",)
+    FUNCTION = "make"
+    CATEGORY = "tests"
+
+    @classmethod
+    def INPUT_TYPES(cls):
+        return {"required": {"value": ("STRING", {"multiline": True})}}
+
+    def make(self, value):
+        return (object() if value == "object" else json.loads(value),)
+
+
+class Plan:
+    needs_scorer = True
+
+    def __init__(self, plan, scorer):
+        self.plan, self.key, self.scorer = plan, plan, scorer
+
+    def keep(self, index, score):
+        return self.plan[index] == "a"
+
+
+class PlannedRouter:
+    RETURN_TYPES = ("SDVG_ROUTER",)
+    RETURN_NAMES = ("router",)
+    FUNCTION = "make"
+    CATEGORY = "tests"
+
+    @classmethod
+    def INPUT_TYPES(cls):
+        return {"required": {"plan": ("STRING", {}), "scorer": ("SDVG_SCORER",)}}
+
+    def make(self, plan, scorer):
+        return (Plan(plan, scorer),)
+
+
+NODE_CLASS_MAPPINGS = {"Anything": Anything, "PlannedRouter": PlannedRouter}
+"""
+
+
+def furnish(folder):
+    """Put these nodes into the custom nodes of a server that is not started yet."""
+    place = folder / "custom_nodes" / "anything"
+    place.mkdir(parents=True)
+    (place / "__init__.py").write_text(ANYTHING, encoding="ascii")
+
+
+@contextmanager
+def tiny_server(folder):
+    """Start a server with the tiny set in its model folders, two models of the real text width, a picture, a clip.
+
+    It has the nodes of `ANYTHING`.
+    """
+    furnish(folder)
+    write_models(folder / "models")
+    for name in ("wide_a", "wide_b"):
+        weights = {key: torch.zeros(shape) for key, shape in wan_shapes(WIDE).items()}
+        save_file(weights, folder / "models" / "diffusion_models" / f"{name}.safetensors")
+    (folder / "input").mkdir()
+    Image.linear_gradient("L").convert("RGB").save(folder / "input" / "example.png")
+    write_mp4(folder / "input" / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
+    with wave.open(str(folder / "input" / "sound.wav"), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(2 * 8000))
+    # Of ComfyUI's own kinds: a RIFE, and an upscaler by four in each direction.
+    rife = IFNet(head_ch=4, channels=[16] * 5).state_dict()
+    scaler = {
+        "body.0": (4, 3, 3, 3),
+        "body.1": (4,),
+        "body.2": (4, 4, 3, 3),
+        "body.3": (4,),
+        "body.4": (48, 4, 3, 3),
+    }
+    weights = {f"{name}.weight": torch.zeros(shape) for name, shape in scaler.items()}
+    weights |= {f"{name}.bias": torch.zeros(shape[0]) for name, shape in scaler.items() if len(shape) > 1}
+    for place, made in (("frame_interpolation", rife), ("upscale_models", weights)):
+        (folder / "models" / place).mkdir()
+        save_file(
+            {name: torch.zeros(one.shape) for name, one in made.items()},
+            folder / "models" / place / "tiny.safetensors",
+        )
+    with running_server(folder) as running:
+        yield running
+
+
+def pocket(blocks=3, **changes):
+    """Return the pocket workflow in API form, its latents saved in the place of its video."""
+    prompt = json.loads((ROOT / "workflows" / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
+    prompt = {key: prompt[key] for key in (POCKET, ROUTER, SAMPLER, REPORT)}
+    assert prompt[SAMPLER]["class_type"] == "SDVGSpeculativeSampler"
+    prompt[SAMPLER]["inputs"]["blocks"] = blocks
+    prompt[KEPT] = node("SaveLatent", samples=[SAMPLER, 1], filename_prefix="sdvg/latents")
+    return change(prompt, **changes)
+
+
+def node(kind, **inputs):
+    return {"class_type": kind, "inputs": inputs}
+
+
+def change(prompt, **changes):
+    """Return a prompt with inputs set, as node__input=value, or taken out, and perhaps a node added."""
+    prompt = copy.deepcopy(prompt)
+    for name, value in changes.items():
+        if name == EXTRA:
+            prompt[EXTRA] = value
+        else:
+            role, _, key = name.partition("__")
+            inputs = prompt[{"router": ROUTER, "sampler": SAMPLER}[role]]["inputs"]
+            inputs[key.replace("__", ".")] = value
+            if value is GONE:
+                del inputs[key]
+    return prompt

@@ -1,7 +1,5 @@
 """The registry's archive installed alone into a clean ComfyUI, and what a prompt or a page can reach there."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -9,14 +7,12 @@ import sys
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
 from comfy_page import NODES, inputs_of
-from running_server import KEPT, ROOT, Server, running_server
+from running_server import KEPT, ROOT, ROUTER, change, node, pocket, running_server
 from sdvg_pack.nodes import routes
-from server_prompts import ROUTER, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -30,7 +26,7 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def packed(tmp_path_factory):
     """A server whose only packs are the archive and the example."""
     folder = tmp_path_factory.mktemp("archive")
     subprocess.run([sys.executable, ROOT / "release" / "archive.py", folder / "sdvg.zip"], check=True)
@@ -43,23 +39,21 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def test_the_archive_alone_makes_the_pocket_video(packed: Server) -> None:
+def test_the_archive_alone_makes_the_pocket_video(packed):
     """Catches a file that the nodes need and .comfyignore leaves out."""
     done = packed.make(pocket())
     assert len(done.record()["blocks"]) == 3
     assert done.outputs[KEPT]["latents"]
 
 
-def test_no_widget_takes_a_path_an_address_a_module_or_a_command(packed: Server) -> None:
+def test_no_widget_takes_a_path_an_address_a_module_or_a_command(packed):
     every = packed.ask("/object_info")
     kinds = {node: inputs_of(every[node]["input"]) for node in NODES}
     found = {f"{node}.{name}" for node in NODES for name, (kind, *_) in kinds[node].items() if kind == "STRING"}
     assert found == TEXTS, sorted(found)
 
 
-def test_every_route_is_in_security_md_and_refuses_a_page_of_another_origin(
-    packed: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_route_is_in_security_md_and_refuses_a_page_of_another_origin(packed, monkeypatch):
     class Host:
         routes = web.RouteTableDef()
 
@@ -77,7 +71,7 @@ def test_every_route_is_in_security_md_and_refuses_a_page_of_another_origin(
             assert answer.code == 403
 
 
-def test_the_example_pack_routes_a_video_and_its_note_is_in_the_report(packed: Server) -> None:
+def test_the_example_pack_routes_a_video_and_its_note_is_in_the_report(packed):
     """Another pack's router decides with another pack's scorer; neither imports anything of ours."""
     prompt = change(pocket(blocks=4), sampler__router=["own", 0])
     prompt["brightness"] = node("ExampleBrightness")

@@ -1,19 +1,19 @@
-"""The shared workflows in ComfyUI's page: dropped on the canvas."""
-
-from __future__ import annotations
+"""The shared workflows in ComfyUI's page: dropped on the canvas; and the subgraph blueprints."""
 
 import io
 import json
-from pathlib import Path
-from typing import Any
+import sys
 
 import numpy as np
 import pytest
 import torch
 from comfy_page import browse
 from PIL import Image
-from running_server import ROOT, Server
+from running_server import ROOT
 from test_workflows import count_frames, with_tiny_models
+
+sys.path.insert(0, str(ROOT / "release"))
+import subgraphs
 
 pytestmark = pytest.mark.comfyui
 
@@ -23,13 +23,13 @@ API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
 
 
 @pytest.fixture(scope="module")
-def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def dropped(server, tmp_path_factory):
     """What was seen of all workflows, dropped on one page, and of one in API form; the pocket demo was run."""
     options = {"files": [str(path) for path in (*WORKFLOWS, API_DEMO)], "runs": WORKFLOWS.index(POCKET_DEMO)}
     return browse(server, tmp_path_factory.mktemp("page"), "drop.js", **options)
 
 
-def test_words_of_an_opened_workflow_can_be_read(dropped: dict[str, Any]) -> None:
+def test_words_of_an_opened_workflow_can_be_read(dropped):
     """Below a scale of 0.571 the classic canvas draws no text. Markdown of the page is 10 pixels high and up."""
     for page in dropped["dropped"][:-1]:
         assert 0.8 <= page["scale"] <= 1
@@ -38,15 +38,13 @@ def test_words_of_an_opened_workflow_can_be_read(dropped: dict[str, Any]) -> Non
         assert [lines for lines in page["hidden"] if lines > 2] == []
 
 
-def test_nodes_stay_in_their_groups_also_after_a_run(dropped: dict[str, Any]) -> None:
+def test_nodes_stay_in_their_groups_also_after_a_run(dropped):
     assert [page["astray"] for page in dropped["dropped"][:-1]] == [[]] * (len(dropped["dropped"]) - 1)
     assert dropped["ran"]["astray"] == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
-def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
-    path: Path, dropped: dict[str, Any], server: Server
-) -> None:
+def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(path, dropped, server):
     """Catches a change to a workflow's settings that its other form did not get."""
     prompt = dropped["dropped"][WORKFLOWS.index(path)]["prompt"]
     api = API_DEMO.parent / f"sdvg_{path.stem.split('_', 2)[2]}.json"
@@ -68,7 +66,7 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
     assert sum(count_frames(server.view(video)) for video in videos) == frames.get(path.stem, 9 + 12)
 
 
-def saved_pictures(prompt: dict[str, Any], server: Server, *wires: tuple[str, str]) -> list[torch.Tensor]:
+def saved_pictures(prompt, server, *wires):
     """Run a dropped workflow; return what comes into inputs of its nodes, each `f h w`, as saved in PNG."""
     prompt, names = with_tiny_models(prompt), [f"saved {number}" for number in range(len(wires))]
     for name, (kind, into) in zip(names, wires, strict=True):
@@ -82,9 +80,7 @@ def saved_pictures(prompt: dict[str, Any], server: Server, *wires: tuple[str, st
     ]
 
 
-def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(
-    dropped: dict[str, Any], server: Server
-) -> None:
+def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(dropped, server):
     """Catches: what is made and what is kept changed over; a mask that is fitted in another way than the clip."""
     [prompt] = [page["prompt"] for page in dropped["dropped"] if "ImageCompositeMasked" in page["types"]]
     composite, masked = ("ImageCompositeMasked", "source"), ("ImageCompositeMasked", "destination")
@@ -98,9 +94,7 @@ def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(
     assert (clip.float() - made).abs().mean() > 10
 
 
-def test_the_last_four_frames_are_the_last_picture_and_the_mask_keeps_these_alone(
-    dropped: dict[str, Any], server: Server
-) -> None:
+def test_the_last_four_frames_are_the_last_picture_and_the_mask_keeps_these_alone(dropped, server):
     [prompt] = [
         page["prompt"]
         for page in dropped["dropped"]
@@ -113,7 +107,7 @@ def test_the_last_four_frames_are_the_last_picture_and_the_mask_keeps_these_alon
     assert len(frames[24].unique()) > 20
 
 
-def sent(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def sent(node):
     """Return a node's type and inputs; a ComfyUI node's without the widget a later version puts them under.
 
     And without the colours of the report's picture, which are the page's.
@@ -122,14 +116,14 @@ def sent(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return kind, inputs if kind.startswith("SDVG") else {n.rpartition(".")[2]: v for n, v in inputs.items()}
 
 
-def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(dropped: dict[str, Any]) -> None:
+def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(dropped):
     """A workflow in API form has no word for it, so the page takes that of a new node."""
     page = dropped["dropped"][-1]
     assert (page["newSeed"], page["seeds"]) == ("fixed", ["fixed"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
-def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, dropped: dict[str, Any]) -> None:
+def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path, dropped):
     """The pocket demo is run as well; the others need models that are not here."""
     page, saved = dropped["dropped"][WORKFLOWS.index(path)], json.loads(path.read_text(encoding="utf-8"))
     assert sorted(page["types"]) == sorted(node["type"] for node in saved["nodes"])
@@ -141,3 +135,53 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, d
         assert len(dropped["ran"]["fates"]) == 9
         assert None not in dropped["ran"]["fates"]
         assert dropped["ran"]["seconds"] == pytest.approx(105 / 16, abs=0.1)
+
+
+# --- subgraph blueprints
+
+
+NAMES = list(subgraphs.BLUEPRINTS)
+API = {"SDVG text to video": "sdvg_text_to_video.json", "SDVG pocket demo": "sdvg_pocket_demo.json"}
+
+
+@pytest.fixture(scope="module")
+def placed(server, tmp_path_factory):
+    """What was seen of each blueprint on a page."""
+    files = [str(subgraphs.FOLDER / f"{name}.json") for name in NAMES]
+    return browse(server, tmp_path_factory.mktemp("page"), "blueprints.js", files=files)["placed"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_file_is_the_one_that_the_script_writes(name):
+    assert (subgraphs.FOLDER / f"{name}.json").read_text(encoding="utf-8") == subgraphs.text_of(name)
+
+
+def test_the_server_offers_them(server):
+    offered = {
+        entry["name"] for entry in server.ask("/global_subgraphs").values() if "sdvg" in entry["info"]["node_pack"]
+    }
+    assert offered == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_sends_what_it_sends_of_the_workflow(name, placed):
+    """Inside the subgraph ids have a prefix. Catches a lost wire, and a widget whose value is another's."""
+    expected = json.loads((ROOT / "workflows" / "api" / API[name]).read_text(encoding="utf-8"))
+    wanted = {key: node for key, node in expected.items() if node["class_type"] not in subgraphs.OUTSIDE}
+    assert plain(placed[name]["prompt"]) == plain(wanted)
+    assert placed[name]["outputs"] == [output for _, output in subgraphs.OUTPUTS]
+
+
+def plain(prompt):
+    """Return the nodes by their number in the subgraph, and their inputs without what only the page adds."""
+
+    def inner(value):
+        return [value[0].rpartition(":")[2], value[1]] if isinstance(value, list) and len(value) == 2 else value
+
+    return {
+        key.rpartition(":")[2]: (
+            node["class_type"],
+            {name.rpartition(".")[2]: inner(value) for name, value in node["inputs"].items()},
+        )
+        for key, node in prompt.items()
+    }

@@ -1,25 +1,27 @@
-"""A run that is broken off at any call leaves ComfyUI's models as they were, and the next run is a fresh one.
+"""A run that is broken off at any call leaves ComfyUI's models as they were, and many runs leave nothing behind.
 
 Faults are raised deep inside: in a layer of a model, of the VAE or of the scorer, and in what ComfyUI shows of the
 progress. ComfyUI's interrupt is a `BaseException`, which must pass through.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+import gc
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
 from unittest.mock import patch
 
 import comfy.utils
 import pytest
 import torch
 from comfy.patcher_extension import CallbacksMP
-from host_run import Parts, Video, changed, held, load_parts, make_job, same_video, state_of, video_of
+from host_run import changed, held, load_parts, make_job, same_video, state_of, video_of
 from sdvg_pack.nodes.host import memory
 from sdvg_pack.nodes.host.live import RUNS
+from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.scorers import preprocess
 from thinned import in_turn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -45,17 +47,17 @@ PLACES = ("drafter", "target", "decode", "encode", "score", "progress")
 class Trap:
     """Counts its calls, and raises at one of them; at 0 never."""
 
-    def __init__(self, at: int = 0, error: Callable[[str], BaseException] = RuntimeError) -> None:
+    def __init__(self, at=0, error=RuntimeError):
         self.calls, self._at, self._error = 0, at, error
 
-    def __call__(self, *_: Any, **__: Any) -> None:
+    def __call__(self, *_, **__):
         self.calls += 1
         if self.calls == self._at:
             raise self._error("planted")
 
 
 @contextmanager
-def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
+def set_in(place, parts, trap):
     """Have every call at a place go through a trap. No module of the models is touched for it."""
     if place == "progress":
         # Not the hook that ComfyUI calls from there: how often it does depends on the time.
@@ -78,13 +80,13 @@ def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
         handle.remove()
 
 
-def forget_beginnings() -> None:
+def forget_beginnings():
     """Drop what can be kept of the runs on the screen: a node's next run pushes it out (test_kept.py)."""
     for run in RUNS.now():
         run.beginnings.clear()
 
 
-def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseException]) -> str:
+def break_off(parts, place, at, error):
     """Run with one fault; return what came out in words, so that nothing of the run is held on to."""
     with set_in(place, parts, Trap(at, error)):
         try:
@@ -95,7 +97,7 @@ def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseExce
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
+def parts(tmp_path_factory):
     """Models that other packs have been at: a hook, a callback, options and weights that must outlive us."""
     parts = load_parts(tmp_path_factory.mktemp("models"))
     tree = parts.drafter.model.diffusion_model
@@ -108,13 +110,13 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
 
 
 @pytest.fixture(scope="module")
-def unbroken(newest_runs: None, parts: Parts) -> Video:
+def unbroken(newest_runs, parts):
     """The video of a fresh run. After it ComfyUI has loaded and patched what it will."""
     return video_of(a_job(parts))
 
 
 @pytest.fixture(scope="module")
-def calls(parts: Parts, unbroken: Video) -> dict[str, int]:
+def calls(parts, unbroken):
     """How often an unbroken run comes by each place."""
     traps = {place: Trap() for place in PLACES}
     with ExitStack() as stack:
@@ -128,8 +130,8 @@ def calls(parts: Parts, unbroken: Video) -> dict[str, int]:
 
 @in_turn("place, kind", PLACES, range(len(ERRORS)), ids=str)
 def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
-    place: str, kind: int, parts: Parts, unbroken: Video, calls: dict[str, int]
-) -> None:
+    place, kind, parts, unbroken, calls
+):
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
     at, (raised, expected) = (1, 1 + calls[place] // 2, calls[place])[kind], list(ERRORS.values())[kind]
     forget_beginnings()
@@ -140,7 +142,7 @@ def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
     assert same_video(video_of(a_job(parts)), unbroken)
 
 
-def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts: Parts, unbroken: Video) -> None:
+def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts, unbroken):
     """ComfyUI keeps the error for a while. Catches one that is raised while the first is still being handled."""
     with set_in("decode", parts, Trap(5, torch.OutOfMemoryError)), pytest.raises(BadInput) as raised:
         video_of(a_job(parts))
@@ -148,9 +150,7 @@ def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts: Part
     assert raised.value.__cause__ is None
 
 
-def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(
-    parts: Parts, unbroken: Video, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(parts, unbroken, monkeypatch):
     """Catches emptying the device's cache while the error, or the engine with its keys and values, is there."""
     forget_beginnings()
     job, seen = a_job(parts), []
@@ -159,3 +159,87 @@ def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(
     with set_in("decode", parts, Trap(10, torch.OutOfMemoryError)), pytest.raises(BadInput):
         video_of(job)
     assert seen[-1] - before < 10_000  # ours is the last; before 0.18 ComfyUI empties it when it loads, too
+
+
+# --- many runs in one process, no two alike: nothing grows
+
+
+SETTLED = 3  # runs, after which nothing may grow
+MODELS_LAST = 5  # runs, after which others are loaded
+MEGABYTE = 2**20
+SIZES = ((32, 32), (48, 32), (32, 64), (64, 48))
+ROUTERS = (
+    {"policy": "reward", "tau": 0.0},
+    {"policy": "first"},
+    {"policy": "first", "forced_blocks": 0},
+    {"policy": "always-target"},
+    {"policy": "reward", "tau": -0.7, "handover": 2},
+)
+
+
+def make_nth_job(number, parts):
+    """Return a job of another size, prompt, seed, router, beginning and context than those around it."""
+    job = make_job(
+        parts,
+        script="raa",
+        size=SIZES[number % len(SIZES)],
+        prompt=number,
+        seed=number,
+        router=RouterValue(RouterConfig(**ROUTERS[number % len(ROUTERS)]), parts.scorer),
+        drafter_context=("committed", "own")[number % 2],
+    )
+    if number % 3 == 1:
+        later = PromptEntry(1, [[torch.full((1, 512, 32), 0.1), {}]], f"something else {number}")
+        return replace(job, prompts=(*job.prompts, later))
+    if number % 3 == 2:
+        return replace(job, start_image=torch.full((1, 40, 40, 3), 0.5))
+    return job
+
+
+@pytest.mark.usefixtures("newest_runs")
+@pytest.mark.parametrize("runs", [7, pytest.param(300, marks=pytest.mark.exhaustive)])
+def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs, tmp_path):
+    """Catches: a cache filled by size or prompt, a thread, a file or a model that a run leaves behind."""
+    parts, resident = load_parts(tmp_path), []
+    settled = None
+    for number in range(runs):
+        if number % MODELS_LAST == MODELS_LAST - 1:
+            del parts
+            parts = load_parts(tmp_path, seed=number)
+        video_of(make_nth_job(number, parts))
+        for run in RUNS.now():
+            run.beginnings.clear()  # of the newest runs (test_kept.py)
+        preprocess._taps_on.cache_clear()  # of four resizes at most, which are of the newest sizes
+        if number == SETTLED:
+            settled = held()
+        if settled is not None:
+            now = held()
+            # New models are loaded only as they are asked for.
+            assert now.loaded_models <= settled.loaded_models
+            assert replace(now, loaded_models=settled.loaded_models) == settled, number
+            resident.append(resident_bytes())
+    assert resident[-1] - resident[0] < 32 * MEGABYTE
+
+
+@pytest.mark.usefixtures("newest_runs")
+def test_a_run_frees_what_it_held_at_once_and_not_when_python_next_looks_for_it(tmp_path):
+    """Catches objects that hold each other, and with them gigabytes of keys and values on a GPU."""
+    parts = load_parts(tmp_path)
+    video_of(make_nth_job(1, parts))
+    before, job = held(), make_nth_job(1, parts)
+    gc.disable()
+    try:
+        made = video_of(job)
+        del made, job
+        assert held(collect=False).tensor_bytes == before.tensor_bytes
+    finally:
+        gc.enable()
+
+
+def resident_bytes():
+    """Return the memory that the process takes; 0 where that cannot be seen."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return 0
+    [line] = [line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024

@@ -3,19 +3,19 @@
 torch's `lazy` stands for it. An operation that meets float64 there fails, as does one on tensors of two devices.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import comfy.model_management as mm
 import pytest
 import torch
-from host_clip import BLOCKS, FRAMES, clip, over
-from host_tiny import CONFIG, SIZE, load_model, load_vae
+from host_run import make_job, same_video, video_of
+from host_tiny import BLOCKS, CONFIG, FRAMES, SIZE, clip, load_model, load_vae, over
+from sdvg_pack.nodes.host import compiled
+from sdvg_pack.nodes.host.model import attach_origin
+from sdvg_pack.nodes.host.reuse import part_fingerprints
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.devices import execution
+from sdvg_pack.sdvg_core.errors import BadInput
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,7 +27,7 @@ DEVICE, FREE = torch.device("lazy", 0), 1 << 40
 
 
 class NoFloat64(TorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
         for one in tree_leaves((args, kwargs, found)):
             if isinstance(one, Tensor) and one.device.type == DEVICE.type and one.dtype == torch.float64:
@@ -35,7 +35,7 @@ class NoFloat64(TorchDispatchMode):
         return found
 
 
-def put_there(module: torch.nn.Module) -> None:
+def put_there(module):
     """Give a module parameters and buffers of the same shapes on the device."""
     for one in module.modules():
         for kept in (one._parameters, one._buffers):
@@ -45,7 +45,7 @@ def put_there(module: torch.nn.Module) -> None:
 
 
 @pytest.fixture
-def without_float64(monkeypatch: pytest.MonkeyPatch) -> FakeTensorMode:
+def without_float64(monkeypatch):
     known = mm.supports_fp64
     monkeypatch.setattr(mm, "supports_fp64", lambda device=None: device.type != DEVICE.type and known(device))
     monkeypatch.setattr(mm, "get_free_memory", lambda device=None, both=False: (FREE, FREE) if both else FREE)
@@ -53,7 +53,7 @@ def without_float64(monkeypatch: pytest.MonkeyPatch) -> FakeTensorMode:
     return FakeTensorMode()
 
 
-def test_a_model_makes_its_blocks_there(tmp_path: Path, without_float64: FakeTensorMode) -> None:
+def test_a_model_makes_its_blocks_there(tmp_path, without_float64):
     """Catches: an angle, a time embedding or a clean estimate in float64 on a Mac's GPU."""
     patcher = load_model(tmp_path)
     patcher.load_device = DEVICE
@@ -65,7 +65,7 @@ def test_a_model_makes_its_blocks_there(tmp_path: Path, without_float64: FakeTen
             torch.empty(2, device=DEVICE).double()
 
 
-def test_a_vae_decodes_and_encodes_there(without_float64: FakeTensorMode) -> None:
+def test_a_vae_decodes_and_encodes_there(without_float64):
     vae = load_vae()
     inside = {"first_stage_model": vae.first_stage_model, "vae_dtype": vae.vae_dtype, "device": DEVICE}
     ways = {"process_input": vae.process_input, "process_output": vae.process_output}
@@ -77,3 +77,97 @@ def test_a_vae_decodes_and_encodes_there(without_float64: FakeTensorMode) -> Non
         latents = codec.encode(frames)
     assert (frames.shape[1], more.shape[1], latents.shape) == (9, 12, (1, 16, 3, 4, 4))
     assert frames.device == more.device == latents.device == DEVICE
+
+
+# --- `compile` on the loaders
+
+
+SENTENCE = "The layers of the target are compiled, and round otherwise than uncompiled ones."
+
+
+@pytest.fixture
+def compiling(parts):
+    """Parts whose target's loader was asked to compile."""
+    attach_origin(parts.target, compile="default")
+    yield parts
+    attach_origin(parts.target, compile="off")
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """Run what the compiler reads without making code of it; return what was compiled."""
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(compiled, "INDUCTOR", backend)
+    monkeypatch.setattr(compiled, "check_compile", lambda *_: None)
+    monkeypatch.setattr(compiled, "_KEPT", type(compiled._KEPT)())
+    return graphs
+
+
+def notes_of(parts):
+    return [note for note in video_of(make_job(parts))[2].notes if "compiled" in note]
+
+
+def test_compiled_layers_make_the_same_video_and_are_compiled_once(compiling, compilations, empty_store):
+    """To the bit, as nothing is rounded anew. Catches stages that are compiled for each run, or not used at all."""
+    attach_origin(compiling.target, compile="off")
+    plain = video_of(make_job(compiling))
+    assert (compilations, [note for note in plain[2].notes if "compiled" in note]) == ([], [])
+    attach_origin(compiling.target, compile="default")
+    made = video_of(make_job(compiling))
+    assert same_video(made, plain)
+    assert SENTENCE in made[2].notes
+    count = len(compilations)
+    assert count >= 3
+    assert same_video(video_of(make_job(compiling)), plain)
+    assert len(compilations) == count
+
+
+def test_compiled_layers_have_other_keys(compiling):
+    job = make_job(compiling)
+    plain, made = part_fingerprints(job), part_fingerprints(job, {"target"})
+    assert plain.target != made.target
+    assert plain.drafter == made.drafter
+
+
+def test_a_target_whose_weights_are_not_all_there_runs_uncompiled_and_says_so(compiling, compilations, monkeypatch):
+    monkeypatch.setattr(compiling.target, "loaded_size", lambda: compiling.target.model_size() - 1)
+    assert notes_of(compiling) == [
+        "The target runs uncompiled: part of its weights is copied to the card in every pass."
+    ]
+    assert compilations == []
+
+
+def test_dynamic_vram_runs_uncompiled_and_says_so(compiling, compilations, monkeypatch):
+    monkeypatch.setattr(compiling.target, "is_dynamic", lambda: True)
+    fault = "dynamic VRAM fetches weights inside its layers; start ComfyUI with --disable-dynamic-vram"
+    assert compiled._placed(compiling.target) == fault
+
+
+def test_layers_that_the_compiler_cannot_follow_run_uncompiled_and_say_so(compiling, compilations, monkeypatch):
+    """As a host's layer that calls a library outside torch."""
+    layer = compiling.target.model.diffusion_model.blocks[1].ffn[0]
+    inner = layer.forward
+
+    @torch.compiler.disable
+    def outside(x):
+        return inner(x)
+
+    monkeypatch.setattr(layer, "forward", outside)
+    (note,) = notes_of(compiling)
+    assert note.startswith("The target runs uncompiled: the compiler cannot follow ComfyUI's layers (")
+    assert compilations == []
+
+
+def test_without_a_compiler_the_run_is_refused(compiling, monkeypatch):
+    def missing(*_, **__):
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(execution, "compiled", missing)
+    with pytest.raises(BadInput, match=r"compiling failed .*no compiler here.*set compile to off on the loader"):
+        video_of(make_job(compiling))

@@ -1,11 +1,9 @@
 """Checkpoint files as MODELs, also those that ComfyUI's own loader refuses."""
 
-from __future__ import annotations
-
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import comfy.model_management
 import comfy.sd
@@ -13,8 +11,7 @@ import comfy.utils
 import folder_paths
 import pytest
 import torch
-from random_set import write_random_set
-from sdvg_pack.nodes.host import files
+from sdvg_pack.nodes.host import files as loading
 from sdvg_pack.nodes.host.files import choose_weight_dtype, load_checkpoint, load_model, plan_card
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import origin_of, preset_of
@@ -35,12 +32,11 @@ pytestmark = pytest.mark.comfyui
 @pytest.mark.parametrize(
     "weights, taken", [("ema", "generator_ema"), ("raw", "generator"), ("auto", "generator_ema")]
 )
-def test_the_weights_asked_for_are_loaded_also_for_another_device(tmp_path: Path, weights: str, taken: str) -> None:
+def test_the_weights_asked_for_are_loaded_also_for_another_device(files, weights, taken):
     """Catches a reload that forgets which state dict it was; the raw weights of this file are all zero.
 
     ComfyUI's device nodes call `cached_patcher_init`; without it they leave the MODEL where it is.
     """
-    files = write_random_set(tmp_path)
     model = load_checkpoint(str(files.drafter), "default", None, weights)
     again, arguments = model.cached_patcher_init[:2]
     for one in (model, model.clone(), again(*arguments, disable_dynamic=True)):
@@ -50,41 +46,41 @@ def test_the_weights_asked_for_are_loaded_also_for_another_device(tmp_path: Path
         assert bool(origin_of(one).notes) is (weights == "auto")
 
 
-@pytest.mark.parametrize("name", [name for name, options in files.WEIGHT_DTYPES.items() if options])
-def test_weights_are_kept_in_the_eight_bits_asked_for(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, options in loading.WEIGHT_DTYPES.items() if options])
+def test_weights_are_kept_in_the_eight_bits_asked_for(files, name):
     """For either role, by ComfyUI's own casting."""
-    model = load_model(str(write_random_set(tmp_path).drafter), name)
+    model = load_model(str(files.drafter), name)
     layer = model.model.diffusion_model.blocks[0].self_attn.q
-    assert layer.weight.dtype == files.WEIGHT_DTYPES[name]["dtype"]
+    assert layer.weight.dtype == loading.WEIGHT_DTYPES[name]["dtype"]
     found = layer(torch.ones(1, 4, layer.in_features))
     wide = torch.ones(1, 4, layer.in_features) @ layer.weight.float().T + layer.bias.float()
     assert torch.allclose(found.float(), wide, rtol=0.1, atol=0.1)
 
 
-def test_a_preset_states_the_weights_unless_the_loader_does(tmp_path: Path) -> None:
-    path, raw = str(write_random_set(tmp_path).drafter), get_preset("causal-forcing")
+def test_a_preset_states_the_weights_unless_the_loader_does(files):
+    path, raw = str(files.drafter), get_preset("causal-forcing")
     assert origin_of(load_checkpoint(path, "default", raw)).state_dict == "generator"
     assert origin_of(load_checkpoint(path, "default", raw, "ema")).state_dict == "generator_ema"
     assert origin_of(load_checkpoint(path, "default", raw)).notes == ()
 
 
-def test_a_window_is_flushed_at_a_new_prompt_unless_the_model_was_trained_otherwise(tmp_path: Path) -> None:
+def test_a_window_is_flushed_at_a_new_prompt_unless_the_model_was_trained_otherwise(files):
     """Catches: a default that is not the widget's; a flush beside LongLive's recache."""
-    path = str(write_random_set(tmp_path).drafter)
+    path = str(files.drafter)
     for name, flushed in (("causal-forcing", True), ("longlive-1.0", False), ("self-forcing-1.3b", False)):
         model = load_checkpoint(path, "default", get_preset(name), flush=True)
         assert preset_of(model).flush is flushed
         assert preset_of(load_checkpoint(path, "default", get_preset(name))) == get_preset(name)
-    folder_paths.add_model_folder_path("diffusion_models", str(tmp_path))
+    folder_paths.add_model_folder_path("diffusion_models", str(files.drafter.parent))
     for stated, flushed in (({}, True), ({"new_prompt": "flush"}, True), ({"new_prompt": "keep"}, False)):
         chosen = {"file": Path(path).name, "weight_dtype": "default", "preset": {"preset": "causal-forcing"}}
         [model] = DrafterLoader.execute(**chosen, **stated).args
         assert preset_of(model).flush is flushed
 
 
-def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path: Path) -> None:
+def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(files, tmp_path):
     (tmp_path / "chunkwise").mkdir()
-    path = write_random_set(tmp_path).drafter.rename(tmp_path / "chunkwise" / "causal_forcing.pt")
+    path = shutil.copy(files.drafter, tmp_path / "chunkwise" / "causal_forcing.pt")
     known = load_checkpoint(str(path), "default", None)
     assert (preset_of(known).name, origin_of(known).state_dict) == ("causal-forcing", "generator")
     (note,) = origin_of(known.clone()).notes
@@ -93,8 +89,8 @@ def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path:
     assert (preset_of(stated).name, origin_of(stated).notes) == ("longlive-1.0", ())
 
 
-def test_a_model_of_another_loader_is_known_by_its_size(tmp_path: Path) -> None:
-    model = load_model(str(write_random_set(tmp_path).target), "default")
+def test_a_model_of_another_loader_is_known_by_its_size(files):
+    model = load_model(str(files.target), "default")
     with pytest.raises(BadInput, match="no preset is known"):
         preset_of(model)
     tree = model.model.diffusion_model
@@ -112,14 +108,14 @@ FP8, DEFAULT = "fp8_e4m3fn", "default"
 CARDS = {12: FP8, 16: FP8, 24: FP8, 48: DEFAULT, 80: DEFAULT}
 
 
-def checkpoint(quantisation: str = "none") -> Any:
+def checkpoint(quantisation="none"):
     """Stands in for an opened file of the real size."""
     path = Path("krea-realtime-video-14b.safetensors")
     label = SimpleNamespace(label=quantisation)
     return SimpleNamespace(config=WAN_14B, quantisation=label, weights=SimpleNamespace(path=path))
 
 
-def put_in(monkeypatch: pytest.MonkeyPatch, gigabytes: float, kind: str = "cuda") -> None:
+def put_in(monkeypatch, gigabytes, kind="cuda"):
     """Let the machine have a card of that size."""
     device = torch.device(kind)
     monkeypatch.setattr(comfy.model_management, "get_torch_device", lambda: device)
@@ -127,9 +123,7 @@ def put_in(monkeypatch: pytest.MonkeyPatch, gigabytes: float, kind: str = "cuda"
 
 
 @pytest.mark.parametrize("gigabytes, expected", CARDS.items())
-def test_the_choice_is_the_planners_and_what_it_plans_fits(
-    gigabytes: int, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_choice_is_the_planners_and_what_it_plans_fits(gigabytes, expected, monkeypatch):
     put_in(monkeypatch, gigabytes)
     chosen, told = choose_weight_dtype(checkpoint(), get_preset("krea-14b"), "target")
     assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest(), card=True).fp8 else DEFAULT)
@@ -145,28 +139,26 @@ def test_the_choice_is_the_planners_and_what_it_plans_fits(
     [("cpu", "none", "target"), ("cuda", "scaled fp8", "target"), ("cuda", "none", "drafter")],
     ids=["on a CPU", "of an fp8 file", "of a drafter"],
 )
-def test_weights_stay_as_they_are(kind: str, quantisation: str, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_stay_as_they_are(kind, quantisation, role, monkeypatch):
     put_in(monkeypatch, 12, kind)
     assert choose_weight_dtype(checkpoint(quantisation), None, role) == (DEFAULT, "")
 
 
-def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, preset = write_random_set(tmp_path), get_preset("custom")
-    path, asked = str(made.target), []
+def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_it(files, monkeypatch):
+    preset = get_preset("custom")
+    path, asked = str(files.target), []
     whole = load_checkpoint(path, "auto", preset)
     assert origin_of(whole).notes == ()
 
-    def choose(found: Any, known: Any, role: str) -> tuple[str, str]:
+    def choose(found, known, role):
         asked.append((found.config, known, role))
         return FP8, "chosen"
 
-    monkeypatch.setattr(files, "choose_weight_dtype", choose)
+    monkeypatch.setattr(loading, "choose_weight_dtype", choose)
     small = load_checkpoint(path, "auto", preset)
     assert (small.model_dtype(), origin_of(small).notes) == (torch.float8_e4m3fn, ("chosen",))
     assert asked[0][1:] == (preset, "target")
-    vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(made.vae)))
+    vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
     router = RouterValue(RouterConfig(), None)
     job = Job(target=whole, vae=vae, router=router, prompts=(), request=VideoRequest(blocks=1))
     keys = [part_fingerprints(replace(job, target=model)).target for model in (whole, small)]

@@ -1,63 +1,68 @@
 """Our causal forward over a MODEL of ComfyUI, against ComfyUI's own causal forward, bit for bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 import comfy.sample
 import comfy.sd
+import folder_paths
 import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
-from host_clip import (
+from host_run import load_parts, make_job, same_video, video_of
+from host_tiny import (
     BLOCKS,
+    CONFIG,
     FRAMES,
     NOISE,
     SCHEDULE,
     SPANS,
+    STATED,
     clip,
+    load_model,
     native_clip,
     onto_device,
     over,
+    random_weights,
     text,
     with_lora,
 )
-from host_run import load_parts, make_job, same_video, video_of
-from host_tiny import CONFIG, STATED, load_model, random_weights
+from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.conditioning import read_embedding
-from sdvg_pack.nodes.host.model import attach_origin, check_model
+from sdvg_pack.nodes.host.model import attach_origin, check_loras, check_model
+from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.loaders import TargetLoader
+from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
+from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.inputs import InputClip, Strength
-from sdvg_pack.sdvg_core.engine.types import Span
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.sdvg_core.errors import BadInput
 from thinned import in_turn
-from torch import Tensor
 
 SEED = 11
-pytestmark = pytest.mark.comfyui
+pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 
 
-def fp8(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def fp8(weights):
     return {n: w.to(torch.float8_e4m3fn) if w.ndim == 2 else w for n, w in weights.items()}
 
 
-def bf16(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def bf16(weights):
     return {n: w.bfloat16() for n, w in weights.items()}
 
 
-def scaled(name: str, dtype: torch.dtype, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def scaled(name, dtype, weights):
     """Quantised with a scale for each weight, in the form that ComfyUI repackages models in."""
     out, most = dict(weights), 127 if dtype == torch.int8 else 448
     for key, w in weights.items():
@@ -76,58 +81,75 @@ int8 = partial(scaled, "int8_tensorwise", torch.int8)
 STORED = {"float32": dict, "fp8": fp8, "scaled fp8": scaled_fp8, "int8": int8, "bf16": bf16}
 
 
-@pytest.mark.parametrize("stored", STORED)
-def test_our_forward_over_a_plain_model_equals_comfyuis_causal_forward(stored: str, tmp_path: Path) -> None:
-    weights = STORED[stored](random_weights())
-    ours = clip(over(onto_device(load_model(tmp_path, weights))))
-    native = native_clip(load_model(tmp_path, weights, causal=True))
+FINE = "tokens of one latent pixel"
+FINE_SIZES = {"patch_size": [1, 1, 1], "out_dim": 16}
+
+
+def fine_weights():
+    return random_weights(4, replace(CONFIG, patch_size=(1, 1, 1)))
+
+
+@pytest.mark.parametrize("stored", [*STORED, FINE])
+def test_our_forward_over_a_plain_model_equals_comfyuis_causal_forward(stored, tmp_path):
+    weights = fine_weights() if stored == FINE else STORED[stored](random_weights())
+    sizes, tokens = (FINE_SIZES, 6 * 8) if stored == FINE else ({}, 3 * 4)
+    ours = clip(over(onto_device(load_model(tmp_path, weights, **sizes))))
+    native = native_clip(load_model(tmp_path, weights, causal=True, **sizes), tokens=tokens)
     assert ours.std() > 0.1
     assert torch.equal(ours, native), (ours - native).abs().max()
 
 
-class KernelOrder:
-    """Stands for torch on a GPU, and for ComfyUI, which asks around every attention for another kernel.
+@pytest.mark.parametrize("stated", [FINE_SIZES, {}], ids=["all sizes stated", "no patch stated"])
+def test_the_loader_node_loads_tokens_of_one_latent_pixel(stated, tmp_path, monkeypatch):
+    """ComfyUI's own detection takes every Wan for one of 2 x 2. Over its modules we make what ours make."""
+    path = tmp_path / "fine.safetensors"
+    weights = {f"model.{name}": w.half() for name, w in fine_weights().items()}  # as the embedded set holds its own
+    save_file(weights, path, {"config": json.dumps({"transformer": {**STATED, **stated}})})
+    folder_paths.add_model_folder_path("diffusion_models", str(tmp_path))
+    chosen = {"file": path.name, "weight_dtype": "default", "preset": {"preset": "krea-14b"}}
+    [loaded] = TargetLoader.execute(**chosen).args
+    tree = loaded.model.diffusion_model
+    assert (tuple(tree.patch_size), tree.out_dim) == ((1, 1, 1), 16)
+    assert not tree.head.head.weight.isnan().any()
+    monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(torch.float32))
+    ours = standalone(load_wan(path, dtype=torch.float32).tree)
+    torch.testing.assert_close(clip(over(onto_device(loaded))), clip(ours), rtol=0, atol=2e-3)
 
-    torch states its own order in a process's first attention, over what is asked for around that call. The kernels
-    differ by a rounding.
+
+def test_the_first_run_of_a_process_makes_what_every_later_one_makes(tmp_path, monkeypatch):
+    """Also on a GPU, where torch states its order of kernels in its first attention, over what ComfyUI asks for.
+
+    The kernels differ by a rounding.
     """
+    attend, asked, stated = torch.nn.functional.scaled_dot_product_attention, [], []
 
-    def __init__(self) -> None:
-        self.stated, self.asked, self.attend = False, False, torch.nn.functional.scaled_dot_product_attention
+    def of_torch(q, k, v, **options):
+        overridden = asked and not stated
+        stated.append(True)
+        return attend(q, k, v, **options) * (1 + 2**-10 if overridden else 1)
 
-    def of_torch(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        overridden, self.stated = self.asked and not self.stated, True
-        out = self.attend(q, k, v, **options)
-        return out * (1 + 2**-10) if overridden else out
-
-    def of_host(self, q: Tensor, k: Tensor, v: Tensor, heads: int, **options: Any) -> Tensor:
+    def of_host(q, k, v, heads, **options):
         q, k, v = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, k, v))
-        self.asked = True
-        out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-        self.asked = False
+        asked.append(True)
+        out = of_torch(q, k, v)
+        asked.clear()
         return out.transpose(1, 2).flatten(2)
 
-
-def test_the_first_run_of_a_process_makes_what_every_later_one_makes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also on a GPU where torch and ComfyUI prefer different attention kernels."""
-    order = KernelOrder()
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", order.of_torch)
-    monkeypatch.setattr(model, "optimized_attention", order.of_host)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", of_torch)
+    monkeypatch.setattr(model, "optimized_attention", of_host)
     job = make_job(load_parts(tmp_path), script="raar")
     first, later = (video_of(job) for _ in range(2))
     assert same_video(first, later), (first[1] - later[1]).norm() / later[1].norm()
 
 
-def test_a_lora_between_loader_and_sampler_works_as_in_comfyuis_forward(tmp_path: Path) -> None:
+def test_a_lora_between_loader_and_sampler_works_as_in_comfyuis_forward(tmp_path):
     ours = clip(over(onto_device(with_lora(load_model(tmp_path)))))
     assert torch.equal(ours, native_clip(with_lora(load_model(tmp_path, causal=True))))
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
 
 
 @in_turn("stored, share", [*STORED, "float32 with a LoRA", "fp8 with a LoRA"], [0, 0.5, 0.9])
-def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(stored: str, share: float, tmp_path: Path) -> None:
+def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(stored, share, tmp_path):
     """But for a LoRA on scaled weights: ComfyUI rounds what it changes only where the weights are loaded."""
     stored, _, lora = stored.partition(" with ")
     change = with_lora if lora else lambda patcher: patcher
@@ -143,10 +165,10 @@ def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(stored: str, share:
 class HostNoise:
     """The noise of ComfyUI's sampler for causal models, which leaves out `skip` of our steps."""
 
-    def __init__(self, skip: int) -> None:
+    def __init__(self, skip):
         self.skip = skip
 
-    def draw(self, span: Span, slot: int) -> Tensor:
+    def draw(self, span, slot):
         if slot == self.skip:  # what the video begins with; later steps are seeded by block and step
             return NOISE.draw(span, slot)
         torch.manual_seed(SEED + 1000 * span.index + slot - self.skip - 1)
@@ -154,7 +176,7 @@ class HostNoise:
 
 
 @pytest.mark.parametrize("skip", [1, 2, 3])
-def test_a_restyled_clip_is_what_comfyuis_sampler_makes_of_the_noised_latent(skip: int, tmp_path: Path) -> None:
+def test_a_restyled_clip_is_what_comfyuis_sampler_makes_of_the_noised_latent(skip, tmp_path):
     """Catches: another mix of clip and noise, another first step, latents that are not normalised."""
     from comfy_extras.nodes_ar_video import SamplerARVideo
 
@@ -177,22 +199,22 @@ def test_a_restyled_clip_is_what_comfyuis_sampler_makes_of_the_noised_latent(ski
     torch.testing.assert_close(causal.model.process_latent_in(theirs), ours, rtol=0, atol=1e-5)
 
 
-def standalone(tree: torch.nn.Module, **options: Any) -> CausalWanGenerator:
+def standalone(tree, **options):
     """A generator as the command line has it."""
     cpu, preset = torch.device("cpu"), get_preset("custom")
     wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=preset, device=cpu, **options)
     return CausalWanGenerator(wan, name="model", context=Incremental(window=FRAMES * BLOCKS))
 
 
-def our_tree(weights: dict[str, Tensor]) -> WanTree:
+def our_tree(weights):
     tree = WanTree(CONFIG)
     tree.load_state_dict(weights)
     return tree.requires_grad_(False).eval()
 
 
 def test_under_the_same_operations_comfyuis_modules_make_what_ours_make_also_with_keys_in_fp8(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     weights = random_weights()
     patcher = onto_device(load_model(tmp_path, weights))
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
@@ -202,10 +224,10 @@ def test_under_the_same_operations_comfyuis_modules_make_what_ours_make_also_wit
     assert 1e-4 < (near - whole).norm() / whole.norm() < 0.3
 
 
-def test_an_attention_override_of_the_model_is_used(tmp_path: Path) -> None:
+def test_an_attention_override_of_the_model_is_used(tmp_path):
     patcher, calls = onto_device(load_model(tmp_path)), []
 
-    def override(attention: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    def override(attention, *args, **kwargs):
         calls.append(kwargs["heads"])
         return attention(*args, **kwargs)
 
@@ -219,13 +241,11 @@ def test_an_attention_override_of_the_model_is_used(tmp_path: Path) -> None:
     assert check_model(patched, "drafter") == ()
 
 
-def test_a_kernel_that_the_file_states_for_a_module_is_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_the_file_states_for_a_module_is_passed_on(tmp_path, monkeypatch):
     """As in newer versions of ComfyUI, whose attention modules carry it."""
     patcher, stated, plain = onto_device(load_model(tmp_path)), [], model.optimized_attention
 
-    def attention(*args: Tensor, preferred_attention: Any = None, **more: Any) -> Tensor:
+    def attention(*args, preferred_attention=None, **more):
         stated.append(preferred_attention)
         return plain(*args, **more)
 
@@ -240,7 +260,7 @@ def test_a_kernel_that_the_file_states_for_a_module_is_passed_on(
     assert stated[: len(layers)] == layers
 
 
-def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path: Path) -> None:
+def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path):
     """Catches padding it: rows of zeros are not nothing, for the text embedding has a bias."""
     short = read_embedding([[text(rows=12), {"pooled_output": None}]], CONFIG.text_dim)
     ours = clip(over(onto_device(load_model(tmp_path))), short)
@@ -248,24 +268,10 @@ def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path: Pat
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
 
 
-@cache
-def gguf_pack() -> Any:
-    """Load ComfyUI-GGUF, of a checkout that lies anywhere, as ComfyUI does."""
-    root = Path(os.environ["COMFYUI_GGUF"])
-    spec = spec_from_file_location("gguf_pack", root / "__init__.py", submodule_search_locations=[str(root)])
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["gguf_pack"] = found = module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
 @pytest.mark.exhaustive
 @pytest.mark.skipif("COMFYUI_GGUF" not in os.environ, reason="COMFYUI_GGUF names no checkout of ComfyUI-GGUF")
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_1", "Q4_0", "BF16"])
-def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_lora(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_lora(kind, tmp_path):
     gguf, path = pytest.importorskip("gguf"), tmp_path / "model.gguf"
     writer, kinds = gguf.GGUFWriter(path, "wan"), gguf.GGMLQuantizationType
     for name, weight in random_weights().items():
@@ -275,9 +281,13 @@ def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    theirs = gguf_pack().nodes
+    root = Path(os.environ["COMFYUI_GGUF"])
+    spec = spec_from_file_location("gguf_pack", root / "__init__.py", submodule_search_locations=[str(root)])
+    sys.modules["gguf_pack"] = pack = module_from_spec(spec)
+    spec.loader.exec_module(pack)
+    theirs = pack.nodes
 
-    def load(**stated: bool) -> ModelPatcher:
+    def load(**stated):
         """Load the file as Unet Loader (GGUF) does, and tell what a tiny model's shapes do not."""
         model = comfy.sd.load_diffusion_model_state_dict(
             theirs.gguf_sd_loader(str(path)),
@@ -299,3 +309,123 @@ def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_
     target = attach_origin(load(), preset=get_preset("krea-14b"))
     assert len(video_of(make_job(replace(load_parts(tmp_path), target=target), script="rar"))[0]) == 33
     assert target.model_size() == pytest.approx(path.stat().st_size, rel=0.05), "what the plan counts"
+
+
+# --- what is refused, and which patches are said to have no effect
+
+
+@pytest.mark.parametrize(
+    ("conditioning", "sentence"),
+    [
+        ([[text(), {}], [text(), {}]], "has 2 entries"),
+        ([], "has 0 entries"),
+        ([[text().expand(2, -1, -1), {}]], "is 2 x 512 x 32, not"),
+        ([[text()[0], {}]], "is 512 x 32, not"),
+        ([[text()[..., :16], {}]], "16 channels, not 32"),
+        ([[text(), {"concat_latent_image": torch.zeros(1)}]], "an image to start from"),
+        ([[text(), {"end_percent": 0.5}]], "only some denoising steps"),
+    ],
+)
+def test_a_conditioning_that_is_not_one_prompt_is_refused(conditioning, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        read_embedding(conditioning, CONFIG.text_dim)
+
+
+def test_a_text_to_video_model_passes_plain_causal_or_with_lora(tmp_path):
+    plain, causal = load_model(tmp_path), load_model(tmp_path, causal=True)
+    assert [check_model(one, "target") for one in (plain, causal, with_lora(plain))] == [()] * 3
+    check_loras({"drafter": plain, "target": causal})
+
+
+def image_to_video():
+    shapes = {
+        "patch_embedding.weight": (64, 36, 1, 2, 2),
+        "img_emb.proj.0": (1280,),
+        "img_emb.proj.1": (1280, 1280),
+    }
+    shapes |= {"img_emb.proj.3": (64, 1280), "img_emb.proj.4": (64,)}
+    for block in (f"blocks.{i}.cross_attn" for i in range(CONFIG.num_layers)):
+        shapes |= {f"{block}.k_img": (64, 64), f"{block}.v_img": (64, 64), f"{block}.norm_k_img.weight": (64,)}
+    return {**random_weights(), **zeros(shapes)}
+
+
+def zeros(shapes):
+    """Weights under their full names, or of layers that have a bias too."""
+    weights = {name if name.endswith(".weight") else f"{name}.weight": torch.zeros(s) for name, s in shapes.items()}
+    return weights | {
+        f"{name}.bias": torch.zeros(s[0]) for name, s in shapes.items() if not name.endswith(".weight")
+    }
+
+
+def with_channels(inputs, outputs):
+    shapes = {"patch_embedding.weight": (64, inputs, 1, 2, 2), "head.head": (4 * outputs, 64)}
+    return {**random_weights(), **zeros(shapes)}
+
+
+FOREIGN = {
+    "image-to-video": (image_to_video, "image-to-video model"),
+    "2.2 5B": (lambda: with_channels(48, 48), "48 input and 48 output channels"),
+    "fun control": (lambda: with_channels(32, 16), "32 input and 16 output channels"),
+    "reference": (lambda: {**random_weights(), **zeros({"ref_conv": (64, 16, 2, 2)})}, "Fun control model"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_another_wan_model_is_refused_by_what_it_is(kind, tmp_path):
+    make, sentence = FOREIGN[kind]
+    with pytest.raises(BadInput, match=f"the drafter is no Wan 2.1 transformer .found: {sentence}"):
+        check_model(load_model(tmp_path, make()), "drafter")
+
+
+def test_a_model_of_another_family_is_refused():
+    base = torch.nn.Module()
+    base.diffusion_model = torch.nn.Linear(1, 1)
+    device = torch.device("cpu")
+    with pytest.raises(BadInput, match="found: a model of another family"):
+        check_model(ModelPatcher(base, device, device), "target")
+
+
+def test_two_clones_of_one_model_are_refused(tmp_path):
+    model = load_model(tmp_path)
+    with pytest.raises(BadInput, match="one loaded model with different LoRAs"):
+        check_loras({"drafter": model, "target": with_lora(model)})
+
+
+def test_patches_without_effect_are_named(tmp_path):
+    patcher = load_model(tmp_path)
+    patcher.set_model_patch_replace(lambda args, extra: args, "dit", "double_block", 0)
+    patcher.set_model_sampler_cfg_function(lambda args: args)
+    patcher.add_wrapper("apply_model", lambda executor, *args, **kwargs: executor(*args, **kwargs))
+    patcher.add_object_patch("model_sampling", object())
+    notes = check_model(patcher, "target")
+    assert len(notes) == 4
+    assert all(note.startswith("The target carries ") for note in notes)
+    for what in ("a replacement of its blocks", "a guidance function", "a wrapper around", "a sampling shift"):
+        assert any(what in note for note in notes)
+
+
+# --- one model alone
+
+
+def test_one_model_alone_makes_what_it_makes_beside_another(parts):
+    both = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy="always-target"), None))
+    assert same_video(video_of(both), video_of(replace(both, drafter=None)))
+    drafts = RouterValue(RouterConfig(policy="first", forced_blocks=0), None)
+    both = make_job(parts, script="aaa", router=drafts)
+    only = video_of(replace(both, target=None))
+    assert same_video(video_of(both), only)
+    assert only[2].settings["target"] is None
+
+
+def test_one_model_with_two_schedules_is_a_pair(parts):
+    job = make_job(parts, script="tdr")
+    one = replace(job, drafter=job.target, schedules={"drafter": "1000,625"})
+    report = video_of(one)[2]
+    assert [block.author for block in report.blocks] == ["target", "drafter", "target"]
+    assert [report.settings[role]["schedule"] for role in ("drafter", "target")] == [
+        [1000.0, 625.0],
+        pytest.approx([1000.0, 937.5, 833.33, 625.0], abs=0.01),
+    ]
+    assert [block.draft.denoising_passes for block in report.blocks[1:]] == [2, 2]
+    with pytest.raises(BadInput, match="one model with one schedule"):
+        run_job(replace(one, schedules={}))

@@ -1,31 +1,20 @@
-"""ComfyUI has the names that the nodes use, with the parameters that they pass; what it lacks is named."""
+"""ComfyUI has the names that the nodes use; what it lacks is named. And the benchmark of the nodes runs."""
 
-from __future__ import annotations
-
-from typing import Any
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import comfy.model_management as mm
-import comfy.model_patcher
 import host_names
 import pytest
+from conftest import find_comfyui
 
 pytestmark = pytest.mark.comfyui
 
 
-@pytest.fixture(scope="module")
-def examples() -> dict[str, Any]:
-    return host_names.examples()
-
-
-def faults(examples: dict[str, Any]) -> list[str]:
-    return host_names.missing(host_names.used_names(), examples)
-
-
-def test_this_comfyui_has_all_that_is_used(examples: dict[str, Any]) -> None:
-    assert faults(examples) == []
-
-
-def test_the_list_holds_modules_functions_and_classes() -> None:
+def test_this_comfyui_has_all_that_is_used_and_what_is_missing_is_named(monkeypatch):
     names = host_names.used_names()
     wanted = {
         "comfy.ldm.wan.model.WanModel",
@@ -34,31 +23,26 @@ def test_the_list_holds_modules_functions_and_classes() -> None:
         "folder_paths.get_filename_list",
         "server.PromptServer",
     }
-    assert wanted <= set(names)
-    assert (1, ("memory_required", "minimum_memory_required")) in names["comfy.model_management.load_models_gpu"]
+    assert wanted <= names
+    assert host_names.missing(names) == []
+    monkeypatch.delattr(mm, "loaded_models")
+    [fault] = host_names.missing(names)
+    assert fault.startswith("comfy.model_management.loaded_models is not there (")
 
 
-def renamed(patch: pytest.MonkeyPatch, examples: dict[str, Any]) -> str:
-    patch.delattr(mm, "loaded_models")
-    return "comfy.model_management.loaded_models is not there"
+# --- the benchmark of the nodes, tiny and on a CPU, in a process of its own as `benchmarks.run_gpu` starts it
 
 
-def parameter_gone(patch: pytest.MonkeyPatch, examples: dict[str, Any]) -> str:
-    patch.setattr(mm, "load_models_gpu", lambda models, memory_required=0: None)
-    return "comfy.model_management.load_models_gpu does not take 1 by position, memory_required, minimum"
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def method_gone(patch: pytest.MonkeyPatch, examples: dict[str, Any]) -> str:
-    patch.delattr(comfy.model_patcher.ModelPatcher, "set_attachments")
-    return "patcher: set_attachments is not there"
-
-
-def layer_renamed(patch: pytest.MonkeyPatch, examples: dict[str, Any]) -> str:
-    patch.delattr(examples["layer"].self_attn, "norm_q")
-    return "layer: self_attn.norm_q is not there"
-
-
-@pytest.mark.parametrize("plant", [renamed, parameter_gone, method_gone, layer_renamed])
-def test_what_is_missing_is_named(plant: Any, examples: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    sentence = plant(monkeypatch, examples)
-    assert any(fault.startswith(sentence) for fault in faults(examples)), faults(examples)
+@pytest.mark.parametrize("more, layouts", [((), 5), (("--dynamic",), 4)])
+def test_every_layout_makes_the_same_video(more, layouts):
+    """Catches a name of the host or of the nodes that has changed, and a layout that fails."""
+    words = [sys.executable, "-m", "benchmarks.nodes", str(find_comfyui()), "cpu", *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    videos = [value for line in done.stdout.splitlines() if "finite" in (value := json.loads(line))]
+    assert [video["finite"] and video["same_bits"] for video in videos] == [True] * layouts
+    assert [block["by"] for block in videos[0]["blocks"]] == ["target", "target", "drafter"]

@@ -1,20 +1,32 @@
 """Block-wise decoding over ComfyUI's VAE, against ComfyUI decoding the same latents in one go."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from types import SimpleNamespace
 
 import comfy.sd
 import pytest
 import torch
 from comfy.latent_formats import Wan21
+from comfy.ldm.models.autoencoder import AutoencoderKL
+from comfy.ldm.wan import vae2_2
 from comfy.ldm.wan.vae import WanVAE
+from comfy.taesd.taehv import TAEHV
+from host_run import make_job
 from host_tiny import generator_of, load_vae
-from sdvg_pack.nodes.host.vae import ComfyCodec, check_vae
+from sdvg_pack.nodes.host.model import attach_origin
+from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.host.vae import ComfyCodec, check_vae, codec_of
+from sdvg_pack.nodes.pocket import PocketModels
+from sdvg_pack.nodes.sockets import RouterValue, StartValue
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.decoders.open import load_vae as load_core_vae
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
-from torch import Tensor
+from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_pack.sdvg_core.pocket.trained_set import pocket_fast_vae
+
+import nodes
 
 pytestmark = pytest.mark.comfyui
 
@@ -23,20 +35,20 @@ HEIGHT, WIDTH = 8 * SIZE[0], 8 * SIZE[1]
 
 
 @pytest.fixture(scope="module")
-def vae() -> comfy.sd.VAE:
+def vae():
     return load_vae(dim=8)  # of narrower layers torch computes one frame in another way than several
 
 
-def draw(seed: int, frames: int) -> Tensor:
+def draw(seed, frames):
     return torch.randn(1, 16, frames, *SIZE, generator=generator_of(seed))
 
 
-def whole(vae: comfy.sd.VAE, latents: Tensor) -> Tensor:
+def whole(vae, latents):
     """What VAE Decode shows for the LATENT of these latents, as `b f c h w`."""
     return vae.decode(Wan21().process_out(latents)).movedim(-1, 2).reshape(1, -1, 3, HEIGHT, WIDTH)
 
 
-def in_blocks(codec: ComfyCodec, blocks: Iterable[Tensor]) -> Tensor:
+def in_blocks(codec, blocks):
     state, shown = None, []
     for block in blocks:
         frames, state = codec.decode(block, state)
@@ -45,7 +57,7 @@ def in_blocks(codec: ComfyCodec, blocks: Iterable[Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("pattern", ["".join(p) for p in product("ar", repeat=3)])
-def test_emitted_frames_are_comfyuis_decode_of_the_emitted_latents(pattern: str, vae: comfy.sd.VAE) -> None:
+def test_emitted_frames_are_comfyuis_decode_of_the_emitted_latents(pattern, vae):
     """Catches a state that a rejected draft left its mark on, or that a second decode from it changes."""
     codec, state, kept, shown = ComfyCodec(vae), None, [], []
     for i, fate in enumerate(pattern):
@@ -64,13 +76,13 @@ CUTS = [(1, 3, 3, 3), (1, 2, 1, 3, 1, 1, 2), (4, 1, 4)]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_blocks_of_any_lengths_are_decoded_as_in_one_go(cut: tuple[int, ...], vae: comfy.sd.VAE) -> None:
+def test_blocks_of_any_lengths_are_decoded_as_in_one_go(cut, vae):
     """A start image is a block of one. Catches that ComfyUI's layers forget the frame before a block of one."""
     latents = draw(1, sum(cut))
     assert torch.equal(in_blocks(ComfyCodec(vae), latents.split(cut, dim=2)), whole(vae, latents))
 
 
-def test_the_vaes_dtype_is_honoured() -> None:
+def test_the_vaes_dtype_is_honoured():
     vae = load_vae()
     vae.first_stage_model.to(torch.bfloat16)
     vae.vae_dtype = torch.bfloat16
@@ -81,42 +93,166 @@ def test_the_vaes_dtype_is_honoured() -> None:
     assert torch.equal(ComfyCodec(vae).encode(frames[:, :5]), encoded(vae, frames[:, :5]))
 
 
-def encoded(vae: comfy.sd.VAE, frames: Tensor) -> Tensor:
+def encoded(vae, frames):
     """The normalised latents of what VAE Encode gives for an IMAGE."""
     return Wan21().process_in(vae.encode(frames[0].movedim(1, -1)))
 
 
 @pytest.mark.parametrize("count", [1, 5, 9, 13])
-def test_a_clip_is_encoded_as_comfyui_encodes_it(count: int, vae: comfy.sd.VAE) -> None:
+def test_a_clip_is_encoded_as_comfyui_encodes_it(count, vae):
     frames = torch.rand(1, count, 3, HEIGHT, WIDTH, generator=generator_of(4))
     latents = ComfyCodec(vae).encode(frames)
     assert latents.shape == (1, 16, 1 + count // 4, *SIZE)
     assert torch.equal(latents, encoded(vae, frames))
 
 
-def stand_in(model: Any, channels: int) -> comfy.sd.VAE:
-    """A VAE object around another first stage; building the real ones would take gigabytes."""
-    vae = load_vae()
-    vae.first_stage_model, vae.latent_channels = model, channels
-    return vae
-
-
-def foreign(name: str) -> tuple[Any, int]:
-    import comfy.ldm.wan.vae2_2
-    import comfy.taesd.taehv
-    from comfy.ldm.models.autoencoder import AutoencoderKL
-
+def test_another_vae_is_refused_by_what_it_is(monkeypatch):
+    """Another first stage in a VAE object; building whole ones would take gigabytes."""
     layout = {"dim_mult": [1, 2, 4, 4], "temperal_downsample": [False, True, True]}
     with torch.device("meta"):
-        return {
-            "Wan 2.2's": lambda: (comfy.ldm.wan.vae2_2.WanVAE(dim=16, z_dim=48, **layout), 48),
-            "TAEHV of another model": lambda: (comfy.taesd.taehv.TAEHV(latent_channels=48, latent_format=None), 48),
-            "another family": lambda: (AutoencoderKL.__new__(AutoencoderKL), 4),
-            "a variant": lambda: (WanVAE(dim=8, z_dim=16, image_channels=4, conv_out_channels=4, **layout), 16),
-        }[name]()
+        foreign = {
+            "Wan 2.2's": (vae2_2.WanVAE(dim=16, z_dim=48, **layout), 48),
+            "TAEHV of another model": (TAEHV(latent_channels=48, latent_format=None), 48),
+            "another family": (AutoencoderKL.__new__(AutoencoderKL), 4),
+            "a variant": (WanVAE(dim=8, z_dim=16, image_channels=4, conv_out_channels=4, **layout), 16),
+        }
+    vae = load_vae()
+    for name, (model, channels) in foreign.items():
+        monkeypatch.setattr(vae, "first_stage_model", model)
+        monkeypatch.setattr(vae, "latent_channels", channels)
+        with pytest.raises(BadInput, match=name):
+            check_vae(vae, "taew2_1")
 
 
-@pytest.mark.parametrize("name", ["Wan 2.2's", "TAEHV of another model", "another family", "a variant"])
-def test_another_vae_is_refused_by_what_it_is(name: str) -> None:
-    with pytest.raises(BadInput, match=name):
-        check_vae(stand_in(*foreign(name)), "taew2_1")
+# --- a TAEHV: ComfyUI's, and the one of SDVG Pocket Models
+
+
+ROUTE = "rardta"
+
+
+@pytest.fixture(scope="module")
+def tae():
+    return load_tae()
+
+
+def load_tae(dtype=torch.float32, *, encoder=True):
+    """A TAEHV of the published sizes and random weights, as Load VAE returns it."""
+    g = generator_of(7)
+    empty = TAEHV(latent_channels=16).state_dict()
+    weights = {name: torch.randn(w.shape, generator=g) * 0.7 / w[0].numel() ** 0.5 for name, w in empty.items()}
+    weights = {name: w if w.ndim > 1 else 0.1 * w for name, w in weights.items()}
+    weights["decoder.22.bias"] += 0.5
+    named = {name: w.to(dtype) for name, w in weights.items() if encoder or name.startswith("decoder.")}
+    return comfy.sd.VAE(sd=named)
+
+
+def made(parts, **changes):
+    frames, latent, report, _ = run_job(make_job(parts, script=ROUTE, **changes))
+    return frames, latent["samples"], report
+
+
+def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts, tae):
+    frames, _, report = made(replace(parts, vae=tae), tae_kind="taew2_1")
+    assert frames.shape == (69, 32, 32, 3)
+    assert float(frames.min()) >= 0
+    assert report.settings["vae"]["tae_kind"] == "taew2_1"
+    assert any("fast decoder (TAEHV)" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_scaling_is_what_the_artist_states_whatever_the_dtype(dtype):
+    """ComfyUI takes a float16 file for HunyuanVideo's, and scales its latents; of float32 it shows a LATENT."""
+    vae, latents = load_tae(dtype), torch.randn(1, 16, 2, 4, 4, generator=generator_of(1))
+    shown = {kind: codec_of(vae, kind).decode(latents)[0] for kind in ("taew2_1", "lighttaew2_1")}
+    assert not torch.equal(shown["taew2_1"], shown["lighttaew2_1"])
+    if dtype == torch.float32:
+        host = vae.decode(Wan21().process_out(latents)).reshape(1, 5, 32, 32, 3).movedim(-1, 2).clamp(0, 1)
+        torch.testing.assert_close(shown["lighttaew2_1"], host, atol=1e-5, rtol=0)
+    module = vae.first_stage_model
+    plain = TAEHV(latent_channels=16)
+    plain.load_state_dict(module.state_dict())
+    frames = torch.rand(1, 9, 3, 32, 48, generator=generator_of(2))
+    with torch.inference_mode():
+        encoded = plain.to(vae.vae_dtype).encode(frames.to(vae.vae_dtype).movedim(2, 1)).float()
+        theirs = plain.to(vae.vae_dtype).decode(latents.to(vae.vae_dtype)).float().movedim(2, 1).clamp(0, 1)
+    rounding = 2e-3 if vae.vae_dtype == torch.float16 else 1e-5
+    assert torch.allclose(shown["taew2_1"], theirs, atol=rounding)
+    assert torch.allclose(codec_of(vae, "taew2_1").encode(frames), encoded, atol=rounding)
+
+
+# --- a file without an encoder, of which ComfyUI makes an encoder of what lay in memory
+
+
+CLIP = torch.full((9, 32, 32, 3), 0.5)
+SHORT = {"samples": torch.zeros(1, 16, 2, 4, 4)}
+WAYS = {
+    "the start image": {"start_image": CLIP[:1]},
+    "the clip to continue": {"start": StartValue(CLIP, "extend", "", "16 a second")},
+    "the clip to restyle": {"start": StartValue(CLIP, "restyle", "medium", "16 a second")},
+    "a clip shorter than a block": {"continue_from": SHORT},
+}
+
+
+@pytest.fixture(scope="module")
+def half():
+    return load_tae(encoder=False)
+
+
+def two_blocks(parts, vae, *, incremental=True, **more):
+    """Make a video of two blocks and return its frames. `incremental`: no context encodes pixels."""
+    if incremental:
+        rolling = get_preset("longlive-1.0")
+        drafter, target = (attach_origin(one.clone(), preset=rolling) for one in (parts.drafter, parts.target))
+        parts = replace(parts, drafter=drafter, target=target)
+    router = RouterValue(RouterConfig(policy="first", forced_blocks=1), parts.scorer)
+    frames, *_ = made(replace(parts, vae=vae), router=router, blocks=2, tae_kind="taew2_1", **more)
+    return frames
+
+
+def test_without_an_encoder_a_taehv_decodes_a_video_that_needs_none(parts, half):
+    assert two_blocks(parts, half).shape == (21, 32, 32, 3)
+    with pytest.raises(BadInput, match="has no encoder"):
+        codec_of(half, "taew2_1").encode(CLIP.movedim(-1, 1)[None])
+
+
+@pytest.mark.parametrize("need", [*WAYS, "the target's context"])
+def test_without_an_encoder_a_taehv_is_refused_where_one_is_needed(parts, half, need):
+    with pytest.raises(BadInput, match=f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE"):
+        two_blocks(parts, half, incremental=need in WAYS, **WAYS.get(need, {}))
+
+
+# --- the one of the pocket node
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    """What the node puts out, by name."""
+    names = [output.display_name for output in PocketModels.define_schema().outputs]
+    assert names[-1] == "fast_vae"
+    return SimpleNamespace(**dict(zip(names, PocketModels.execute(prompt=DEFAULT_PROMPT).args, strict=True)))
+
+
+def test_vae_decode_shows_what_the_codec_shows(pocket):
+    """And the wire carries the kind, with `tae_kind` at auto."""
+    latents = torch.randn(1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    (shown,) = nodes.VAEDecode().decode(pocket.fast_vae, {"samples": Wan21().process_out(latents)})
+    expected, _ = load_core_vae(pocket_fast_vae()).decode(latents)
+    assert shown.shape == (9, 64, 64, 3)
+    assert torch.allclose(shown, expected[0].movedim(1, -1), atol=1e-4)
+    assert torch.allclose(codec_of(pocket.fast_vae, "auto").decode(latents)[0], expected, atol=1e-4)
+    (tiled,) = nodes.VAEDecodeTiled().decode(pocket.fast_vae, {"samples": Wan21().process_out(latents)}, 512)
+    assert torch.equal(tiled, shown)
+
+
+def test_a_kind_of_taehv_that_is_not_known_or_has_no_effect_is_refused(parts, pocket, tae):
+    """Catches: the kind that a wire carries, taken without a word."""
+    for vae, kind in ((parts.vae, "auto"), (tae, "lighttaew2_1"), (pocket.fast_vae, "taew2_1")):
+        check_vae(vae, kind)
+    no_effect = "has no effect; set it to auto"
+    for vae, kind, says in (
+        (tae, "auto", "set tae_kind to taew2_1 or lighttaew2_1"),
+        (parts.vae, "taew2_1", f"vae is a Wan VAE, so tae_kind {no_effect}"),
+        (pocket.fast_vae, "lighttaew2_1", f"vae is a taew2_1, so tae_kind lighttaew2_1 {no_effect}"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            check_vae(vae, kind)

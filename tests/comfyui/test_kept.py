@@ -1,30 +1,26 @@
 """Kept blocks, and runs that end before their last block: bit for bit what a run from nothing makes."""
 
-from __future__ import annotations
-
 import errno
-from collections.abc import Iterator
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import folder_paths
 import pytest
 import torch
-from host_run import Parts, make_job, video_of, with_inputs
-from running_server import Refused, running_server
+from host_run import make_job, video_of, with_inputs
 from sdvg_pack.nodes.host import kept as store
 from sdvg_pack.nodes.host import reuse
 from sdvg_pack.nodes.host.kept import find_kept
 from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.routes import answer_keep
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.sockets import StartValue
 from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.checkpoints.latents import load_latents, save_latents
 from sdvg_pack.sdvg_core.engine.memo import Store
 from sdvg_pack.sdvg_core.errors import BadInput
-from server_prompts import SAMPLER, pocket
 from torch import Tensor
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
@@ -33,7 +29,7 @@ Kept = tuple[str, Tensor, Tensor]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def output(tmp_path_factory):
     """A folder for what is written."""
     folder = tmp_path_factory.mktemp("output")
     with pytest.MonkeyPatch.context() as patched:
@@ -42,16 +38,24 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def kept(parts: Parts) -> Kept:
+def kept(parts):
     """What names the first blocks of a video, its frames and its latents."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(reuse, "_STORE", Store(0))
         frames, latent, _, live = run_job(make_job(parts))
-    assert live.done
-    return f"{KEEP}:{live.done['digests'][KEEP - 1]}", frames, latent["samples"]
+    return text_of(live, KEEP), frames, latent["samples"]
 
 
-def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts: Parts, kept: Kept) -> None:
+def text_of(live, blocks):
+    """What names the first blocks of a finished run."""
+    return f"{blocks}:{live.done['digests'][blocks - 1]}"
+
+
+def folder():
+    return Path(folder_paths.get_output_directory()) / store.FOLDER
+
+
+def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts, kept):
     text, frames, latents = kept
     again = run_job(make_job(parts), text)
     assert torch.equal(again[0], frames)
@@ -61,11 +65,10 @@ def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts: Parts
     digest, done = text.split(":")[1], again[3].done
     assert again[2].settings["kept"] == {"blocks": KEEP, "digest": digest}
     assert again[2].notes[0] == f"Blocks 1 to {KEEP} were given: kept from an earlier run, latents {digest}."
-    assert done
     assert (done["blocks"], done["of"], done["stopped"]) == (5, 5, False)
 
 
-def test_kept_blocks_stay_whatever_else_changes(parts: Parts, kept: Kept) -> None:
+def test_kept_blocks_stay_whatever_else_changes(parts, kept):
     """And the directions and takes of the others are theirs: block 6 has its own second take."""
     text, _, latents = kept
     changed = with_inputs(make_job(parts, prompt=3), seed=77, takes="2:3, 6:2", directions="dddd.t...")
@@ -77,75 +80,70 @@ def test_kept_blocks_stay_whatever_else_changes(parts: Parts, kept: Kept) -> Non
     assert made[2].blocks[1].decision.reason.name == "DIRECTED_TARGET"
 
 
-def test_kept_blocks_are_there_after_the_server_was_started_again(tmp_path: Path) -> None:
-    """Nothing ran between the lock and the restart. Kind: what is promised is on the disk before it is shown.
-
-    The same workflow gives the same latents, bit for bit; so do the kept blocks under another seed.
-    """
-    prompt = pocket(blocks=3, sampler__seed=7)
-    with running_server(tmp_path) as server:
-        made = server.make(prompt)
-        text = f"2:{made.outputs[SAMPLER]['sdvg_run'][0]['digests'][1]}"
-        before = server.latents(made)
-        [file] = [server.ask("/sdvg/keep", {"blocks": text})["bytes"]]
-        with pytest.raises(Refused, match="the kept blocks are no longer there"):
-            server.ask("/sdvg/keep", {"blocks": "2:0123456789abcdef"})
-        for nothing in ({}, {"blocks": ""}, {"blocks": 3}, [], None):
-            with pytest.raises(Refused, match="to keep blocks, send"):
-                server.ask("/sdvg/keep", nothing or {})
-    [path] = (tmp_path / "output" / "sdvg" / "kept").iterdir()
-    assert (path.name, path.stat().st_size) == (f"{text[2:]}.safetensors", file)
-    with running_server(tmp_path) as server:
-        again = pocket(blocks=3, sampler__seed=7, sampler__kept_blocks=text)
-        assert torch.equal(server.latents(server.make(again)), before)
-        other = server.latents(server.make(pocket(blocks=3, sampler__seed=8, sampler__kept_blocks=text)))
-        assert torch.equal(other[:, :, :6], before[:, :, :6])
-        assert not torch.equal(other[:, :, 6:], before[:, :, 6:])
+def test_a_lock_is_on_the_disk_once_the_page_has_asked_for_it(parts, monkeypatch):
+    """Kind: what is promised is on the disk before it is shown. Nothing ran between the lock and a restart."""
+    _, latent, _, live = run_job(make_job(parts, seed=5))
+    text = text_of(live, 2)
+    answer = answer_keep({"blocks": text})
+    assert text[2:] in {path.stem for path in folder().iterdir()}
+    assert json.loads(answer.text)["bytes"] == sum(path.stat().st_size for path in folder().iterdir())
+    monkeypatch.setattr(store.RUNS, "now", list)
+    made = run_job(make_job(parts, seed=6), text)[1]["samples"]
+    assert torch.equal(made[:, :, :6], latent["samples"][:, :, :6])
+    assert not torch.equal(made[:, :, 6:], latent["samples"][:, :, 6:])
+    gone = answer_keep({"blocks": "2:0123456789abcdef"})
+    assert (gone.status, "the kept blocks are no longer there" in gone.text) == (404, True)
+    for nothing in ({}, {"blocks": ""}, {"blocks": 3}, [], None):
+        answer = answer_keep(nothing)
+        assert (answer.status, "to keep blocks, send" in answer.text) == (400, True)
 
 
 @pytest.fixture
-def lock(parts: Parts, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def lock(parts, kept, monkeypatch):
     """The file of `kept`, whose run no page shows any more; whole again afterwards."""
     text, *_ = kept
     run_job(make_job(parts), text)
-    path = Path(folder_paths.get_output_directory()) / store.FOLDER / f"{text.split(':')[1]}.safetensors"
+    path = folder() / f"{text.split(':')[1]}.safetensors"
     monkeypatch.setattr(store.RUNS, "now", list)
     whole = path.read_bytes()
     yield path
     path.write_bytes(whole)
 
 
-def altered(latents: Tensor, at: int) -> Tensor:
+def altered(latents, at):
     """Return the latents with the last bit of one number changed, in latent frame `at`."""
     bits = latents.clone().view(torch.int32)
     bits[0, 0, at, 0, 0] ^= 1
     return bits.view(torch.float32)
 
 
-@pytest.mark.parametrize("frame", [0, 5, 3 * KEEP - 1])
-def test_a_lock_whose_latents_were_altered_is_refused(kept: Kept, lock: Path, frame: int) -> None:
-    """The kind: a file that is taken by its name. Catches: other latents under a lock's name, by one bit."""
-    saved = load_latents(lock)
-    save_latents(lock, altered(saved.latents, frame), saved.metadata)
-    with pytest.raises(
-        BadInput, match=f"kept/{lock.name} is not the lock of 4 blocks that it is named after; lock"
-    ):
-        find_kept(kept[0])
-
-
 @pytest.mark.parametrize(
     "change",
-    [{"width": 64}, {"width": None}, {"height": [32]}, {"from_pixels": 3}, {"start_image_frames": 1}],
+    [
+        0,
+        5,
+        3 * KEEP - 1,
+        {"width": 64},
+        {"width": None},
+        {"height": [32]},
+        {"from_pixels": 3},
+        {"start_image_frames": 1},
+    ],
     ids=str,
 )
-def test_a_lock_of_another_size_or_start_is_refused(kept: Kept, lock: Path, change: dict[str, Any]) -> None:
+def test_a_lock_with_another_latent_size_or_start_is_refused(kept, lock, change):
+    """The kind: a file that is taken by its name. Catches: other latents under a lock's name, by one bit."""
     saved = load_latents(lock)
-    save_latents(lock, saved.latents, {**saved.metadata, **change})
-    with pytest.raises(BadInput, match="is not the lock of 4 blocks that it is named after"):
+    if isinstance(change, int):
+        save_latents(lock, altered(saved.latents, change), saved.metadata)
+    else:
+        save_latents(lock, saved.latents, {**saved.metadata, **change})
+    named = f"kept/{lock.name} is not the lock of 4 blocks that it is named after; lock"
+    with pytest.raises(BadInput, match=named):
         find_kept(kept[0])
 
 
-def test_a_lock_that_was_renamed_or_is_named_for_other_blocks_is_refused(kept: Kept, lock: Path) -> None:
+def test_a_lock_that_was_renamed_or_is_named_for_other_blocks_is_refused(kept, lock):
     """Catches: the lock of another video, renamed to this one's; one of four blocks taken for one of two."""
     other = store._path("0123456789abcdef")
     other.write_bytes(lock.read_bytes())
@@ -157,82 +155,62 @@ def test_a_lock_that_was_renamed_or_is_named_for_other_blocks_is_refused(kept: K
         other.unlink()
 
 
-@pytest.mark.parametrize("blocks", [4, 5, None])
-def test_a_lock_without_words_on_its_blocks_is_still_the_lock(kept: Kept, lock: Path, blocks: int | None) -> None:
-    """What the digest proves is asked of no metadata; older locks also carry it there."""
-    latents = load_latents(lock).latents.clone()
-    save_latents(lock, latents, {"width": 32, "height": 32, "blocks": blocks, "digest": "older"})
+def test_a_lock_is_proved_by_its_digest_alone(kept, lock):
+    """Not by what its file says of its blocks. Locking again mends an altered file."""
+    whole, latents = lock.read_bytes(), load_latents(lock).latents.clone()
+    save_latents(lock, latents, {"width": 32, "height": 32, "blocks": 5, "digest": "older"})
     again = find_kept(kept[0])
-    assert again
     assert (again.blocks, again.width, again.height) == (4, 32, 32)
     assert torch.equal(again.latents, latents)
+    lock.write_bytes(whole)
+    kept_blocks = find_kept(kept[0])
+    save_latents(lock, altered(latents, 7), load_latents(lock).metadata)
+    store.write_kept(replace(kept_blocks, latents=latents))
+    assert lock.read_bytes() == whole
+
+
+def starts(latents):
+    """What a run may begin with, by the sampler's inputs."""
+    return {
+        "start_image": torch.rand(1, 32, 32, 3),
+        "start": StartValue(torch.rand(9, 32, 32, 3), EXTEND, "", "IMAGE"),
+        "continue_from": {"samples": latents[:, :, :4]},
+    }
 
 
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from"])
-def test_a_lock_after_a_start_is_found_by_what_its_file_holds(
-    parts: Parts, kept: Kept, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
+def test_a_lock_after_a_start_is_found_by_what_its_file_holds(parts, kept, monkeypatch, start):
     """With the frames before its first block. The kind: all that a digest is made of comes back from the disk."""
-    wired = {
-        "start_image": torch.rand(1, 32, 32, 3),
-        "start": StartValue(torch.rand(9, 32, 32, 3), EXTEND, "", "IMAGE"),
-        "continue_from": {"samples": kept[2][:, :, :4]},
-    }
-    job = replace(with_inputs(make_job(parts), blocks=6), **{start: wired[start]})
+    job = replace(with_inputs(make_job(parts), blocks=6), **{start: starts(kept[2])[start]})
     _, whole, _, live = run_job(job)
-    assert live.done
-    text = f"2:{live.done['digests'][1]}"
+    text = text_of(live, 2)
     run_job(job, text)
     monkeypatch.setattr(store.RUNS, "now", list)
     assert torch.equal(run_job(job, text)[1]["samples"], whole["samples"])
 
 
-def test_locking_again_mends_a_file_that_was_altered(
-    parts: Parts, lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Catches: blocks that the page shows, locked, and gone after a restart because a wrong file was there."""
-    whole = lock.read_bytes()
-    monkeypatch.undo()
-    *_, live = run_job(make_job(parts))
-    lock = store._path(live.done["digests"][KEEP - 1])
-    saved = load_latents(lock)
-    save_latents(lock, altered(saved.latents, 7), saved.metadata)
-    kept = find_kept(f"{KEEP}:{lock.stem}")
-    assert kept
-    store.write_kept(kept)
-    assert lock.read_bytes() == whole
-
-
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from", ""])
-def test_a_start_that_the_kept_blocks_replace_is_told(parts: Parts, kept: Kept, start: str) -> None:
+def test_a_start_that_the_kept_blocks_replace_is_told(parts, kept, start):
     """The kind: an input that another one makes moot. Catches: a picture that is wired, changed, and not read."""
     text, frames, latents = kept
-    wired = {
-        "start_image": torch.rand(1, 32, 32, 3),
-        "start": StartValue(torch.rand(9, 32, 32, 3), EXTEND, "", "IMAGE"),
-        "continue_from": {"samples": latents[:, :, :3]},
-    }
-    job = replace(make_job(parts), **({start: wired[start]} if start else {}))
+    job = replace(make_job(parts), **({start: starts(latents)[start]} if start else {}))
     again = run_job(job, text)
     assert torch.equal(again[0], frames)
     assert (store.UNREAD in again[2].notes) == bool(start)
 
 
-def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(
-    parts: Parts, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fill(path: Path, *_: object) -> None:
+def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(parts, kept, tmp_path, monkeypatch):
+    def fill(path, *_):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
     monkeypatch.setattr(store, "save_latents", fill)
     *_, live = run_job(make_job(parts))
-    assert live.done
     with pytest.raises(
         BadInput, match=r"output/sdvg/kept cannot be written \(No space left on device\); free some space"
     ):
-        run_job(make_job(parts), f"{KEEP}:{live.done['digests'][KEEP - 1]}")
+        run_job(make_job(parts), text_of(live, KEEP))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -250,9 +228,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("change, text, sentence", REFUSED, ids=str)
-def test_what_cannot_be_kept_is_refused_before_anything_runs(
-    parts: Parts, kept: Kept, change: dict[str, int], text: str | None, sentence: str
-) -> None:
+def test_what_cannot_be_kept_is_refused_before_anything_runs(parts, kept, change, text, sentence):
     named, *_ = kept
     size = {"width": 32, "height": 32, "blocks": 9, **change}
     with pytest.raises(BadInput, match=sentence):
@@ -261,7 +237,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_runs(
         run_job(with_inputs(make_job(parts), **change), text or named)
 
 
-def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts: Parts) -> None:
+def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts):
     """As takes that are compared are made. Catches a route planned for fewer blocks."""
     whole = video_of(make_job(parts))
     part = video_of(replace(make_job(parts), until_block=5))
@@ -269,14 +245,12 @@ def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts: Parts) 
     assert [record.decision for record in part[2].blocks] == [record.decision for record in whole[2].blocks[:5]]
 
 
-def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts: Parts, kept: Kept) -> None:
+def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts, kept):
     """Catches digests of the new blocks alone, or others than those of a run from nothing."""
     text, frames, _ = kept
     first, live = (run_job(make_job(parts), given)[3] for given in ("", text))
-    assert first.done
-    assert live.done
     assert live.done["digests"] == first.done["digests"]
-    further = f"6:{live.done['digests'][5]}"
+    further = text_of(live, 6)
     assert torch.equal(run_job(make_job(parts), further)[0], frames)
     part = run_job(replace(make_job(parts), until_block=7), further)
     assert [record.span.index for record in part[2].blocks] == [6]
@@ -285,40 +259,16 @@ def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts: Parts, kept: 
             run_job(replace(make_job(parts), until_block=block), further)
 
 
-def test_a_lock_in_the_middle_is_re_use_if_nothing_before_it_changes(parts: Parts) -> None:
-    """Blocks 5 and 6 stay, bit for bit and without a pass of a model, while block 7 is taken again."""
-    job = replace(make_job(parts), reuse_bytes=1 << 30)
-    before = run_job(job)
-    after = run_job(with_inputs(job, takes="7:2"))
-    frames = 3 * 6
-    assert torch.equal(after[1]["samples"][:, :, :frames], before[1]["samples"][:, :, :frames])
-    assert [record.reused for record in after[2].blocks] == [True] * 6 + [False] * 3
-
-
-def test_a_lock_that_is_given_up_from_a_block_on_keeps_those_before_it(parts: Parts, kept: Kept) -> None:
-    """As the strip does at a kept block: it and what follows from it are new. Catches: all of them, or none."""
-    text, _, latents = kept
-    *_, live = run_job(make_job(parts), text)
-    assert live.done
-    shorter = f"1:{live.done['digests'][0]}"
-    made = run_job(with_inputs(make_job(parts), takes="2:2"), shorter)
-    assert torch.equal(made[1]["samples"][:, :, :3], latents[:, :, :3])
-    assert [record.span.index for record in made[2].blocks] == list(range(1, 9))
-    at_block_3 = made[1]["samples"][:, :, 6:9]
-    assert not torch.equal(at_block_3, latents[:, :, 6:9]), "block 3 follows from the new block 2"
-
-
-def test_after_fifty_runs_the_beginning_on_the_screen_can_be_kept(parts: Parts) -> None:
-    """That of the newest run of every node: the fifty share theirs, and another node has made none meanwhile.
+def test_after_twenty_runs_the_beginning_on_the_screen_can_be_kept(parts):
+    """That of the newest run of every node: the twenty share theirs, and another node has made none meanwhile.
 
     Kind: a store with a limit drops what was used longest ago, and never what a page shows. Catches also: the
     latents of all runs of a day held in memory.
     """
     job = make_job(parts, script="ta", size=(16, 16))
     shown = run_job(replace(job, node_id="shown"))[3]
-    runs = [run_job(with_inputs(job, node_id="busy", takes=f"2:{take}"))[3] for take in range(2, 52)]
+    runs = [run_job(with_inputs(job, node_id="busy", takes=f"2:{take}"))[3] for take in range(2, 22)]
     for newest in (shown, runs[-1]):
-        assert newest.done
         for number, digest in enumerate(newest.done["digests"], 1):
             blocks = find_kept(f"{number}:{digest}")
             assert blocks
@@ -326,6 +276,5 @@ def test_after_fifty_runs_the_beginning_on_the_screen_can_be_kept(parts: Parts) 
     assert len({run.done["digests"][0] for run in runs if run.done}) == 1
     kept = [run for run in runs if run in RUNS.now()]
     assert len(kept) < 8
-    assert runs[0].done
     with pytest.raises(BadInput, match=r"no longer there.*\(troubleshooting: A lock or a film is gone\)$"):
         find_kept(f"2:{runs[0].done['digests'][1]}")

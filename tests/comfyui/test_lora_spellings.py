@@ -4,26 +4,22 @@ The table of both is `TABLE`, and docs/loras.md what it says. Where ComfyUI has 
 for the same LoRA in its own.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import comfy.sd
 import pytest
 import torch
-from comfy.model_patcher import ModelPatcher
 from comfy.quant_ops import QuantizedTensor
-from host_clip import onto_device
-from host_tiny import CONFIG, generator_of, load_model, random_weights
+from host_tiny import CONFIG, generator_of, load_model, onto_device, random_weights
 from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.config import wan_shapes
 from sdvg_pack.sdvg_core.errors import BadInput
 from test_host_model import STORED
-from torch import Tensor, nn
+from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
 Tensors = Mapping[str, Tensor]
@@ -42,11 +38,11 @@ ALL = len(LAYERS)
 HALVES = (".lora_down.weight", ".lora_up.weight")
 
 
-def numbers(seed: int, *shape: int) -> Tensor:
+def numbers(seed, *shape):
     return torch.randn(shape, generator=generator_of(seed)) * 0.1
 
 
-def lora(name_of: Callable[[str], str], ends: tuple[str, str] = HALVES, *, alpha: bool = False) -> Tensors:
+def lora(name_of, ends=HALVES, *, alpha=False):
     """The same LoRA of `LAYERS`, under other names."""
     tensors = {}
     for seed, layer in enumerate(LAYERS):
@@ -58,67 +54,33 @@ def lora(name_of: Callable[[str], str], ends: tuple[str, str] = HALVES, *, alpha
     return tensors
 
 
-def under(prefix: str) -> Callable[[str], str]:
+def under(prefix):
     return lambda layer: prefix + layer
 
 
-def flat(prefix: str) -> Callable[[str], str]:
+def flat(prefix):
     return lambda layer: prefix + layer.replace(".", "_")
 
 
-def diffusers(name_of: Callable[[str], str]) -> Callable[[str], str]:
+def diffusers(name_of):
     return lambda layer: name_of(LAYERS[layer])
 
 
-def of_layers(parts: Callable[[int, int], Tensors]) -> Tensors:
-    """A change of each of `LAYERS`, in ComfyUI's names. `parts`: of a weight of so many rows and columns."""
-    return {
-        f"diffusion_model.{layer}.{part}": tensor
-        for layer in LAYERS
-        for part, tensor in parts(*SHAPES[f"{layer}.weight"]).items()
-    }
+def of_layers(**parts):
+    """A change of each of `LAYERS`, in ComfyUI's names. `parts`: a name's last part, and its sizes by `sizes`."""
+    tensors = {}
+    for layer in LAYERS:
+        rows, columns = SHAPES[f"{layer}.weight"]
+        sizes = {"rows": rows, "columns": columns, "rank": RANK, "rows/2": rows // 2, "columns/4": columns // 4}
+        for seed, (part, shape) in enumerate(parts.items()):
+            tensor = numbers(seed, *(sizes.get(size) or int(size) for size in shape.split()))
+            tensors[f"diffusion_model.{layer}.{part}"] = tensor.abs() + 1 if part == "dora_scale" else tensor
+        if not UNSCALED & set(parts):
+            tensors[f"diffusion_model.{layer}.alpha"] = torch.tensor(2.0)
+    return tensors
 
 
-def halves(rows: int, columns: int) -> dict[str, Tensor]:
-    return {"lora_down.weight": numbers(1, RANK, columns), "lora_up.weight": numbers(2, rows, RANK)}
-
-
-def loha(rows: int, columns: int) -> Tensors:
-    return {
-        "hada_w1_a": numbers(1, rows, RANK),
-        "hada_w1_b": numbers(2, RANK, columns),
-        "hada_w2_a": numbers(3, rows, RANK),
-        "hada_w2_b": numbers(4, RANK, columns),
-        "alpha": torch.tensor(2.0),
-    }
-
-
-def lokr(first: bool, second: bool) -> Callable[[int, int], Tensors]:
-    """`first`, `second`: whether that factor is itself a product of two halves."""
-
-    def parts(rows: int, columns: int) -> Tensors:
-        shapes = {"lokr_w1": (2, 4, first), "lokr_w2": (rows // 2, columns // 4, second)}
-        made = {"alpha": torch.tensor(2.0)}
-        for seed, (name, (height, width, halved)) in enumerate(shapes.items()):
-            if halved:
-                made[f"{name}_a"] = numbers(seed, height, RANK + seed)
-                made[f"{name}_b"] = numbers(seed + 10, RANK + seed, width)
-            else:
-                made[name] = numbers(seed, height, width)
-        return made
-
-    return parts
-
-
-def dora(by_rows: bool) -> Callable[[int, int], Tensors]:
-    def parts(rows: int, columns: int) -> Tensors:
-        shape = (rows, 1) if by_rows else (1, columns)
-        return {**halves(rows, columns), "alpha": torch.tensor(2.0), "dora_scale": numbers(9, *shape).abs() + 1}
-
-    return parts
-
-
-def named(shapes: Mapping[str, tuple[int, ...]]) -> Tensors:
+def named(shapes):
     return {f"diffusion_model.{name}": numbers(seed, *shape) for seed, (name, shape) in enumerate(shapes.items())}
 
 
@@ -144,19 +106,22 @@ MORE = {"blocks.0.cross_attn.k_img.lora_down.weight": (RANK, DIM), "blocks.0.dif
 MID = {"blocks.0.cross_attn.k.lora_mid.weight": (RANK, RANK, 1, 1)}
 
 
-def oft(rows: int, columns: int) -> Tensors:
-    return {"oft_blocks": numbers(1, 2, rows // 2, rows // 2)}
+UNSCALED = {"oft_blocks", "a1.weight", "set_weight"}
+LOHA = {
+    "hada_w1_a": "rows rank",
+    "hada_w1_b": "rank columns",
+    "hada_w2_a": "rows rank",
+    "hada_w2_b": "rank columns",
+}
+FIRST, SECOND = {"lokr_w1": "2 4"}, {"lokr_w2": "rows/2 columns/4"}
+"""The two factors of a LoKr, each of which may itself be a product of two halves."""
+FIRST_HALVED = {"lokr_w1_a": "2 rank", "lokr_w1_b": "rank 4"}
+SECOND_HALVED = {"lokr_w2_a": "rows/2 5", "lokr_w2_b": "5 columns/4"}
+DORA = {"lora_down.weight": "rank columns", "lora_up.weight": "rows rank"}
+GLORA = {f"{part}.weight": "rank rank" for part in ("a1", "a2", "b1", "b2")}
 
 
-def glora(rows: int, columns: int) -> Tensors:
-    return {f"{part}.weight": numbers(1, RANK, RANK) for part in ("a1", "a2", "b1", "b2")}
-
-
-def replacement(rows: int, columns: int) -> Tensors:
-    return {"set_weight": numbers(1, rows, columns)}
-
-
-def wrapped(layer: str) -> str:
+def wrapped(layer):
     """What FSDP makes of a name: a part after the model's and after each block's."""
     return "base_model.model._fsdp_wrapped_module." + re.sub(r"(blocks\.\d)", r"\1._fsdp_wrapped_module", layer)
 
@@ -206,20 +171,20 @@ TABLE = {
     "compiled outside": Row(lora(under("_orig_mod.diffusion_model.")), there=0),
     "compiled, kohya": Row(lora(flat("lora_unet__orig_mod.")), there=0),
     "FSDP": Row(lora(wrapped, PEFT), there=0),
-    "LoHa": Row(of_layers(loha)),
-    "LoKr": Row(of_layers(lokr(first=False, second=False))),
-    "LoKr, first halved": Row(of_layers(lokr(first=True, second=False))),
-    "LoKr, second halved": Row(of_layers(lokr(first=False, second=True))),
-    "LoKr, both halved": Row(of_layers(lokr(first=True, second=True))),
-    "DoRA by rows": Row(of_layers(dora(by_rows=True))),
-    "DoRA by columns": Row(of_layers(dora(by_rows=False))),
+    "LoHa": Row(of_layers(**LOHA)),
+    "LoKr": Row(of_layers(**FIRST, **SECOND)),
+    "LoKr, first halved": Row(of_layers(**FIRST_HALVED, **SECOND)),
+    "LoKr, second halved": Row(of_layers(**FIRST, **SECOND_HALVED)),
+    "LoKr, both halved": Row(of_layers(**FIRST_HALVED, **SECOND_HALVED)),
+    "DoRA by rows": Row(of_layers(**DORA, dora_scale="rows 1")),
+    "DoRA by columns": Row(of_layers(**DORA, dora_scale="1 columns")),
     "a convolution": Row(named(CONVOLUTION), 1, 1),
     "differences": Row(named(DIFFERENCES), len(DIFFERENCES), len(DIFFERENCES)),
     "more than the model has": Row({**lora(OURS), **named(MORE)}, unused=len(MORE)),
     "Tucker": Row({**lora(OURS), **named(MID)}, here=None),
-    "OFT": Row(of_layers(oft), here=None),
-    "GLoRA": Row(of_layers(glora), here=None),
-    "a replacement": Row(of_layers(replacement), here=None),
+    "OFT": Row(of_layers(oft_blocks="2 rows/2 rows/2"), here=None),
+    "GLoRA": Row(of_layers(**GLORA), here=None),
+    "a replacement": Row(of_layers(set_weight="rows columns"), here=None),
 }
 
 
@@ -233,14 +198,20 @@ every line in ComfyUI 0.27 and 0.33.
 """
 
 
-def page() -> str:
-    """Return what docs/loras.md must say."""
+def page():
+    """Return what docs/loras.md must say: of each spelling a name that none before it has."""
     parts = {
         "On the command line and in ComfyUI": lambda row: row.here and row.there,
         "Only on the command line": lambda row: not row.there,
         "Only in ComfyUI": lambda row: row.here is None,
     }
-    names = telling_names()
+    seen = set()
+    names = {}
+    for spelling, row in TABLE.items():
+        new = [name for name in row.tensors if name not in seen]
+        if new and not row.unused:
+            names[spelling] = new[0]
+        seen |= set(row.tensors)
     text = TOP
     for head, belongs in parts.items():
         lines = [f"- {spelling}: `{name}`" for spelling, name in names.items() if belongs(TABLE[spelling])]
@@ -248,28 +219,16 @@ def page() -> str:
     return text
 
 
-def telling_names() -> dict[str, str]:
-    """Return a name of each spelling that none before it has; a spelling without one is left out."""
-    seen: set[str] = set()
-    telling = {}
-    for spelling, row in TABLE.items():
-        new = [name for name in row.tensors if name not in seen]
-        if new and not row.unused:
-            telling[spelling] = new[0]
-        seen |= set(row.tensors)
-    return telling
-
-
-def test_the_page_has_the_table() -> None:
+def test_the_page_has_the_table():
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def patched(folder: Path, tensors: Tensors, weights: dict[str, Tensor] | None = None) -> ModelPatcher:
+def patched(folder, tensors, weights=None):
     return comfy.sd.load_lora_for_models(load_model(folder, weights), None, dict(tensors), STRENGTH, 0)[0]
 
 
 @pytest.mark.parametrize("spelling", TABLE)
-def test_a_lora_changes_the_weights_that_it_changes_in_comfyui(tmp_path: Path, spelling: str) -> None:
+def test_a_lora_changes_the_weights_that_it_changes_in_comfyui(tmp_path, spelling):
     """The kind: a spelling of the same names.
 
     To rounding, or it is refused. Catches: a spelling that is not read, another scale, a part left out.
@@ -298,7 +257,7 @@ def test_a_lora_changes_the_weights_that_it_changes_in_comfyui(tmp_path: Path, s
         assert torch.equal(weight, plain[name]) == (name not in change.changes), name
 
 
-def values_of(linear: nn.Module) -> tuple[Tensor, Tensor]:
+def values_of(linear):
     """What the weight of a layer of ours means, and its scale, 1 without one."""
     scale = getattr(linear, "scale", None)
     scale = torch.ones(()) if scale is None else scale
@@ -306,7 +265,7 @@ def values_of(linear: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("stored", ["fp8", "scaled fp8"])
-def test_a_lora_on_fp8_weights_makes_comfyuis_weights_to_a_step_of_fp8(tmp_path: Path, stored: str) -> None:
+def test_a_lora_on_fp8_weights_makes_comfyuis_weights_to_a_step_of_fp8(tmp_path, stored):
     """ComfyUI rounds up or down by chance, the command line to the nearest."""
     patcher = onto_device(patched(tmp_path, lora(OURS), STORED[stored](random_weights())))
     save_file(dict(lora(OURS)), tmp_path / "lora.safetensors")

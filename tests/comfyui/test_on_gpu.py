@@ -3,16 +3,12 @@
 SDVG_DRY_GPU=1 runs them on the CPU, but for what only a GPU has.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import comfy.model_management as mm
 import pytest
 import torch
-from host_run import Video, held, make_job, same_video, video_of
+from host_run import held, make_job, same_video, video_of
 from sdvg_pack.nodes.host.model import attach_origin
 
 CUDA = torch.cuda.is_available()
@@ -25,30 +21,28 @@ needs_card = pytest.mark.skipif(not CUDA, reason="only a GPU has it")
 
 
 @pytest.fixture(scope="module")
-def first(parts: Any) -> Video:
+def first(parts):
     """The first video of the process."""
     return video_of(make_job(parts))
 
 
-def test_every_block_is_finite_and_timed(first: Video) -> None:
+def test_every_block_is_finite_and_timed(first):
     assert bool(first[0].isfinite().all())
     assert all(block.seconds.decode > 0 and block.seconds.total < 60 for block in first[2].blocks)
 
 
-def test_the_first_run_of_a_process_and_later_ones_make_the_same_bits(
-    parts: Any, first: Video, empty_store: None
-) -> None:
+def test_the_first_run_of_a_process_and_later_ones_make_the_same_bits(parts, first, empty_store):
     for _ in range(2):
         assert same_video(video_of(make_job(parts)), first)
 
 
-def test_keys_in_eight_bits_move_the_latents_little(parts: Any, first: Video, empty_store: None) -> None:
+def test_keys_in_eight_bits_move_the_latents_little(parts, first, empty_store):
     rounded = video_of(make_job(parts, kv_dtype="float8_e4m3fn"))
     assert float((rounded[1] - first[1]).norm() / first[1].norm()) < 0.05
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_layers_move_the_latents_by_rounding(parts: Any, first: Video, empty_store: None) -> None:
+def test_compiled_layers_move_the_latents_by_rounding(parts, first, empty_store):
     for patcher in (parts.drafter, parts.target):
         attach_origin(patcher, compile="default")
     try:
@@ -61,7 +55,7 @@ def test_compiled_layers_move_the_latents_by_rounding(parts: Any, first: Video, 
 
 
 @needs_card
-def test_models_are_given_back(parts: Any, first: Video) -> None:
+def test_models_are_given_back(parts, first):
     """And nothing else is kept."""
     mm.unload_all_models()
     mm.soft_empty_cache()
@@ -70,14 +64,12 @@ def test_models_are_given_back(parts: Any, first: Video) -> None:
 
 
 @pytest.fixture
-def small_share() -> Iterator[None]:
+def small_share():
     torch.cuda.set_per_process_memory_fraction(0.1)
     yield
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 @needs_card
-def test_a_tenth_of_the_card_makes_the_same_video(
-    parts: Any, first: Video, empty_store: None, small_share: None
-) -> None:
+def test_a_tenth_of_the_card_makes_the_same_video(parts, first, empty_store, small_share):
     assert same_video(video_of(make_job(parts)), first)

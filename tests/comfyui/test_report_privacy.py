@@ -1,25 +1,20 @@
 """What the Route Report leaves behind can be passed on: no prompt is in it unless that was asked for."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from errno import ENOSPC
-from pathlib import Path
-from typing import Any
 
 import comfy.utils
 import folder_paths
 import pytest
 import torch
-from comfy_api.latest import io, ui
-from host_run import TEXT, load_parts, make_job, video_of
+from comfy_api.latest import ui
+from host_run import TEXT, make_job, video_of
 from PIL import Image
 from sdvg_pack.nodes.host.job import fit
 from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.report.run_report import RunReport
 
 pytestmark = pytest.mark.comfyui
 
@@ -35,13 +30,11 @@ class Hidden:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
-    return video_of(make_job(load_parts(tmp_path_factory.mktemp("models")), script="ra"))[2]
+def report(parts):
+    return video_of(make_job(parts, script="ra"))[2]
 
 
-def show(
-    report: RunReport, folder: Path, monkeypatch: pytest.MonkeyPatch, **inputs: Any
-) -> tuple[io.NodeOutput, Path]:
+def show(report, folder, monkeypatch, **inputs):
     """Execute the node as ComfyUI does; return what it hands on, and the file of its preview."""
     monkeypatch.setattr(folder_paths, "temp_directory", str(folder))
     node = type("Report", (RouteReport,), {"hidden": Hidden()})
@@ -51,8 +44,8 @@ def show(
 
 
 def test_a_prompt_is_in_what_the_route_report_shows_and_hands_on_only_if_it_was_asked_for(
-    report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    report, tmp_path, monkeypatch
+):
     """Catches the workflow in the preview's file, where ComfyUI writes it if it is told the node."""
     output, hidden = show(report, tmp_path / "off", monkeypatch)
     asked, shown = show(report, tmp_path / "on", monkeypatch, prompt_in_report=True)
@@ -74,14 +67,14 @@ CROPS = [((40, 64), (80, 48)), ((64, 40), (48, 80)), ((33, 57), (32, 32)), ((1, 
 
 
 @pytest.mark.parametrize("picture, size", CROPS)
-def test_a_picture_is_cropped_as_comfyui_crops_it(picture: tuple[int, int], size: tuple[int, int]) -> None:
+def test_a_picture_is_cropped_as_comfyui_crops_it(picture, size):
     images = torch.rand(2, *picture, 4, generator=torch.Generator().manual_seed(1))
     theirs = comfy.utils.common_upscale(images[:1, :, :, :3].movedim(-1, 1), *size, "lanczos", "center")
     assert torch.equal(fit(images, *size)[:, 0], theirs)
 
 
-def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(tmp_path: Path) -> None:
-    job = make_job(load_parts(tmp_path), script="d", start_image=torch.full((1, 40, 64, 3), 0.5))
+def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(parts):
+    job = make_job(parts, script="d", start_image=torch.full((1, 40, 64, 3), 0.5))
     [prompt] = job.prompts
     job = replace(job, prompts=(prompt, PromptEntry(1, prompt.conditioning, "a storm")))
     notes = video_of(job)[2].notes
@@ -92,12 +85,10 @@ def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(
     assert "The prompt from block 2 on is not shown: the video ends with block 1." in notes
 
 
-def test_a_full_folder_for_the_preview_is_one_sentence(
-    report: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_folder_for_the_preview_is_one_sentence(report, tmp_path, monkeypatch):
     """Catches the system's own error, after the video was made."""
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_, **__):
         raise OSError(ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ui, "PreviewImage", full)

@@ -1,29 +1,24 @@
 """The policies that need no scorer: what the node says of them, what they cost, and the routes they make."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import folder_paths
 import pytest
 from comfy_page import browse
-from running_server import REPORT, ROOT, Server
+from running_server import GONE, POCKET, REPORT, ROOT, SAMPLER, node, pocket
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.engine.router import CASCADE_MARGIN, DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from sdvg_pack.sdvg_core.memory.budget import WEIGHTS, BudgetedRun, route_shares
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
-from server_prompts import GONE, POCKET, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
 NAMED = ("fast", "balanced", "careful")
 
 
-def first_of(blocks: int, handover: int, **more: Any) -> dict[str, Any]:
+def first_of(blocks, handover, **more):
     """Return the pocket workflow with two blocks by the target, the second of which the drafter begins."""
     policy = {"router__policy": "balanced", "router__policy__target_blocks": 2}
     return pocket(blocks, **policy, router__policy__handover_steps=handover, **more)
@@ -33,27 +28,27 @@ def first_of(blocks: int, handover: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def policy(monkeypatch: pytest.MonkeyPatch) -> Any:
+def policy(monkeypatch):
     """The input `policy` of the node."""
     monkeypatch.setitem(folder_paths.folder_names_and_paths, "image_reward", ([], {".pt"}))
     [found] = [given for given in QualityRouter.define_schema().inputs if given.id == "policy"]
     return found
 
 
-def test_a_new_router_starts_with_what_the_command_line_starts_with(policy: Any) -> None:
+def test_a_new_router_starts_with_what_the_command_line_starts_with(policy):
     """A page takes the first choice."""
     assert policy.options[0].key == DEFAULT_PRESET
 
 
 @pytest.mark.parametrize("name", [*NAMED, "hybrid"])
-def test_a_preset_starts_with_its_own_numbers(name: str, policy: Any) -> None:
+def test_a_preset_starts_with_its_own_numbers(name, policy):
     """Catches: the numbers of one preset under the name of another, a widget that is not read."""
     [option] = [option for option in policy.options if option.key == name]
     values = {"policy": name, **{given.id: given.default for given in option.inputs}}
     assert router_value(values, forced_blocks=1, bail_out=0, handover=0).config == ROUTER_PRESETS[name]
 
 
-def test_hybrid_has_one_dial_and_the_gate_takes_its_cascade(policy: Any) -> None:
+def test_hybrid_has_one_dial_and_the_gate_takes_its_cascade(policy):
     """Catches: a switch that is not read, a margin of zero, a dial that hybrid ignores."""
     [option] = [option for option in policy.options if option.key == "hybrid"]
     assert [given.id for given in option.inputs] == ["tau"]
@@ -81,7 +76,7 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("prompt", "names"), UNREAD, ids=lambda value: value if isinstance(value, str) else "")
-def test_widgets_without_effect_are_told_in_the_report(prompt: dict[str, Any], names: str, server: Server) -> None:
+def test_widgets_without_effect_are_told_in_the_report(prompt, names, server):
     """The kind: a widget that is not at its default, and that no block reads. Catches: ignored without a word."""
     told = [note for note in server.make(prompt).record()["notes"] if note.startswith("Without effect")]
     assert told == ([f"Without effect, as no block asks for it: {names}."] if names else [])
@@ -92,7 +87,7 @@ PAPER_REJECTED = 1.44
 
 
 @pytest.fixture(scope="module")
-def costs() -> dict[str, str]:
+def costs():
     """The cost of each preset as a share of target-only's, as it is written: to two places."""
     request = PlanRequest()
     run = BudgetedRun(presets={role: model.preset for role, model in request.models.items()}, blocks=9)
@@ -101,7 +96,7 @@ def costs() -> dict[str, str]:
     whole = 36 * weights["target_denoising"] + 8 * (weights["target_context"] + weights["encodes"])
     once = whole + 9 * weights["decodes"]
 
-    def gated(frames: int, steps: int) -> float:
+    def gated(frames, steps):
         """The cost of a gate that scores so many frames of a block, and remakes a rejected one in so many steps."""
         remade = steps * weights["target_denoising"] + weights["target_context"] + weights["decodes"]
         return by_name["fast"] + (8 * frames * weights["scores"] + PAPER_REJECTED * remade) / once
@@ -111,37 +106,47 @@ def costs() -> dict[str, str]:
     return {name: f"{share:.2f}" for name, share in by_name.items()}
 
 
-def measured_below() -> dict[str, str]:
+def measured_below():
     """Decibels below target-only on the miniature, to one place, from the study's tables."""
-    page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
-    table = [[cell.strip() for cell in line.split("|")[1:]] for line in page.splitlines()]
+    table = [[cell.strip() for cell in line.split("|")[1:]] for line in read("docs/study.md").splitlines()]
     below = {row[0]: row[3] for row in table if row[0:] and row[0] in NAMED}
     for name, way in (("paper", "reward-min@-0.7"), ("hybrid", "hybrid@-0.7")):
         [below[name]] = (row[2] for row in table if row[:1] == [way])
     return {preset: f"{abs(float(text.split()[0])):.1f}" for preset, text in below.items()}
 
 
-def test_the_tooltip_says_what_the_weights_come_to(policy: Any, costs: dict[str, str]) -> None:
-    """Catches: a figure rounded wrongly, or left as it was when the weights changed."""
-    chinese = json.loads((ROOT / "locales" / "zh" / "nodeDefs.json").read_text(encoding="utf-8"))
-    for tooltip in (policy.tooltip, chinese["SDVGQualityRouter"]["inputs"]["policy"]["tooltip"]):
-        assert re.findall(r"\b0\.\d\d(?!\d)", tooltip) == [costs[name] for name in (*NAMED, "paper")]
-        assert re.findall(r"\b\d\.\d(?!\d)", tooltip) == [measured_below()[name] for name in NAMED]
+FIGURES = r"(?<![\d.])\d\.\d(?!\d)"
+SHARES = r"\b0\.\d\d(?!\d)"
 
 
-def test_the_readme_says_what_the_study_and_the_weights_say(costs: dict[str, str]) -> None:
-    """Catches: its sentence left as it was when the pair, and so the study, changed."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    sentence = text.split("On the miniature (")[1].split("(docs/study")[0]
-    assert re.findall(r"\b\d\.\d(?!\d)", sentence.split(";")[0]) == [measured_below()[name] for name in NAMED]
-    assert re.findall(r"\b0\.\d\d", sentence) == [costs[name] for name in NAMED]
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_tooltips_readme_and_notes_say_what_the_weights_and_the_study_come_to(policy, costs):
+    """Catches: a figure rounded wrongly, of another preset, or left as it was when weights or pair changed."""
+    shares = [costs[name] for name in (*NAMED, "paper")]
+    below = [measured_below()[name] for name in NAMED]
+    chinese = json.loads(read("locales/zh/nodeDefs.json"))["SDVGQualityRouter"]["inputs"]["policy"]["tooltip"]
+    for tooltip in (policy.tooltip, chinese):
+        assert (re.findall(SHARES, tooltip), re.findall(FIGURES, tooltip)) == (shares, below)
+    sentence = read("README.md").split("On the miniature (")[1].split("(docs/study")[0]
+    assert re.findall(FIGURES, sentence.split(";")[0]) == below
+    assert re.findall(SHARES, sentence) == shares[:3]
+    for workflow, stated in (("03_text_to_video", shares), ("04_app", shares), ("05_quick_preview", shares[:1])):
+        nodes = json.loads(read(f"workflows/sdvg_{workflow}.json"))["nodes"]
+        notes = [node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote"]
+        noted = {note: figures for note in notes if "ost" in note and (figures := re.findall(SHARES, note))}
+        assert [figure for figures in noted.values() for figure in figures] == stated
+        assert all("measured on an H200" in note for note in noted)
 
 
 @pytest.mark.parametrize("page", ["SDVGQualityRouter.md", "SDVGQualityRouter/zh.md"])
-def test_the_help_page_says_what_the_weights_come_to(page: str, costs: dict[str, str]) -> None:
+def test_the_help_page_says_what_the_weights_come_to(page, costs):
     """Catches: a row of the table with another preset's figure, or an older one."""
-    text = (ROOT / "nodes" / "web" / "docs" / page).read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\w[\w-]*).*\| (0\.\d\d|1) \| ([\d.]+) \|$", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\w[\w-]*).*\| (0\.\d\d|1) \| ([\d.]+) \|$", read(f"nodes/web/docs/{page}"), re.MULTILINE
+    )
     below = measured_below()
     assert rows[:6] == [
         *((name, costs[name], below[name]) for name in NAMED),
@@ -149,22 +154,6 @@ def test_the_help_page_says_what_the_weights_come_to(page: str, costs: dict[str,
         ("hybrid", costs["hybrid"], below["hybrid"]),
         ("always-target", "1", "0"),
     ]
-
-
-def noted(workflow: str) -> list[str]:
-    """Return the shares of a cost in a workflow's notes, which say where they were measured."""
-    saved = json.loads((ROOT / "workflows" / f"{workflow}.json").read_text(encoding="utf-8"))
-    notes = [node["widgets_values"][0] for node in saved["nodes"] if node["type"] == "MarkdownNote"]
-    figures = {note: re.findall(r"\b0\.\d\d(?!\d)", note) for note in notes if "ost" in note}
-    assert all("measured on an H200" in note for note, found in figures.items() if found)
-    return [figure for found in figures.values() for figure in found]
-
-
-def test_notes_of_workflows_say_what_the_weights_come_to(costs: dict[str, str]) -> None:
-    """Catches: a note that was not changed with the weights, or a preset's figure in another's place."""
-    fast, balanced, careful, paper = (costs[name] for name in (*NAMED, "paper"))
-    assert noted("sdvg_03_text_to_video") == noted("sdvg_04_app") == [fast, balanced, careful, paper]
-    assert noted("sdvg_05_quick_preview") == [fast]
 
 
 # --- the routes they make ----------------------------------------------------------------------------------------
@@ -184,9 +173,7 @@ ROUTES = {
 """Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score."""
 
 
-def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_with(
-    policy: Any, server: Server
-) -> None:
+def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_with(policy, server):
     """Catches: a policy that the node offers and cannot run."""
     assert [option.key for option in policy.options] == list(ROUTES)
     for option in policy.options:
@@ -195,26 +182,28 @@ def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_wit
         assert re.fullmatch(ROUTES[option.key], route_of(blocks)), option.key
 
 
-def route_of(blocks: list[dict[str, Any]]) -> str:
+def route_of(blocks):
     target = {True: "h", False: "t"}
     made = [target[block["handover"] > 0] if block["author"] == "target" else "d" for block in blocks]
     return "".join("?" if block["frame_scores"] else letter for block, letter in zip(blocks, made, strict=True))
 
 
-@pytest.mark.parametrize("alone, route", [("drafter", "ddd"), ("target", "ttt")])
-def test_one_model_alone_runs_under_the_policy_that_asks_for_no_other(
-    alone: str, route: str, server: Server
-) -> None:
-    """Though forced_blocks is 1, as on every new node. Catches: a first block that raises what the policy says."""
+@pytest.mark.parametrize("alone, other", [("drafter", "target"), ("target", "drafter")])
+def test_one_model_alone_runs_under_the_policy_that_asks_for_no_other(alone, other, server):
+    """Though forced_blocks is 1, as on every new node. Catches: a first block that raises what the policy says.
+
+    Without a reward file, and compared with nothing.
+    """
     none = {"router__policy__target_blocks": 0, "router__policy__handover_steps": 0}
     chosen = {"drafter": {"router__policy": "first", **none}, "target": {"router__policy": "always-target"}}[alone]
-    other = {"drafter": "target", "target": "drafter"}[alone]
-    prompt = pocket(3, **chosen, **{f"sampler__{other}": GONE}, router__scorer=GONE)
-    assert route_of(server.make(prompt).record()["blocks"]) == route
+    gone = {"router__scorer": GONE, "router__reward_file": "gone.pt", f"sampler__{other}": GONE}
+    done = server.make(pocket(3, **chosen, **gone))
+    assert route_of(done.record()["blocks"]) == 3 * alone[0]
+    assert done.outputs[SAMPLER]["sdvg_run"][0]["speed_up"] is None
 
 
 @pytest.mark.parametrize("goes_on", [pytest.param(False, marks=pytest.mark.exhaustive), True])
-def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on: bool, server: Server) -> None:
+def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on, server):
     """Catches: a start image, or blocks of another run, counted as blocks bought."""
     budget = {"router__policy": "budget", "router__policy__budget": 0.98, "router__scorer": GONE}
     prompt, report = pocket(4, **budget, sampler__vae=[POCKET, 3]), REPORT
@@ -243,9 +232,7 @@ def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on: bool, server: 
 @pytest.mark.parametrize(
     "vue", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["canvas", "nodes 2.0"]
 )
-def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_language(
-    vue: bool, server: Server, tmp_path: Path
-) -> None:
+def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_language(vue, server, tmp_path):
     """Also after the last one's were changed. Catches: numbers kept under a name for which they are wrong.
 
     ComfyUI would show the English tooltip written on the widgets of a policy, before the translated one.

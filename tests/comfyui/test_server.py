@@ -1,14 +1,10 @@
 """Headless use: what a queue of prompts makes, keeps and reports, and what the pack installs."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 from importlib.metadata import requires
-from pathlib import Path
-from typing import Any
 
 import av
 import pytest
@@ -17,19 +13,31 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
-from running_server import CHECKOUT, ENVIRONMENT, ROOT, Finished, Refused, Server
+from running_server import (
+    CHECKOUT,
+    ENVIRONMENT,
+    EXTRA,
+    GONE,
+    POCKET,
+    ROOT,
+    ROUTER,
+    SAMPLER,
+    Refused,
+    change,
+    node,
+    pocket,
+)
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_pack.sdvg_core.pocket.trained_set import pocket_fast_vae
-from server_prompts import EXTRA, GONE, POCKET, ROUTER, SAMPLER, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
 WAYS = ("right from the left", "left from the right", "down from the top", "up from the bottom")
 
 
-def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_again(server: Server) -> None:
+def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_again(server):
     prompt = pocket(sampler__seed=5)
     server.forget()
     first, again = server.run(prompt), server.run(prompt)
@@ -45,18 +53,17 @@ def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_agai
     assert again.outputs[SAMPLER]["sdvg_route"] == events
 
 
-def cached(done: Finished) -> set[str]:
+def cached(done):
     """Return the nodes of a finished prompt that were not run again."""
     message = done.message("execution_cached")
-    assert message is not None
     return set(message["nodes"])
 
 
 CUSTOM = {"preset": "custom", "preset.block_frames": 3, "preset.policy": "recompute", "preset.context_frames": 3}
 
 
-def test_a_number_that_a_choice_ignores_is_not_needed(server: Server) -> None:
-    """Kind: what a page hides or fills in, a prompt in API form may leave out (another: test_start.py)."""
+def test_a_number_that_a_choice_ignores_is_not_needed(server):
+    """Kind: what a page hides or fills in, a prompt in API form may leave out (another: test_inputs.py)."""
     gate = {"policy": "reward", "policy.tau": -0.7, "policy.aggregation": "min"}
     loader = node("SDVGTargetLoader", file="tiny_krea.safetensors", weight_dtype="default", **CUSTOM)
     prompt = pocket(sampler__blocks=1, extra=loader)
@@ -69,7 +76,7 @@ def test_a_number_that_a_choice_ignores_is_not_needed(server: Server) -> None:
     assert server.make({EXTRA: loader, "see": prompt["see"]}).status == "success"
 
 
-def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: Path) -> None:
+def test_a_run_makes_the_latents_of_the_command_line(server, tmp_path):
     """ComfyUI's attention adds up in another order: 1.2e-5 apart, of values that spread by 1.2."""
     threads = torch.get_num_threads()
     torch.set_num_threads(int(ENVIRONMENT["OMP_NUM_THREADS"]))
@@ -82,7 +89,7 @@ def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: P
     torch.testing.assert_close(Wan21().process_in(ours), theirs, atol=1e-4, rtol=0)
 
 
-def test_the_clients_of_the_documentation_work(server: Server, tmp_path: Path) -> None:
+def test_the_clients_of_the_documentation_work(server, tmp_path):
     (tmp_path / "workflows").symlink_to(ROOT / "workflows")
     fetch, follow = (
         (ROOT / "docs" / "examples" / name)
@@ -95,7 +102,7 @@ def test_the_clients_of_the_documentation_work(server: Server, tmp_path: Path) -
     assert run_python(follow, tmp_path).splitlines()[-1] == "execution_success"
 
 
-def test_the_documented_example_makes_every_video_though_a_server_is_gone(server: Server, tmp_path: Path) -> None:
+def test_the_documented_example_makes_every_video_though_a_server_is_gone(server, tmp_path):
     """Catches: a video that is lost with its server, and one that is there for another's prompt."""
     example = (ROOT / "docs" / "examples" / "comfyui_servers.py").read_text(encoding="utf-8")
     assert len(example.splitlines()) <= 70
@@ -123,12 +130,12 @@ def test_the_documented_example_makes_every_video_though_a_server_is_gone(server
     assert refused.value.stderr.strip() == "out/0002.mp4 is missing"
 
 
-def run_python(code: str, folder: Path) -> str:
+def run_python(code, folder):
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
-def test_the_pack_asks_for_nothing_that_comfyui_does_not_install() -> None:
+def test_the_pack_asks_for_nothing_that_comfyui_does_not_install():
     """Catches a dependency that would be installed into a user's environment, or missing from it."""
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     assert all(line.startswith("#") for line in lines)
@@ -144,14 +151,8 @@ def test_the_pack_asks_for_nothing_that_comfyui_does_not_install() -> None:
 # --- what is refused, in one sentence
 
 
-def loader(kind: str, file: str, preset: str = "self-forcing-1.3b") -> dict[str, Any]:
-    return node(kind, file=file, weight_dtype="default", preset=preset)
-
-
-def empty_clip(width: int, height: int) -> dict[str, Any]:
-    return node("EmptyHunyuanLatentVideo", width=width, height=height, length=9, batch_size=1)
-
-
+LOADER = node("SDVGDrafterLoader", file="tiny_self_forcing.pt", weight_dtype="default", preset="best")
+WIDE = node("SDVGTargetLoader", file="wide_a.safetensors", weight_dtype="default", preset="self-forcing-1.3b")
 BALANCED = {
     "router__policy": "balanced",
     "router__policy__target_blocks": 2,
@@ -162,25 +163,21 @@ BALANCED = {
 REFUSED_BY_US = [
     ({"router__policy__tau": float("nan")}, "policy.tau is nan, not a number from -3.0 to 3.0"),
     (
-        {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},
+        {
+            "extra": node("EmptyHunyuanLatentVideo", width=32, height=32, length=9, batch_size=1),
+            "sampler__continue_from": [EXTRA, 0],
+        },
         "the clip to continue is 1 x 16 x 3 x 4 x 4, not 1 x 16 x frames x 8 x 8",
     ),
     (
         {"router__margin": 0.2},
-        "this node has no input margin; remove it, or update SDVG, "
-        f"which is {__version__}, if the workflow is from a newer version "
-        "(troubleshooting: A node is missing or red after an update)",
+        f"this node has no input margin; remove it, or update SDVG, which is {__version__}, if the workflow is "
+        "from a newer version (troubleshooting: A node is missing or red after an update)",
     ),
     ({"router__policy__margin": 0.2}, "this node has no input policy.margin; "),
     ({"router__policy": "best"}, "there is no policy 'best'; choose "),
-    (
-        {"extra": loader("SDVGDrafterLoader", "tiny_self_forcing.pt", "best"), "sampler__drafter": [EXTRA, 0]},
-        "there is no preset 'best'; choose ",
-    ),
-    (
-        {"extra": loader("SDVGTargetLoader", "wide_a.safetensors"), "sampler__target": [EXTRA, 0]},
-        "the drafter has 128 text channels and the target 4096",
-    ),
+    ({"extra": LOADER, "sampler__drafter": [EXTRA, 0]}, "there is no preset 'best'; choose "),
+    ({"extra": WIDE, "sampler__target": [EXTRA, 0]}, "the drafter has 128 text channels and the target 4096"),
     # By the names that are on the screen, not those of the policy `first`, which no artist has chosen.
     (BALANCED | {"sampler__blocks": 2}, "a handover needs a drafter"),
     (BALANCED | {"router__policy__handover_steps": 0}, "the policy balanced needs a drafter"),
@@ -188,9 +185,7 @@ REFUSED_BY_US = [
 
 
 @pytest.mark.parametrize(("changes", "says"), REFUSED_BY_US, ids=[says for _, says in REFUSED_BY_US])
-def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(
-    changes: dict[str, Any], says: str, server: Server
-) -> None:
+def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(changes, says, server):
     error = assert_refused(server, pocket(**changes), says)
     assert ("handover_steps to 0" in error) is ("handover needs" in says)
     assert (", or update SDVG, which is" in error) is says.startswith(("there is no", "this node has no"))
@@ -204,9 +199,7 @@ def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(
         ("none", "this policy needs a reward model; "),
     ],
 )
-def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_loads(
-    file: str, says: str, server: Server
-) -> None:
+def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_loads(file, says, server):
     alone = server.folder / "models" / "image_reward" / "alone"
     alone.mkdir(exist_ok=True)
     (alone / "ImageReward.pt").touch()
@@ -219,14 +212,7 @@ def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_l
     assert "google-bert/bert-base-uncased" in error
 
 
-def test_target_only_needs_no_reward_file_to_be_there_and_is_compared_with_nothing(server: Server) -> None:
-    """What the strip says of another route, test_strip.py reads on it."""
-    changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-target"}
-    done = server.make(pocket(blocks=1, **changes))
-    assert done.outputs[SAMPLER]["sdvg_run"][0]["speed_up"] is None
-
-
-def test_what_another_extension_of_the_page_adds_is_left_out(server: Server) -> None:
+def test_what_another_extension_of_the_page_adds_is_left_out(server):
     """Such as a switch below every text. A page that knows this version's inputs sent it, so it is none of ours.
 
     Unless a newer version saved the workflow, as pack_version.js notes on every node of ours.
@@ -242,7 +228,7 @@ def test_what_another_extension_of_the_page_adds_is_left_out(server: Server) -> 
     assert "left out the input speak" in (server.folder / "log").read_text(encoding="utf-8", errors="replace")
 
 
-def test_a_schedule_of_both_models_that_neither_takes_is_refused(server: Server) -> None:
+def test_a_schedule_of_both_models_that_neither_takes_is_refused(server):
     """Catches: a choice on screen that is ignored without a word, and one of use that is refused."""
     models = {"sampler__schedule": "two-step", "sampler__target_schedule": "four-step"}
     prompt = pocket(blocks=1, router__policy="always-target", **models)
@@ -251,14 +237,11 @@ def test_a_schedule_of_both_models_that_neither_takes_is_refused(server: Server)
     assert_refused(server, both, "schedule has no effect, as each model has its own; set it to preset")
 
 
-def assert_refused(
-    server: Server, prompt: dict[str, Any], says: str, extra_data: dict[str, Any] | None = None
-) -> str:
+def assert_refused(server, prompt, says, extra_data=None):
     """The run ends with our sentence as the message, whatever stack trace comes with it. Returns the sentence."""
     done = server.wait(server.queue(prompt, extra_data=extra_data))
     error = done.message("execution_error")
     assert done.status == "error"
-    assert error is not None
     assert error["exception_type"] == "BadInput"
     assert error["exception_message"].startswith(says)
     sentence = error["exception_message"].strip()

@@ -1,9 +1,5 @@
 """The shots of a video as cards in ComfyUI's page. What the page needs is said in comfy_page.py."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from comfy_page import page_of
 
@@ -17,23 +13,25 @@ SAND = "a large blue ball rests on sand"
 page = page_of("shots.js", seed=300)
 
 
-def held(seen: dict[str, Any]) -> tuple[str, int, str, str]:
+def held(seen):
     """Return what the nodes hold."""
     return (seen["text"], seen["blocks"], seen["directions"], seen["takes"])
 
 
-def of_cards(seen: dict[str, Any], name: str) -> list[Any]:
+def of_cards(seen, name):
     return [card[name] for card in seen["cards"]]
 
 
-def test_one_shot_has_its_card_where_somebody_asks_for_it(page: dict[str, Any]) -> None:
+def test_one_shot_has_its_card_where_somebody_asks_for_it(page):
     """A video with one prompt is no higher than before."""
     assert (page["one"]["button"][1], of_cards(page["one"], "seen")) == ("false", [False])
     assert (page["opened"]["button"][1], of_cards(page["opened"], "seen")) == ("true", [True])
     assert (page["closed"]["button"][1], set(of_cards(page["closed"], "seen"))) == ("false", {False})
+    assert page["three"]["height"] >= page["one"]["height"]
+    assert page["closed"]["height"] < page["again"]["height"], "the node gives the cards' room back"
 
 
-def test_every_edit_of_the_text_shows_in_the_cards(page: dict[str, Any]) -> None:
+def test_every_edit_of_the_text_shows_in_the_cards(page):
     three = page["three"]
     assert of_cards(three, "prompt") == [BALL, RING, SAND]
     assert of_cards(three, "blocks") == [3, 3, 3]
@@ -42,7 +40,7 @@ def test_every_edit_of_the_text_shows_in_the_cards(page: dict[str, Any]) -> None
     assert all(of_cards(three, "named")), "everything has a name for a screen reader"
 
 
-def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page: dict[str, Any]) -> None:
+def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
     edits = page["edits"]
     assert held(edits["said"]) == (f"{BALL}\n4: {GREEN}\n7: {SAND}", 9, "", "")
     assert held(edits["left"]) == held(edits["said"])
@@ -59,7 +57,7 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page: dict[str, 
     assert edits["named"]["text"] == f"{SAND}\n4 cut: {GREEN}\n6: fog"
 
 
-def test_the_menu_says_what_is_made_again_before_it_is_done(page: dict[str, Any]) -> None:
+def test_the_menu_says_what_is_made_again_before_it_is_done(page):
     assert page["edits"]["menu"] == [
         "move earlier: remakes blocks 1 to 8",
         "move later: remakes blocks 4 to 8",
@@ -68,7 +66,7 @@ def test_the_menu_says_what_is_made_again_before_it_is_done(page: dict[str, Any]
     ]
 
 
-def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page: dict[str, Any]) -> None:
+def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page):
     """Catches: a node whose height changes as a step is loaded, which would be a step of its own."""
     first, second = page["undone"]
     assert held(first) == held(page["edits"]["added"])
@@ -78,13 +76,13 @@ def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page: dict[st
     assert (first["redo"], second["redo"], first["undo"] - second["undo"]) == (1, 2, 1)
 
 
-def test_lines_out_of_order_are_left_to_the_text(page: dict[str, Any]) -> None:
+def test_lines_out_of_order_are_left_to_the_text(page):
     assert page["disordered"]["cards"] == []
     assert page["disordered"]["button"][0]
     assert page["disordered"]["button"][2].startswith("The lines of the prompt are out of order")
 
 
-def test_a_shot_shows_its_first_picture_and_can_be_kept(page: dict[str, Any]) -> None:
+def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
     assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
     kept = page["kept"]
     assert kept["kept"] == "3"
@@ -99,7 +97,7 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page: dict[str, Any]) ->
     assert "3 taken from memory" in page["again"]["legend"], "blocks 4 to 6 are as they were"
 
 
-def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(page: dict[str, Any]) -> None:
+def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(page):
     """Nothing is written before it is let go, and then one step that can be undone; keys do the same."""
     tau = page["tau"]
     scores = {event["number"]: event["score"] for event in tau["events"] if event["score"] is not None}
@@ -119,18 +117,13 @@ def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(p
     assert (tau["entered"]["now"], tau["entered"]["tau"]) == (-0.6, -0.6)
 
 
-def test_the_node_grows_by_the_cards_and_gives_their_room_back(page: dict[str, Any]) -> None:
-    assert page["three"]["height"] >= page["one"]["height"]
-    assert page["closed"]["height"] < page["again"]["height"]
-
-
-def test_everything_on_the_strip_has_a_name_for_a_screen_reader(page: dict[str, Any]) -> None:
+def test_everything_on_the_strip_has_a_name_for_a_screen_reader(page):
     assert len(page["names"]) > 30
     assert [name for name, named in page["names"] if not named] == []
     assert page["chosen"] == "4", "the title of a card chooses its first block"
 
 
-def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each(page: dict[str, Any]) -> None:
+def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each(page):
     """In ten seconds no timer, drawn frame or request, of the page either; four elements a block."""
     counts = page["counts"]
     assert (counts["idle"], counts["requests"]) == (0, [])
@@ -138,7 +131,7 @@ def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each
     assert counts["many"] < 600
 
 
-def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page: dict[str, Any]) -> None:
+def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page):
     """The layout is read as the mouse comes to a part. Catches: a part measured at every turn of the wheel."""
     counts = page["counts"]
     (top, scale), (scrolled, still), (_, zoomed) = counts["states"]
@@ -149,6 +142,6 @@ def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page:
     assert counts["reads"][1] > 0, "a part was measured as the mouse came to it, and that is counted"
 
 
-def test_nothing_went_wrong_meanwhile(page: dict[str, Any]) -> None:
+def test_nothing_went_wrong_meanwhile(page):
     assert page["errors"] == []
     assert page["hosts"] == []

@@ -1,14 +1,15 @@
-"""What the strip on the sampler works out by itself, run by node: lengths, the next run, letters and takes."""
+"""What the strip on the sampler works out by itself, run by node: lengths, the next run, letters, takes, shots."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
+import random
+import shutil
 
 import pytest
-from comfy_page import HERE
+from comfy_page import HERE, NEXT, call, run_node, write_modules
+from running_server import POCKET, SAMPLER, change, node, pocket
+from sdvg_pack.nodes.host.reuse import signature
 from sdvg_pack.sdvg_core.engine.plan import check_directions, read_takes
-from strip_modules import NEXT, call, run_node, write_modules
+from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
+from sdvg_pack.sdvg_core.text.prompts import read_prompt
 
 pytestmark = pytest.mark.comfyui
 
@@ -17,11 +18,11 @@ AUTHORS |= dict.fromkeys(("kept", "drafted_unseen"), "D")
 
 
 @pytest.fixture(scope="module")
-def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def modules(tmp_path_factory):
     return write_modules(tmp_path_factory.mktemp("modules"))
 
 
-def test_the_length_is_that_of_the_frames_which_the_decoder_makes(modules: Path) -> None:
+def test_the_length_is_that_of_the_frames_which_the_decoder_makes(modules):
     """One latent frame is four frames of the video, and one at its beginning."""
     starts = [({}, 0, False), ({"image": True}, 1, False), ({"clip": True}, 27, True)]
     told = call(modules, "(start) => [1, 9, 100].map((n) => js.framesOf(n, start))", [s for s, *_ in starts])
@@ -34,10 +35,10 @@ FATES = ["forced", "kept", "remade", "kept", "target_unseen", "drafted_unseen"]
 ROUTE = "....td"
 
 
-SIGNATURE: dict[str, Any] = {"all": "all", "rest": "rest", "router": "router", "wired": "wired", "prompts": []}
+SIGNATURE = {"all": "all", "rest": "rest", "router": "router", "wired": "wired", "prompts": []}
 
 
-def after(**changes: Any) -> dict[str, Any]:
+def after(**changes):
     """Return a finished run of six blocks, what is asked of the next, and what the server says of both."""
     seconds = {"T": 4, "D": 1}
     events = [
@@ -85,7 +86,7 @@ AGAIN = [
 ]
 
 
-def test_what_the_next_run_makes_again(modules: Path) -> None:
+def test_what_the_next_run_makes_again(modules):
     """Catches: nothing to remake where a lock was given up, and all after a lock where only kept blocks changed."""
     given = [after(**changes) for changes, _ in AGAIN]
     for told, one, (changes, first) in zip(call(modules, NEXT, given), given, AGAIN, strict=True):
@@ -95,7 +96,7 @@ def test_what_the_next_run_makes_again(modules: Path) -> None:
 
 # The tau that is asked for in place of -0.7, perhaps with letters, and the first block made again.
 SCORES = [None, -0.3, -0.9, -0.6, None, None]
-GATED: list[tuple[float | None, dict[str, str], int | None]] = [
+GATED = [
     (-0.65, {}, None),  # no decision changes
     (-0.6, {}, None),  # in float32, as the gate compares
     (-0.5, {}, 4),  # a kept draft is rejected
@@ -109,7 +110,7 @@ GATED: list[tuple[float | None, dict[str, str], int | None]] = [
 ]
 
 
-def test_another_tau_makes_again_what_its_first_changed_decision_changes(modules: Path) -> None:
+def test_another_tau_makes_again_what_its_first_changed_decision_changes(modules):
     """Kind: what the page can work out by what it shows, it does not call everything."""
     given = [after(scores=SCORES, now={"tau": tau}, **changes) for tau, changes, _ in GATED]
     told = call(modules, NEXT, given)
@@ -120,7 +121,7 @@ def test_another_tau_makes_again_what_its_first_changed_decision_changes(modules
 
 
 # With a margin of 0.2: the tau that is asked for, the first block made again, and whether that is certain.
-CASCADED: list[tuple[float, int | None, bool]] = [
+CASCADED = [
     (-0.7, None, True),
     (-0.85, None, True),  # rejected by its first frames all the same
     (-0.92, 4, False),  # block 3's first frames reject it no more, and are not clear
@@ -130,7 +131,7 @@ CASCADED: list[tuple[float, int | None, bool]] = [
 ]
 
 
-def test_where_a_cascade_left_frames_unscored_another_tau_may_change_a_block(modules: Path) -> None:
+def test_where_a_cascade_left_frames_unscored_another_tau_may_change_a_block(modules):
     """Catches: a block called certain whose other frames are only scored then; a margin of the wrong sign."""
     scores = [None, -0.45, -0.9, 2.0, None, None]
     given = [after(scores=scores, now={"tau": tau}) for tau, *_ in CASCADED]
@@ -157,7 +158,7 @@ SECONDS = [
 ]
 
 
-def test_how_long_the_next_run_takes(modules: Path) -> None:
+def test_how_long_the_next_run_takes(modules):
     """Blocks made earlier say nothing of how long one takes."""
     given = [after(**changes) for changes, _ in [*SECONDS, SECONDS[3]]]
     for event in given[-1]["run"]["events"][:3]:
@@ -182,28 +183,12 @@ OUTLOOKS = [
 ]
 
 
-def test_the_forecast_tells_the_truth_or_nothing(modules: Path) -> None:
+def test_the_forecast_tells_the_truth_or_nothing(modules):
     """Catches a forecast made of takes and directions alone."""
     given = [after(**changes) for changes, _ in OUTLOOKS]
     source = NEXT.replace("outlook)", "{ ...outlook, loading: outlook.loading ?? undefined })")
     told = [tuple(one.get(name) for name in ("known", "all", "atMost")) for one in call(modules, source, given)]
     assert told == [expected for _, expected in OUTLOOKS]
-
-
-LETTERS = [
-    ("", 3, "t", "..t..."),
-    ("..t...", 3, ".", ""),
-    ("t", 6, "d", "t....d"),
-    ("........t", 1, "d", "d....."),
-]
-
-
-def test_a_letter_is_written_in_its_place(modules: Path) -> None:
-    """Padded or cut to the blocks of the run; and what is written, the server reads."""
-    told = call(modules, "([before, number, letter]) => js.withLetter(before, 6, number, letter)", LETTERS)
-    assert told == [written for *_, written in LETTERS]
-    for written in told:
-        check_directions(written, 6)
 
 
 TAKES = [
@@ -215,7 +200,7 @@ TAKES = [
 ]
 
 
-def test_a_take_is_written_beside_the_others(modules: Path) -> None:
+def test_a_take_is_written_beside_the_others(modules):
     """Without first takes and blocks that the run does not have; and the server reads it as the strip does."""
     told = call(modules, "([before, number, take]) => js.withTake(before, 6, number, take)", TAKES)
     assert told == [written for *_, written in TAKES]
@@ -226,7 +211,7 @@ def test_a_take_is_written_beside_the_others(modules: Path) -> None:
 PAGE = (HERE / "browser" / "player.js").read_text(encoding="utf-8")
 
 
-def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_again(modules: Path) -> None:
+def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_again(modules):
     """The kind: several answers in one, of which the last is true.
 
     Of a film, and of a sheet beside it. Kind: a store with a limit never drops what a page shows.
@@ -247,3 +232,335 @@ def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_aga
     console.log(JSON.stringify([shown, hidden, there(film)]));
     """
     assert run_node(modules, PAGE + program) == [[9, 9, 82], 0, 9]
+
+
+# --- shots: text and cards are two views of the same values
+
+
+# Each value, and after every edit the board as the values written from it are read again.
+PLAY = """({ values, before, edits }) => {
+  let board = js.readBoard(values, before);
+  const seen = [js.writeBoard(board)];
+  for (const [name, ...given] of edits) {
+    board = js[name](board, ...given);
+    const written = js.writeBoard(board);
+    const [again, was] = [js.readBoard(written, before), board].map((one) => JSON.stringify(one));
+    if (again !== was) throw new Error(`${name} ${given}: ${was}`);
+    seen.push(written);
+  }
+  return seen;
+}"""
+
+
+SEA, FOG, WEAK, LAST, LATER = (
+    "sea,\ngulls above it",
+    "3 cut: fog",
+    "5 strength 0.2:",
+    "8 cut strength 1: 16:9",
+    "12: night",
+)
+DIRECTED, TAKEN = ".td..t..d", "3:2, 8:2"
+FILM = {"text": "\n".join((SEA, FOG, WEAK, LAST, LATER)), "blocks": 9, "directions": DIRECTED, "takes": TAKEN}
+# An edit of it, and the text, directions and takes that are written; a shot that is moved takes its prompt along.
+EDITS = [
+    (["sayShot", 1, "snow"], (SEA, "3 cut: snow", WEAK, LAST, LATER), DIRECTED, TAKEN),
+    (["sayShot", 1, ""], (SEA, WEAK, LAST, LATER), DIRECTED, TAKEN),
+    (["sayShot", 2, "snow"], (SEA, FOG, "5 strength 0.2: snow", LAST, LATER), DIRECTED, TAKEN),
+    (["sayShot", 3, ""], (SEA, FOG, WEAK, "8 strength 1:", LATER), DIRECTED, TAKEN),
+    (["sayShot", 0, ""], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, TAKEN),
+    (["cutShot", 2, True], (SEA, FOG, "5 cut strength 0.2: fog", LAST, LATER), DIRECTED, TAKEN),
+    (["cutShot", 1, False], (SEA, "3: fog", WEAK, LAST, LATER), DIRECTED, TAKEN),
+    (
+        ["lengthenShot", 1, 1],
+        (SEA, FOG, "4 strength 0.2:", "7 cut strength 1: 16:9", "11: night"),
+        ".td.t..d",
+        "3:2, 7:2",
+    ),
+    (["lengthenShot", 2, 4], (SEA, FOG, WEAK, "9 cut strength 1: 16:9", "13: night"), ".td..t...d", "3:2, 9:2"),
+    (["retakeShot", 1], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, "3:3, 8:2"),
+    (
+        ["addShot", 2],
+        (SEA, FOG, WEAK, "8: fog", "11 cut strength 1: 16:9", "15: night"),
+        ".td..t.....d",
+        "3:2, 11:2",
+    ),
+    (["splitShot", 6], (SEA, FOG, WEAK, "6: fog", LAST, LATER), DIRECTED, TAKEN),
+    (["splitShot", 5], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, TAKEN),
+    (["removeShot", 1], (SEA, "3 strength 0.2: fog", "6 cut strength 1: 16:9", "10: night"), ".t.t..d", "6:2"),
+    (["moveShot", 2, 1], (SEA, "3 strength 0.2: fog", "6 cut: fog", LAST, LATER), ".t.t.d..d", "6:2, 8:2"),
+    (["moveShot", 1, 0], ("1 cut: fog", f"3: {SEA}", f"{WEAK} fog", LAST, LATER), "d..t.t..d", "1:2, 8:2"),
+]
+
+
+def test_an_edit_of_the_cards_writes_text_directions_and_takes(modules):
+    plays = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": [edit]} for edit, *_ in EDITS])
+    for (first, written), (edit, lines, directions, takes) in zip(plays, EDITS, strict=True):
+        assert first == FILM
+        values = {"text": "\n".join(lines), "blocks": len(directions), "directions": directions, "takes": takes}
+        assert written == values, edit
+
+
+def test_after_any_edits_the_server_reads_what_the_cards_show(modules):
+    """`PLAY` reads what it wrote. Catches: a line out of order, a letter or take of a block that is not there."""
+    draw = random.Random(0)
+    kinds = [edit for edit, *_ in EDITS if edit[0] not in ("removeShot", "splitShot")]
+    plays = []
+    for _ in range(300):
+        edits = [[name, draw.randrange(2), *given] for name, _, *given in draw.sample(kinds, 6)]
+        plays.append({"values": FILM, "before": 0, "edits": edits})
+    for states in call(modules, PLAY, plays):
+        for written in states:
+            assert read_prompt(written["text"]).entries[0][0] == 0
+            check_directions(written["directions"], written["blocks"])
+            read_takes(written["takes"], written["blocks"])
+
+
+def test_a_shot_moved_there_and_back_is_where_it_was(modules):
+    edits = [["moveShot", 1, 3], ["moveShot", 3, 1]]
+    first, _, back = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": edits}])[0]
+    assert {**first, "text": first["text"].replace("0.2:", "0.2: fog")} == back
+
+
+BEFORE = {"text": "a sea\n9: fog\n12: night", "blocks": 5, "directions": "t....", "takes": "3:2"}
+
+
+def test_lines_count_the_blocks_of_a_clip_that_is_continued(modules):
+    """Seven blocks are the clip's: the run's first block is the eighth."""
+    edits = [["lengthenShot", 1, 4], ["moveShot", 1, 2]]
+    told = call(modules, PLAY, [{"values": BEFORE, "before": 7, "edits": edits}])[0]
+    assert told == [
+        BEFORE,
+        {"text": "a sea\n9: fog\n13: night", "blocks": 6, "directions": "t.....", "takes": "3:2"},
+        {"text": "a sea\n9: night\n10: fog", "blocks": 6, "directions": "t.....", "takes": "4:2"},
+    ]
+
+
+# Lines and takes that the cards leave to the text: to edit them would lose something, or change what they mean.
+ODD = [
+    ("a sea\n5: fog\n3: night", ""),
+    ("a sea\n5: fog\n5: night", ""),
+    ("a sea\n1: fog", ""),
+    ("a sea\n0: fog", ""),
+    ("a sea", "6:2, nonsense"),
+]
+
+
+def test_what_the_cards_cannot_say_is_left_to_the_text(modules):
+    source = "([text, takes]) => js.readBoard({ text, blocks: 9, directions: '', takes })"
+    assert call(modules, source, ODD) == [None] * len(ODD)
+
+
+# An edit of five shots of two blocks (four stay), the first block made again (None: not allowed), and how many.
+REMADE = [
+    ("js.moveShot(board, 2, 3)", 5, 6),
+    ("js.moveShot(board, 4, 3)", 7, 4),
+    ("js.moveShot(board, 1, 2)", None, 0),  # a shot that stays
+    ("js.moveShot(board, 4, 1)", None, 0),  # into them
+    ("js.removeShot(board, 2)", 5, 4),
+    ("js.removeShot(board, 4)", 9, 0),  # the last one: nothing is made again
+    ("js.removeShot(board, 0)", None, 0),
+    ("js.lengthenShot(board, 2, 3)", 7, 5),
+    ("js.lengthenShot(board, 4, 3)", 11, 1),
+    ("js.lengthenShot(board, 1, 1)", None, 0),
+    ("js.lengthenShot(board, 1, 3)", 5, 7),
+    ("js.lengthenShot(board, 4, 99)", None, 0),  # more than the node takes
+    ("js.cutShot(board, 3, true)", 7, 4),
+    ("js.retakeShot(board, 3)", 7, 4),
+    ("js.sayShot(board, 3, 'a pond')", 7, 4),
+    ("js.sayShot(board, 3, '')", 7, 4),  # it goes on with the prompt before it
+    ("js.addShot(board, 4)", 11, 3),
+    ("js.cutShot(board, 3, false)", 11, 0),
+    ("js.splitShot(board, 8)", 11, 0),  # until it has a prompt of its own
+    ("js.sayShot(js.splitShot(board, 8), 4, 'a pond')", 8, 3),
+]
+
+
+def test_an_edit_says_which_blocks_are_made_again(modules):
+    """And none changes blocks that stay as they are."""
+    text = "a sea\n3: fog\n5: night\n7: snow\n9: rain"
+    sources = ", ".join(f"(board) => {edit}" for edit, *_ in REMADE)
+    source = f"""(i) => {{
+      const board = js.readBoard({{ text: {text!r}, blocks: 10, directions: "", takes: "" }});
+      const next = [{sources}][i](board);
+      return [js.allowed(board, next, 4, 100), js.changed(board, next)];
+    }}"""
+    for (allowed, told), (edit, first, count) in zip(
+        call(modules, source, list(range(len(REMADE)))), REMADE, strict=True
+    ):
+        assert allowed == (first is not None), edit
+        if allowed:
+            assert told == {"from": first, "count": count}, edit
+
+
+def test_a_line_typed_on_a_card_begins_no_shot(modules):
+    """Nor does a shot that comes first with such a line."""
+    values = {"text": "a sea\n4: fog", "blocks": 9, "directions": "", "takes": ""}
+    edits = [["sayShot", 1, "5: rain\n7: wind\nhail"], ["moveShot", 1, 0]]
+    _, said, moved = call(modules, PLAY, [{"values": values, "before": 0, "edits": edits}])[0]
+    assert said["text"] == "a sea\n4: 5: rain 7: wind\nhail"
+    assert moved["text"] == "1: 5: rain 7: wind\nhail\n7: a sea"
+    assert read_prompt(moved["text"]).texts == ("5: rain 7: wind\nhail", "a sea")
+
+
+def test_a_line_with_a_cut_and_a_strength_is_read_as_the_server_reads_it(modules):
+    text = "a sea\n5 cut strength 0.6: fog"
+    assert read_prompt(text).cuts == (4,)
+    source = "(text) => js.readBoard({ text, blocks: 5, directions: '', takes: '' }).shots[1]"
+    mark = {"letter": ".", "take": 1}
+    expected = {"cut": True, "strength": " strength 0.6", "prompt": "fog", "marks": [mark]}
+    assert call(modules, source, [text]) == [expected]
+
+
+# --- what the server tells of the next run: whether its settings are those of a run, and what is kept
+
+
+def scheduled(*entries):
+    """The pocket workflow with a schedule of some prompts, each from a block on."""
+    prompt, wire = pocket(), None
+    for place, (block, text) in enumerate(entries):
+        inputs = {"from_block": block, "conditioning": [POCKET, 2], "text": text}
+        prompt[f"s{place}"] = node("SDVGPromptSchedule", **inputs, **({"schedule": wire} if wire else {}))
+        wire = [f"s{place}", 0]
+    return change(prompt, sampler__prompt_schedule=wire)
+
+
+def renamed(prompt):
+    """The same nodes under other ids, their inputs in another order."""
+
+    def moved(value):
+        return [f"7:{value[0]}", value[1]] if isinstance(value, list) else value
+
+    return {
+        f"7:{name}": one | {"inputs": {key: moved(value) for key, value in reversed(one["inputs"].items())}}
+        for name, one in prompt.items()
+    }
+
+
+EVERY = {"all", "rest", "router", "tau", "wired", "prompts"}
+# A change of the pocket workflow, and which parts of its signature differ then.
+CHANGES = [
+    ({}, set()),
+    ({"sampler__reuse_gb": 2.0}, set()),
+    ({"sampler__seed": 43}, {"all", "rest"}),
+    ({"sampler__width": 128}, {"all", "rest"}),
+    ({"sampler__schedule": "reference5"}, {"all", "rest"}),
+    ({"router__policy__tau": -0.8}, {"all", "tau"}),
+    ({"router__policy__tau": [POCKET, 5]}, {"all", "router", "tau"}),
+    ({"router__policy__aggregation": "mean"}, {"all", "router"}),
+    ({"router__policy": "always-target"}, {"all", "router", "tau"}),
+    ({"sampler__blocks": 4}, {"all"}),
+    ({"sampler__directions": "..t"}, {"all"}),
+    ({"sampler__takes": "2:2"}, {"all"}),
+    ({"sampler__takes": ["1", 5]}, {"all", "wired"}),
+]
+
+
+@pytest.mark.parametrize("changes, differ", CHANGES)
+def test_a_signature_tells_what_was_changed(changes, differ):
+    one, other = signature(pocket(), SAMPLER), signature(pocket(**changes), SAMPLER)
+    assert {name for name in EVERY if one[name] != other[name]} == differ
+
+
+def test_what_lies_upstream_counts_and_what_lies_elsewhere_does_not():
+    before, model, elsewhere, whole = pocket(), pocket(), pocket(), pocket()
+    model["lora"] = node("LoraLoaderModelOnly", model=[POCKET, 1], lora_name="a.safetensors", strength_model=1.0)
+    model[SAMPLER]["inputs"]["target"] = ["lora", 0]
+    stronger = {**model, "lora": node("LoraLoaderModelOnly", **model["lora"]["inputs"] | {"strength_model": 2})}
+    elsewhere["latents"]["inputs"]["filename_prefix"] = "elsewhere"
+    whole[SAMPLER]["inputs"] = {
+        key: float(v) if type(v) is int else v for key, v in whole[SAMPLER]["inputs"].items()
+    }
+    made = [signature(prompt, SAMPLER) for prompt in (before, model, stronger, elsewhere, whole)]
+    assert made[0] == made[3] == made[4] == signature(renamed(before), f"7:{SAMPLER}")
+    assert len({one["rest"] for one in made if one}) == 3
+
+
+def test_a_block_s_prompt_is_told_apart_from_the_rest():
+    one = signature(scheduled((2, "a"), (3, "b")), SAMPLER)
+    other = signature(scheduled((2, "a"), (3, "c")), SAMPLER)
+    assert (one["rest"], one["prompts"][0]) == (other["rest"], other["prompts"][0])
+    assert [block for block, _ in one["prompts"]] == [2, 3]
+    assert one["prompts"][1] != other["prompts"][1]
+    unknown = signature(scheduled((2, "a"), ([POCKET, 5], "b")), SAMPLER)
+    assert [block for block, _ in unknown["prompts"]] == [1]
+
+
+def test_a_line_of_the_prompt_is_told_apart_from_the_rest():
+    """Catches: a run foretold as wholly new after one line changed, or as the same."""
+
+    def told(text, *, controlled=False):
+        prompt = pocket()
+        prompt[POCKET]["inputs"]["prompt"] = text
+        if controlled:
+            prompt["control"] = node("WanVaceToVideo", positive=[POCKET, 2], negative=[POCKET, 2])
+            prompt[SAMPLER]["inputs"]["positive"] = ["control", 0]
+        return signature(prompt, SAMPLER)
+
+    one, other, plain = told("a sea\n3: a storm"), told("a sea\n3 strength light: a storm"), told("a sea")
+    assert one["rest"] == other["rest"] == plain["rest"] != told("a lake\n3: a storm")["rest"]
+    assert ([block for block, _ in one["prompts"]], plain["prompts"]) == ([3], [])
+    assert one["prompts"] != other["prompts"]
+    assert [block for block, _ in told("a sea\n3: a storm", controlled=True)["prompts"]] == [3]
+    assert told("3: a storm") is None
+
+
+CIRCLE = {SAMPLER: node("SDVGSpeculativeSampler", positive=["a", 0]), "a": node("X", x=["a", 0])}
+LOOP = {
+    SAMPLER: node("SDVGSpeculativeSampler", prompt_schedule=["a", 0]),
+    "a": node("SDVGPromptSchedule", from_block=2, conditioning="", text="", schedule=["a", 0]),
+}
+WITHOUT_INPUTS = {SAMPLER: {"class_type": "SDVGSpeculativeSampler"}}
+NO_PROMPTS = (None, [], 3, {}, {SAMPLER: 3}, WITHOUT_INPUTS, CIRCLE, LOOP)
+
+
+def test_what_is_no_prompt_has_no_signature(server):
+    for prompt in NO_PROMPTS:
+        assert signature(prompt, SAMPLER) is None
+    for prompt in NO_PROMPTS[1:]:
+        assert server.ask("/sdvg/runs", prompt)["asked"] == {}
+
+
+def test_the_server_knows_a_run_by_its_settings_until_it_forgets_it(server):
+    """Asking runs nothing, and other settings that were made before are told."""
+    prompt, other = pocket(sampler__seed=901), pocket(sampler__seed=902)
+    first, second = (server.run(one).outputs[SAMPLER]["sdvg_run"][0] for one in (prompt, other))
+    told = server.ask("/sdvg/runs", prompt)
+    asked = told["asked"][SAMPLER]
+    assert asked["all"] == first["signature"]["all"] != second["signature"]["all"]
+    assert [made["run"] for made in asked["made"]] == [first["run"]]
+    assert told["loading"][second["run"]] == 0
+    assert second["loading"] > 0
+    assert set(told["decoding"][second["run"]]) == {0}, "pixels and decoder states of every block are kept"
+    server.run(pocket(sampler__seed=903, sampler__reuse_gb=0.0))
+    assert server.ask("/sdvg/runs", prompt)["loading"] == {}
+
+
+def test_models_that_are_gone_make_everything_again(server):
+    # From a file: the embedded models stay where they are.
+    shutil.copy(trained_set().target, server.folder / "models" / "diffusion_models" / "gone.safetensors")
+    loader = node("SDVGTargetLoader", file="gone.safetensors", weight_dtype="default", preset="krea-14b")
+    prompt = pocket(sampler__seed=904, sampler__target=["extra", 0], extra=loader)
+    made = server.run(prompt).outputs[SAMPLER]["sdvg_run"][0]
+    assert made["run"] in server.ask("/sdvg/runs", prompt)["loading"]
+    server.forget()
+    assert server.ask("/sdvg/runs", prompt)["loading"] == {}
+
+
+@pytest.mark.parametrize("place, kept", [(1, False), (2, False), (1, True)])
+def test_another_tau_makes_again_what_the_strip_foretells(place, kept, server, modules):
+    """A run under one tau, the forecast for another one by the page's own code, and the run under that."""
+    prompt = pocket(blocks=4, sampler__seed=910 + place + 5 * kept, router__policy__tau=3.0 if kept else -3.0)
+    run = server.make(prompt).outputs[SAMPLER]
+    scores = [event["score"] for event in run["sdvg_route"]]
+    tau = scores[place] - 1e-3 if kept else scores[place] + 1e-3
+    other = change(prompt, router__policy__tau=tau)
+    told = server.ask("/sdvg/runs", other)
+    events = {"events": run["sdvg_route"], "done": run["sdvg_run"][0], "info": run["sdvg_run"][0], "of": 4}
+    log = {"run": run["sdvg_run"][0]["run"], "directions": "", "takes": "", **events}
+    asked = {"directions": "", "takes": "", "blocks": 4}
+    outlook = {"now": told["asked"][SAMPLER], "loading": told["loading"][log["run"]], "moving": False}
+    [foretold] = call(modules, NEXT, [{"run": log, "next": asked, "outlook": outlook}])
+    made = [event["reused"] for event in server.make(other).outputs[SAMPLER]["sdvg_route"]]
+    assert foretold["from"] == (made.index(False) + 1 if False in made else None)
+    assert not foretold.get("all")
+    assert not foretold["atMost"]

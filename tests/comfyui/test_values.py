@@ -1,16 +1,16 @@
 """What comes over wires that carry anything, and with anybody's prompt, is held against the schema, or refused."""
 
-from __future__ import annotations
-
 import logging
+import sys
+from importlib import import_module
 from inspect import Parameter, signature
-from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import folder_paths
 import pytest
 import torch
 from comfy_api.latest import io
+from scratch_option import WORDS, copy_with_option
 from sdvg_pack.nodes import router
 from sdvg_pack.nodes.host.conditioning import read_conditions
 from sdvg_pack.nodes.host.job import crop_note, footage_of, start_picture
@@ -20,7 +20,8 @@ from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.prompts import PromptSchedule
 from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.router import QualityRouter
-from sdvg_pack.nodes.sampler import SpeculativeSampler, plain
+from sdvg_pack.nodes.sampler import SpeculativeSampler as Sampler
+from sdvg_pack.nodes.sampler import plain
 from sdvg_pack.nodes.sockets import PICTURE, PromptEntry, StartValue
 from sdvg_pack.nodes.start import EXTEND, StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
@@ -33,7 +34,7 @@ NO_ID = ({"workflow": {}}, *({"workflow": {"id": odd}} for odd in (None, 7, "", 
 
 
 @pytest.mark.parametrize("extra_pnginfo", [*ODD, *NO_ID], ids=repr)
-def test_odd_metadata_has_no_workflow_and_breaks_nothing(extra_pnginfo: Any) -> None:
+def test_odd_metadata_has_no_workflow_and_breaks_nothing(extra_pnginfo):
     assert workflow_id(extra_pnginfo) is None
 
 
@@ -41,112 +42,82 @@ ODD_WORKFLOWS = (None, [1], {"nodes": [[], 3, {"properties": 1}]})
 
 
 @pytest.mark.parametrize("version", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "", ".."])
-def test_odd_versions_and_workflows_break_nothing(version: str) -> None:
+def test_odd_versions_and_workflows_break_nothing(version):
     numbers(version)
     assert {saved_by({"workflow": workflow}) for workflow in ODD_WORKFLOWS} == {""}
 
 
 @pytest.fixture(autouse=True)
-def reward_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def reward_folder(monkeypatch):
     """A server makes it known when it loads the pack."""
     monkeypatch.setitem(folder_paths.folder_names_and_paths, "image_reward", ([], {".pt"}))
 
 
 EMPTY = torch.zeros(1, 4, 8)
+LATENTS = (
+    ({}, "a dict"),
+    *(({"samples": torch.zeros(shape)}, "a tensor of 1 x ") for shape in ((1, 4, 8, 8), (1, 16, 8, 8))),
+)
+PICTURES = (
+    *(torch.zeros(shape) for shape in ((0, 8, 8, 3), (8, 8, 3), (1, 8, 8), (1, 0, 8, 3), (1, 8, 8, 2))),
+    torch.zeros(1, 8, 8, 3, dtype=torch.uint8),
+    torch.full((1, 8, 8, 3), torch.nan),
+    torch.zeros(1, 8, 8, 3).to_sparse(),
+)
+NO_PICTURES = "is a tensor of .*, not pictures, count x rows x columns x 1, 3 or 4 channels of"
 BAD = [
-    (SpeculativeSampler, {"width": -16}, "width is -16, not a whole number from 16 to 4096;"),
-    (SpeculativeSampler, {"blocks": True}, "blocks is True, not a whole number from 1 to 4096;"),
-    (SpeculativeSampler, {"blocks": 2.0}, "blocks is 2.0, not a whole number"),
-    (SpeculativeSampler, {"kv_dtype": "int4"}, "kv_dtype is 'int4', not one of auto, float8_e4m3fn;"),
-    (SpeculativeSampler, {"seed": 10**400}, "is a number of many digits, not"),
-    (SpeculativeSampler, {"schedule": "fast"}, "schedule is 'fast', not one of preset, .*;"),
-    (SpeculativeSampler, {"prompt": 3}, "prompt is 3, not a STRING;"),
-    (SpeculativeSampler, {"drafter": "x" * 99}, f"drafter is '{'x' * 59}..., not a MODEL;"),
-    (SpeculativeSampler, {"router": None}, "router is nothing, not an SDVG_ROUTER;"),
-    (SpeculativeSampler, {"start_image": [1]}, "start_image is a list, not an IMAGE;"),
+    (Sampler, {"width": -16}, "width is -16, not a whole number from 16 to 4096;"),
+    (Sampler, {"blocks": True}, "blocks is True, not a whole number from 1 to 4096;"),
+    (Sampler, {"blocks": 2.0}, "blocks is 2.0, not a whole number"),
+    (Sampler, {"kv_dtype": "int4"}, "kv_dtype is 'int4', not one of auto, float8_e4m3fn;"),
+    (Sampler, {"seed": 10**400}, "is a number of many digits, not"),
+    (Sampler, {"schedule": "fast"}, "schedule is 'fast', not one of preset, .*;"),
+    (Sampler, {"prompt": 3}, "prompt is 3, not a STRING;"),
+    (Sampler, {"drafter": "x" * 99}, f"drafter is '{'x' * 59}..., not a MODEL;"),
+    (Sampler, {"router": None}, "router is nothing, not an SDVG_ROUTER;"),
+    (Sampler, {"start_image": [1]}, "start_image is a list, not an IMAGE;"),
     (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau is 'x', not a number from -3.0 to"),
-    (
-        QualityRouter,
-        {"policy": {"policy": "always-target", "\x1b": 1}},
-        r"no '\\x1b' under always-target;",
-    ),
+    (QualityRouter, {"policy": {"policy": "always-target", "\x1b": 1}}, r"no '\\x1b' under always-target;"),
     (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype is .*, not one of auto, default, "),
     (PromptSchedule, {"schedule": "abc"}, "schedule is 'abc', not an SDVG_PROMPTS;"),
-    (SpeculativeSampler, {"prompt_schedule": (1,)}, "prompt_schedule is a tuple, not an SDVG_PROMPTS;"),
-    (SpeculativeSampler, {"start": "x"}, "start is 'x', not an SDVG_START;"),
+    (Sampler, {"prompt_schedule": (1,)}, "prompt_schedule is a tuple, not an SDVG_PROMPTS;"),
+    (Sampler, {"start": "x"}, "start is 'x', not an SDVG_START;"),
     (StartNode, {"video": 5}, "video is 5, not a VIDEO;"),
+    *((Sampler, {"positive": [bad]}, "positive is a list, not a COND") for bad in (1, [1], [EMPTY, None])),
     *(
-        (SpeculativeSampler, {"positive": [wrong]}, "positive is a list, not a COND")
-        for wrong in (1, [1], [EMPTY, None])
+        (Sampler, {"continue_from": bad}, f"continue_from is {says}.*not the latents of a Wan")
+        for bad, says in LATENTS
     ),
-    (
-        SpeculativeSampler,
-        {"continue_from": {}},
-        "continue_from is a dict, not the latents of a Wan 2.1 video, 1 x 16",
-    ),
-    (
-        SpeculativeSampler,
-        {"continue_from": {"samples": torch.zeros(1, 4, 8, 8)}},
-        "is a tensor of 1 x 4 x 8 x 8, not the",
-    ),
-    (
-        SpeculativeSampler,
-        {"continue_from": {"samples": torch.zeros(1, 16, 8, 8)}},
-        "is a tensor of 1 x 16 x 8 x 8, not",
-    ),
-    *(
-        (
-            node,
-            {name: wrong},
-            f"{name} is a tensor of .*, not pictures, count x rows x columns x 1, 3 or 4 channels of",
-        )
-        for node, name in ((SpeculativeSampler, "start_image"), (StartNode, "images"))
-        for wrong in (
-            *(torch.zeros(shape) for shape in ((0, 8, 8, 3), (8, 8, 3), (1, 8, 8), (1, 0, 8, 3), (1, 8, 8, 2))),
-            torch.zeros(1, 8, 8, 3, dtype=torch.uint8),
-            torch.full((1, 8, 8, 3), torch.nan),
-            torch.zeros(1, 8, 8, 3).to_sparse(),
-        )
-    ),
+    *((Sampler, {"start_image": bad}, f"start_image {NO_PICTURES}") for bad in PICTURES),
+    *((StartNode, {"images": bad}, f"images {NO_PICTURES}") for bad in PICTURES),
 ]
 
 
 @pytest.mark.parametrize("node, values, says", BAD)
-def test_what_no_widget_could_hold_is_refused_by_its_name(node: Any, values: dict[str, Any], says: str) -> None:
+def test_what_no_widget_could_hold_is_refused_by_its_name(node, values, says):
     """Over a wire ComfyUI looks neither at ranges nor at choices, nor at kinds where the wire is one of any."""
     with pytest.raises(BadInput, match=says):
         check_values(node.define_schema().inputs, values)
 
 
 @pytest.mark.parametrize("text, says", [("a\x00b", "control character U\\+0000"), ("a " * 15_000, "over 20000")])
-def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text: str, says: str) -> None:
+def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text, says):
     for scored in (True, False):
         with pytest.raises(BadInput, match=says):
             read_conditions((PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], text),), 8, scored=scored)
 
 
-def test_a_text_that_nobody_reads_may_be_empty() -> None:
+def test_a_text_that_nobody_reads_may_be_empty():
     prompts = (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], ""),)
     assert read_conditions(prompts, 8, scored=False)(0).text == ""
     with pytest.raises(BadInput, match="no prompt text from block 1 on; encode the prompt with SDVG Prompt"):
         read_conditions(prompts, 8, scored=True)
 
 
-# --- folders that cannot be written or read
-
-
-@pytest.fixture
-def known_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ComfyUI has them without us."""
-    monkeypatch.setattr(folder_paths, "folder_names_and_paths", dict(folder_paths.folder_names_and_paths))
-    folder_paths.folder_names_and_paths.pop(router.REWARD_FOLDER, None)
-
-
-@pytest.mark.usefixtures("known_folders")
-def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(tmp_path, monkeypatch, caplog):
     """A container may mount its models read-only. A file in the folder's place refuses to root as well."""
+    folders = {name: of for name, of in folder_paths.folder_names_and_paths.items() if name != router.REWARD_FOLDER}
+    monkeypatch.setattr(folder_paths, "folder_names_and_paths", folders)
     (tmp_path / "models").touch()
     monkeypatch.setattr(folder_paths, "models_dir", str(tmp_path / "models"))
     with caplog.at_level(logging.WARNING):
@@ -155,7 +126,7 @@ def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(
     assert "image_reward" in caplog.text
 
 
-def test_inputs_of_an_option_that_is_not_chosen_are_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_inputs_of_an_option_that_is_not_chosen_are_told_in_the_log(caplog):
     """As an API prompt has them whose policy was changed. Catches: dropped without a word."""
     values = {"reward_file": "none", "forced_blocks": 1, "bail_out": 0, "handover": 0}
     values |= {"device": "default", "dtype": "auto", "policy": {"policy": "always-target"}}
@@ -165,16 +136,16 @@ def test_inputs_of_an_option_that_is_not_chosen_are_told_in_the_log(caplog: pyte
     assert "without effect, as another option is chosen: policy.tau" in caplog.text
 
 
-def test_directions_are_taken_as_people_type_them() -> None:
+def test_directions_are_taken_as_people_type_them():
     """Over the API: capital letters and blanks between them; what is no letter is refused as before."""
-    assert SpeculativeSampler.validate_inputs(drafter=None, blocks=3, directions=" T .\nd ")
+    assert Sampler.validate_inputs(drafter=None, blocks=3, directions=" T .\nd ")
     assert plain("T. d") == "t.d"
     with pytest.raises(BadInput, match="unknown letters"):
-        SpeculativeSampler.validate_inputs(drafter=None, blocks=3, directions="T?d")
+        Sampler.validate_inputs(drafter=None, blocks=3, directions="T?d")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_pictures_of_any_precision_are_read_as_their_values_are(dtype: torch.dtype) -> None:
+def test_pictures_of_any_precision_are_read_as_their_values_are(dtype):
     """The kind: a dtype that no node of ComfyUI's gives, and another pack's may. Catches: a trace for bfloat16."""
     images = torch.rand(3, 40, 24, 3).to(dtype)
     for how, read in (
@@ -184,7 +155,7 @@ def test_pictures_of_any_precision_are_read_as_their_values_are(dtype: torch.dty
         assert torch.equal(read(images), read(images.float())), how
 
 
-def test_a_batch_as_start_image_is_told() -> None:
+def test_a_batch_as_start_image_is_told():
     """Only its first picture is used. Catches the note of the crop in its place."""
     told = "The start image is a batch of 2; the video starts from its first picture."
     assert crop_note(torch.zeros(2, 32, 32, 3), 32, 32) == (told,)
@@ -194,7 +165,7 @@ def test_a_batch_as_start_image_is_told() -> None:
 
 
 @pytest.mark.parametrize("opacity", [1.0, 0.996])
-def test_alpha_of_a_start_is_told_where_it_is(opacity: float) -> None:
+def test_alpha_of_a_start_is_told_where_it_is(opacity):
     """Some nodes give pictures of four channels. Catches: it is dropped unsaid, or told of an opaque one."""
     images = torch.ones(2, 32, 32, 4)
     images[0, 0, 0, 3] = opacity
@@ -204,13 +175,32 @@ def test_alpha_of_a_start_is_told_where_it_is(opacity: float) -> None:
     assert (" without its alpha" in clip.note) == bool(told)
 
 
-def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows() -> None:
+def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows():
     """The kind: a default written twice. Catches 2 GB for re-use where the widget, its help and README say 4."""
     different = {}
-    for node in (DrafterLoader, QualityRouter, SpeculativeSampler, RouteReport, PocketModels, StartNode):
+    for node in (DrafterLoader, QualityRouter, Sampler, RouteReport, PocketModels, StartNode):
         stated = signature(node.execute).parameters
         for one in node.define_schema().inputs:
             usual = stated[one.id].default if one.id in stated else Parameter.empty
             if isinstance(one, io.WidgetInput) and usual not in (Parameter.empty, None, one.default):
                 different[one.id] = (one.default, usual)
     assert different == {}
+
+
+# --- a new option of the request, which is one field and its words: see tests/cli/test_new_option.py
+
+
+PACK = "sdvg_with_one_more_option"
+
+
+def test_a_new_option_is_the_last_widget_of_the_sampler(tmp_path, monkeypatch):
+    """Which keeps the values of saved workflows in place. Catches: a widget that the node lists by itself."""
+    pack = ModuleType(PACK)
+    pack.__path__ = [str(copy_with_option(tmp_path))]
+    monkeypatch.setitem(sys.modules, PACK, pack)
+    sampler = import_module(f"{PACK}.nodes.sampler")
+    *others, widget = sampler.SpeculativeSampler.define_schema().inputs
+    assert [field.id for field in others] == [field.id for field in Sampler.define_schema().inputs]
+    assert (widget.id, widget.default, widget.min, widget.max, widget.step) == ("grain", 0.0, 0.0, 1.0, 0.1)
+    assert widget.tooltip == WORDS["en"]
+    assert "grain" in sampler.OF_REQUEST

@@ -1,13 +1,10 @@
 """The words of the nodes: names, tooltips and help pages, in two languages."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 from comfy_page import NODES, inputs_of
-from running_server import CNR, Server
+from running_server import CNR
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui
@@ -17,9 +14,7 @@ LANGUAGES = ("en", "zh")
 
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("page_of", ["{}.md", "{}/zh.md"])
-def test_a_help_page_is_served_with_its_pictures_and_names_every_input(
-    server: Server, schemas: dict[str, Any], node: str, page_of: str
-) -> None:
+def test_a_help_page_is_served_with_its_pictures_and_names_every_input(server, schemas, node, page_of):
     """Pictures lie where the help panel looks: relative to the folder of all pages, for translations too."""
     folder = f"/extensions/{CNR}/docs"
     text = server.raw(f"{folder}/{page_of.format(node)}").decode()
@@ -31,7 +26,7 @@ def test_a_help_page_is_served_with_its_pictures_and_names_every_input(
         assert re.search(rf"\b{name.split('.')[-1]}\b", text), f"{name} is not explained"
 
 
-def english(schema: dict[str, Any]) -> dict[str, Any]:
+def english(schema):
     """Return what the English file must say of a node, all but the names; it is written in the schema."""
     inputs = inputs_of(schema["input"]).items()
     tooltips = schema["output_tooltips"]
@@ -43,24 +38,24 @@ def english(schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def unnamed(words: dict[str, Any]) -> dict[str, Any]:
+def unnamed(words):
     """Return what a file says of a node without the names of its slots."""
     slots = ("inputs", "outputs")
     return words | {kind: {n: {"tooltip": slot["tooltip"]} for n, slot in words[kind].items()} for kind in slots}
 
 
-def shape(value: Any) -> Any:
+def shape(value):
     return {key: shape(inner) for key, inner in value.items()} if isinstance(value, dict) else bool(value)
 
 
-def test_english_says_what_the_nodes_say(server: Server, schemas: dict[str, Any]) -> None:
+def test_english_says_what_the_nodes_say(server, schemas):
     """The schemas take their words from the file: fails if an input has none, or the file has words of no input."""
     served = server.ask("/i18n")["en"]["nodeDefs"]
     assert f'"{DEFAULT_PROMPT}"' in served["SDVGPocketModels"]["inputs"]["prompt"]["tooltip"]
     assert {node: unnamed(served[node]) for node in NODES} == {node: english(schemas[node]) for node in NODES}
 
 
-def test_options_for_research_wait_behind_advanced(schemas: dict[str, Any]) -> None:
+def test_options_for_research_wait_behind_advanced(schemas):
     """Catches: an option that an artist meets before those that matter."""
     shown = {node: set(plain_inputs(schemas[node]["input"])) for node in NODES}
     assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset", "control"}
@@ -73,20 +68,20 @@ def test_options_for_research_wait_behind_advanced(schemas: dict[str, Any]) -> N
     assert plain_inputs(reward["inputs"]) == ["tau"]
 
 
-def plain_inputs(spec: dict[str, Any]) -> list[str]:
+def plain_inputs(spec):
     """Return the inputs that are not advanced."""
     every = {**spec.get("required", {}), **spec.get("optional", {})}
     return [name for name, (_, *rest) in every.items() if not (rest and rest[0].get("advanced"))]
 
 
-def test_chinese_says_as_much_as_english(server: Server) -> None:
+def test_chinese_says_as_much_as_english(server):
     served = server.ask("/i18n")
     en, zh = (served[language]["nodeDefs"] for language in LANGUAGES)
     assert {node: shape(zh[node]) for node in NODES} == {node: shape(en[node]) for node in NODES}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_name_has_a_sign_that_means_something_to_the_page(server: Server, language: str) -> None:
+def test_no_name_has_a_sign_that_means_something_to_the_page(server, language):
     """The page formats names and descriptions, and would take these for placeholders, links and plurals."""
     for node in NODES:
         words = server.ask("/i18n")[language]["nodeDefs"][node]

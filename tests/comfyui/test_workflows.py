@@ -4,20 +4,15 @@ A tiny UMT5 cannot go through Load CLIP (ComfyUI knows the encoder by its 24 lay
 run every text encoder becomes an SDVG Pocket Models node, whose conditioning stands in, with a prompt of its world.
 """
 
-from __future__ import annotations
-
 import io
-import itertools
 import json
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import av
 import pytest
 from PIL import Image
-from running_server import CHECKOUT, CNR, ROOT, Server
+from running_server import CHECKOUT, CNR, ROOT
 from sdvg_pack.sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KNOWN_MODELS
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 
@@ -45,11 +40,11 @@ ENCODERS = ("SDVGPrompt", "CLIPTextEncode")
 POCKET_CONDITIONING = 2
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def names(node: dict[str, Any]) -> list[str]:
+def names(node):
     """Return the names of a node's widgets, in the order of its values."""
     if node["type"] == "MarkdownNote":
         return ["text"]
@@ -60,7 +55,7 @@ def names(node: dict[str, Any]) -> list[str]:
     return [n for name in found for n in ((name, "after") if name == "seed" else (name,))]
 
 
-def with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
+def with_tiny_models(prompt):
     """Return a prompt (API form) with the tiny set's file names, small sizes, and the pocket's text encoder."""
     small = {}
     encoders = [key for key, node in prompt.items() if node["class_type"] in ENCODERS]
@@ -83,17 +78,17 @@ def with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
-def count_frames(video: bytes) -> int:
+def count_frames(video):
     with av.open(io.BytesIO(video)) as container:
         return sum(1 for _ in container.decode(video=0))
 
 
-def each(paths: list[Path]) -> pytest.MarkDecorator:
+def each(paths):
     return pytest.mark.parametrize("path", paths, ids=[path.stem for path in paths])
 
 
 @each(API_FILES)
-def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path: Path, server: Server) -> None:
+def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path, server):
     prompt = with_tiny_models(load(path))
     done = server.make(prompt)
     by_type = {prompt[key]["class_type"]: output for key, output in done.outputs.items()}
@@ -103,7 +98,7 @@ def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path: 
     assert record["settings"]["blocks"] == len(record["blocks"]) == SMALL["blocks"]
 
 
-def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(server: Server) -> None:
+def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(server):
     prompt = with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
     [sampler] = [node for node in prompt.values() if node["class_type"] == "SDVGSpeculativeSampler"]
     for role, kind in (("drafter", "Model"), ("target", "Model"), ("vae", "VAE")):
@@ -114,7 +109,7 @@ def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(s
 
 
 @each(FILES)
-def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(path: Path) -> None:
+def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(path):
     for node in load(path)["nodes"]:
         entries = node.get("properties", {}).get("models", [])
         files = [v for v in node.get("widgets_values") or [] if str(v).endswith((".pt", ".safetensors"))]
@@ -136,13 +131,13 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
 
 
 @pytest.mark.parametrize("folder", [FOLDER, FOLDER / "api"], ids=["ui", "api"])
-def test_only_the_papers_gate_asks_for_a_reward_model(folder: Path) -> None:
+def test_only_the_papers_gate_asks_for_a_reward_model(folder):
     """Catches: a workflow whose policy looks at no score, and that asks for 1.8 GB all the same."""
     asking = [path.stem for path in sorted(folder.glob("*.json")) if "ImageReward.pt" in values_in(load(path))]
     assert [stem.rpartition("paper_gate")[1] for stem in asking] == ["paper_gate"]
 
 
-def values_in(workflow: dict[str, Any]) -> set[str]:
+def values_in(workflow):
     """Return the texts chosen in a workflow's widgets, in either form."""
     lists = [node.get("widgets_values") or [] for node in workflow.get("nodes", [])]
     lists += [node["inputs"].values() for node in workflow.values() if isinstance(node, dict) and "inputs" in node]
@@ -150,7 +145,7 @@ def values_in(workflow: dict[str, Any]) -> set[str]:
 
 
 @each(FILES)
-def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path: Path, server: Server) -> None:
+def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path, server):
     assert path.stem in server.ask("/workflow_templates")[CNR]
     assert json.loads(server.raw(f"/api/workflow_templates/{CNR}/{path.name}")) == load(path)
     picture = server.raw(f"/api/workflow_templates/{CNR}/{path.stem}.jpg")
@@ -161,7 +156,7 @@ def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path: Path
 
 
 @pytest.mark.parametrize("number", [10, 11, 12])
-def test_a_workflow_that_loads_a_video_gives_its_sound_to_the_one_it_makes(number: int) -> None:
+def test_a_workflow_that_loads_a_video_gives_its_sound_to_the_one_it_makes(number):
     [path] = FOLDER.glob(f"sdvg_{number}_*.json")
     workflow = load(path)
     nodes = {node["id"]: node for node in workflow["nodes"]}
@@ -178,7 +173,7 @@ APPS = {
 
 
 @pytest.mark.parametrize("stem", APPS)
-def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem: str, server: Server) -> None:
+def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem, server):
     workflow = load(FOLDER / f"{stem}.json")
     nodes = {node["id"]: node for node in workflow["nodes"]}
     app = workflow["extra"]["linearData"]
@@ -191,7 +186,7 @@ def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem: 
 
 
 @each(FILES)
-def test_a_prompt_is_written_in_one_place_and_goes_over_one_wire(path: Path) -> None:
+def test_a_prompt_is_written_in_one_place_and_goes_over_one_wire(path):
     """Catches: the scorer reading another text than the one the video shows."""
     nodes = load(path)["nodes"]
     assert not {TEXT, "CLIPTextEncode"} & {node["type"] for node in nodes}
@@ -202,66 +197,44 @@ def test_a_prompt_is_written_in_one_place_and_goes_over_one_wire(path: Path) -> 
             assert dict(zip(names(node), node["widgets_values"], strict=True))["prompt"] == ""
 
 
-def rows_of(text: str, first: str) -> list[list[str]]:
-    """Return the rows of the markdown table whose first column is headed `first`, as bare words."""
-    lines = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text.replace("\u00a0", " ")).splitlines()
-    [head] = [i for i, line in enumerate(lines) if line.startswith(f"| {first} |")]
-    table = itertools.takewhile(lambda line: line.startswith("|"), lines[head + 2 :])
-    return [[cell.strip(" *`") for cell in line.strip("|").split("|")] for line in table]
-
-
 OF_REAL_MODELS = [path for path in FILES if "SDVGTargetLoader" in path.read_text(encoding="utf-8")]
 
 
 @each(OF_REAL_MODELS)
-def test_a_note_says_what_fits_a_card_and_what_the_files_are_as_the_readme_does(path: Path) -> None:
+def test_a_note_says_what_the_files_are_as_the_readme_does(path):
+    """What fits a card, tests/memory/test_plan.py compares."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     texts = [node["widgets_values"][0] for node in load(path)["nodes"] if node["type"] == "MarkdownNote"]
-    [cards] = [text for text in texts if "| card |" in text]
-    assert [(row[0], *row[-2:]) for row in rows_of(cards, "card")] == [
-        (row[0], *row[-2:]) for row in rows_of(readme, "card")
-    ]
-    [files] = [text for text in texts if "not for commercial use" in text]
+    [files] = [text.replace("\xa0", " ") for text in texts if "not for commercial use" in text]
     known = dict(re.findall(r"^ +(\S+) +([\d.]+ GB)", readme, re.MULTILINE))
-    listed = re.findall(
-        r"^- \[(\S+)\]\(\S+\), ([\d.]+ [GM]B), in \*\w+\*: ", files.replace("\xa0", " "), re.MULTILINE
-    )
+    listed = re.findall(r"^- \[(\S+)\]\(\S+\), ([\d.]+ [GM]B), in \*\w+\*: ", files, re.MULTILINE)
     assert len(listed) >= 4
-    for name, size in listed:
-        assert known.get(name, size) == size
+    assert [(name, known.get(name, size)) for name, size in listed] == listed
+
+
+TITLE, SLOT = 30, 20
+"""Pixels, of a note's title and of a slot."""
 
 
 @each([path for path in FILES if path.suffix == ".json" and "MarkdownNote" in path.read_text(encoding="utf-8")])
-def test_no_wire_runs_behind_a_note(path: Path) -> None:
+def test_no_wire_runs_behind_a_note(path):
     """A wire is drawn as a curve that leaves and enters sidewards. Catches: a note between two nodes."""
     workflow = load(path)
     nodes = {node["id"]: node for node in workflow["nodes"]}
     notes = [node for node in nodes.values() if node["type"] == "MarkdownNote"]
-    crossed = {
-        (note["title"], nodes[start]["type"], nodes[end]["type"])
-        for _, start, output, end, entry, _ in workflow["links"]
-        for x, y in wire(nodes[start], output, nodes[end], entry)
-        for note in notes
-        if 0 < x - note["pos"][0] < note["size"][0] and -TITLE < y - note["pos"][1] < note["size"][1]
-    }
-    assert crossed == set()
-
-
-TITLE = 30
-SLOT = 20
-
-
-def wire(start: dict[str, Any], output: int, end: dict[str, Any], entry: int) -> list[tuple[float, float]]:
-    """Return points of the curve between two slots."""
-    first = (start["pos"][0] + start["size"][0], start["pos"][1] + SLOT * (output + 0.7))
-    last = (end["pos"][0], end["pos"][1] + SLOT * (entry + 0.7))
-    bend = math.dist(first, last) / 4
-    corners = [first, (first[0] + bend, first[1]), (last[0] - bend, last[1]), last]
-    points = []
-    for step in range(101):
-        share = step / 100
-        weights = [math.comb(3, k) * share**k * (1 - share) ** (3 - k) for k in range(4)]
-        points.append(
-            tuple(sum(w * corner[axis] for w, corner in zip(weights, corners, strict=True)) for axis in (0, 1))
-        )
-    return points
+    for _, start, output, end, entry, _ in workflow["links"]:
+        first, last = nodes[start]["pos"], nodes[end]["pos"]
+        left, right = first[0] + nodes[start]["size"][0], last[0]
+        top, bottom = first[1] + SLOT * (output + 0.7), last[1] + SLOT * (entry + 0.7)
+        bend = math.dist((left, top), (right, bottom)) / 4
+        for t in (step / 100 for step in range(101)):
+            x = (
+                left * (1 - t) ** 3
+                + 3 * t * (1 - t) * ((left + bend) * (1 - t) + (right - bend) * t)
+                + right * t**3
+            )
+            y = top + (bottom - top) * t * t * (3 - 2 * t)
+            for note in notes:
+                across, down = x - note["pos"][0], y - note["pos"][1]
+                behind = 0 < across < note["size"][0] and -TITLE < down < note["size"][1]
+                assert not behind, (note["title"], nodes[start]["type"], nodes[end]["type"])

@@ -1,7 +1,7 @@
 // A headless Chromium with ComfyUI open in it, and the workflow that is run there.
 //
 // Options, as JSON on the command line: `url`, `chromium` (its program), `profile` (a new folder); `vue`: the Nodes 2.0
-// renderer; `script`: the plan of a router beside ours (hostile.py), which else goes by tau; `seed`; `locale`; `withoutOurs`: keep our JavaScript away.
+// renderer; `script`: the plan of a router beside ours (running_server.py), which else goes by tau; `seed`; `locale`; `withoutOurs`: keep our JavaScript away.
 const { chromium } = require("playwright-core");
 
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -7,8 +7,6 @@ nodes/web/docs/images. Look at them before they are put there. What it needs is 
 the workflows are drawn by release/covers.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile
@@ -22,7 +20,7 @@ SEED = 42
 RENDERERS = {"canvas": False, "nodes2": True}
 
 
-def main(folder: Path) -> int:
+def main(folder):
     """Take them."""
     sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
     from conftest import start_comfyui
@@ -37,7 +35,7 @@ def main(folder: Path) -> int:
     return 0
 
 
-def take(base: Path, folder: Path, name: str, vue: bool) -> None:
+def take(base, folder, name, vue):
     """Take those of one renderer. From the cache of another the sampler would show neither a frame nor a line."""
     from comfy_page import browse
     from running_server import running_server

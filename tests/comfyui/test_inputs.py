@@ -1,31 +1,34 @@
 """SDVG Start in a real ComfyUI: a first picture, a clip to extend, a clip to restyle."""
 
-from __future__ import annotations
-
 import io
 import json
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
 import pytest
 import torch
+from comfy.sd import CLIP
 from comfy_api.latest import InputImpl, Types
 from PIL import Image
-from running_server import REPORT, Server
+from running_server import POCKET, REPORT, SAMPLER, node, pocket
+from sdvg_pack.nodes.host.conditioning import carried_text, resolve_texts, strengths_of, with_text
+from sdvg_pack.nodes.pocket import NEAREST_NOTE
+from sdvg_pack.nodes.prompts import Prompt
+from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
-from server_prompts import SAMPLER, node, pocket
+from sdvg_pack.sdvg_core.pocket.grammar import nearest
 from sounds import tone
+
+from nodes import ConditioningAverage, ConditioningConcat, ConditioningZeroOut
 
 pytestmark = pytest.mark.comfyui
 
 SECOND = "second"
 
 
-def twice(use: dict[str, Any]) -> dict[str, Any]:
+def twice(use):
     """Return a prompt whose second sampler starts from the frames of the first one."""
     prompt = pocket(2, router__policy="always-target")
     prompt["video"] = node("CreateVideo", images=[SAMPLER, 0], fps=16.0)
@@ -38,19 +41,19 @@ def twice(use: dict[str, Any]) -> dict[str, Any]:
     return prompt
 
 
-def pixels(png: bytes) -> bytes:
+def pixels(png):
     with Image.open(io.BytesIO(png)) as picture:
         return picture.tobytes()
 
 
-def made(server: Server, prompt: dict[str, Any]) -> tuple[list[bytes], list[bytes], dict[str, Any]]:
+def made(server, prompt):
     """Return the pictures of both samplers, and the record of the second."""
     done = server.make(prompt)
     given, new = ([pixels(server.view(one)) for one in done.outputs[name]["images"]] for name in ("given", "made"))
     return given, new, done.record()
 
 
-def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server: Server) -> None:
+def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server):
     given, new, record = made(server, twice({"use_as": "extend"}))
     assert len(given) == 21
     assert len(new) == 21 + 24
@@ -64,7 +67,7 @@ GREYS = torch.linspace(0.1, 0.9, 6)
 UNEVEN = [0, 125, 250, 1000, 1062, 1125]
 
 
-def video_of(way: str, path: Path) -> Any:
+def video_of(way, path):
     """Six frames as a VIDEO: pictures, 8 a second, or a file that shows each from some moment on."""
     pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
     if way == "pictures":
@@ -90,9 +93,7 @@ def video_of(way: str, path: Path) -> Any:
         ("part of a file", [*[2] * 12, 3, 4], "its time stamps, "),
     ],
 )
-def test_a_video_is_taken_by_its_time_stamps_or_its_rate(
-    way: str, shown: list[int], taken: str, tmp_path: Path
-) -> None:
+def test_a_video_is_taken_by_its_time_stamps_or_its_rate(way, shown, taken, tmp_path):
     """Catches: frames taken by their index, or a variable rate by its average."""
     start = StartNode.execute(use_as={"use_as": "extend"}, video=video_of(way, tmp_path / "clip.mkv")).args[0]
     near = (start.images[:, 0, 0, :1] - GREYS).abs().argmin(dim=1).tolist()
@@ -110,9 +111,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
 @pytest.mark.parametrize("use", ["extend", "first frame"])
-def test_a_video_of_another_pack_that_holds_nonsense_is_refused_in_a_sentence(
-    use: str, wrong: dict[str, Any], says: str
-) -> None:
+def test_a_video_of_another_pack_that_holds_nonsense_is_refused_in_a_sentence(use, wrong, says):
     """The kind: what a wire of any kind carries, one level down. Catches an error of torch or of arithmetic."""
     parts = {"images": torch.zeros(9, 8, 8, 3), "audio": None, "frame_rate": Fraction(8), **wrong}
     video = InputImpl.VideoFromComponents(Types.VideoComponents(**parts))
@@ -122,7 +121,7 @@ def test_a_video_of_another_pack_that_holds_nonsense_is_refused_in_a_sentence(
 
 @pytest.mark.parametrize("use", ["extend", "restyle", "first frame"])
 @pytest.mark.parametrize("way", ["pictures", "file"])
-def test_the_sound_of_the_frames_is_the_last_output(way: str, use: str, tmp_path: Path) -> None:
+def test_the_sound_of_the_frames_is_the_last_output(way, use, tmp_path):
     """Of 12 frames, 0.75 s of a second. Catches: sound cut at the front, or longer than the frames."""
     chosen = {"use_as": use, **({"strength": "light", "amount": 0.5} if use == "restyle" else {})}
     mute = StartNode.execute(use_as=chosen, video=video_of("file", tmp_path / "mute.mkv")).args
@@ -144,7 +143,7 @@ def test_the_sound_of_the_frames_is_the_last_output(way: str, use: str, tmp_path
     assert torch.equal(sound["waveform"], given["waveform"][..., :end])
 
 
-def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path) -> None:
+def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path):
     """The frames are ComfyUI's, which takes HDR for SDR and gives alpha apart."""
     for name, kind, curve in (("hdr", "yuv420p", 16), ("alpha", "yuva420p", 1)):
         with av.open(str(tmp_path / f"{name}.mkv"), "w") as file:
@@ -158,27 +157,16 @@ def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path: Path)
     for use in ("extend", "first frame"):
         with pytest.raises(BadInput, match=refused):
             StartNode.execute(use_as={"use_as": use}, video=InputImpl.VideoFromFile(str(tmp_path / "hdr.mkv")))
+    frames = InputImpl.VideoFromComponents(Types.VideoComponents(torch.zeros(9, 8, 8, 3), Fraction(16)))
+    frames.get_color_space = lambda: "HDR PQ"  # as Create Video calls them in ComfyUI after 0.33
+    with pytest.raises(BadInput, match=r"^the video is in HDR PQ, which is not read; convert it to sRGB \(trouble"):
+        StartNode.execute(use_as={"use_as": "extend"}, video=frames)
     video = InputImpl.VideoFromFile(str(tmp_path / "alpha.mkv"))
     start = StartNode.execute(use_as={"use_as": "extend"}, video=video).args[0]
     assert start.taken.endswith(", without its alpha")
 
 
-class HdrFrames(InputImpl.VideoFromComponents):
-    """A VIDEO of frames that Create Video calls HDR, as in ComfyUI after 0.33."""
-
-    def get_color_space(self) -> str:
-        return "HDR PQ"
-
-
-@pytest.mark.parametrize("use", ["extend", "first frame"])
-def test_frames_in_hdr_are_refused(use: str) -> None:
-    pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
-    video = HdrFrames(Types.VideoComponents(images=pictures, frame_rate=Fraction(16)))
-    with pytest.raises(BadInput, match=r"^the video is in HDR PQ, which is not read; convert it to sRGB \(trouble"):
-        StartNode.execute(use_as={"use_as": use}, video=video)
-
-
-def test_a_word_leaves_out_steps(server: Server) -> None:
+def test_a_word_leaves_out_steps(server):
     use = {"use_as": "restyle", "use_as.strength": "light"}
     given, new, record = made(server, twice(use))
     assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
@@ -187,7 +175,7 @@ def test_a_word_leaves_out_steps(server: Server) -> None:
     assert record["settings"]["strength"] == "light"
 
 
-def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:
+def test_a_first_frame_is_the_sampler_s_start_image(server):
     prompt = twice({"use_as": "first frame"})
     _, new, record = made(server, prompt)
     prompt[SECOND]["inputs"] |= {"start_image": [SAMPLER, 0]}
@@ -210,7 +198,7 @@ def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:
         ({"start": {"use_as": "melt"}}, "there is no use_as 'melt'; choose first frame, extend, restyle"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(change: dict[str, Any], says: str, server: Server) -> None:
+def test_what_cannot_be_is_one_sentence(change, says, server):
     prompt = twice({"use_as": "extend"})
     for name, inputs in change.items():
         kept = {**prompt[name]["inputs"], **inputs}
@@ -218,3 +206,125 @@ def test_what_cannot_be_is_one_sentence(change: dict[str, Any], says: str, serve
     answer = server.ask("/prompt", {"prompt": prompt, "client_id": "test", "extra_data": {}})
     ended = server.wait(answer["prompt_id"]).message("execution_error")
     assert says in json.dumps([answer["node_errors"], ended])
+
+
+# --- one prompt wire: a conditioning of ours carries its text, which then counts before a typed one
+
+
+THINGS = ("blue ball", "sand"), ("red ball", "snow")
+SHOWN, STALE = "a calm sea", "a storm"
+
+
+class Reader(CLIP):
+    """A text encoder that answers with the text's length, and remembers nothing."""
+
+    def __init__(self):
+        pass
+
+    def tokenize(self, text, **options):
+        return text
+
+    def encode_from_tokens_scheduled(self, tokens, **options):
+        return [[torch.full((1, 4, 8), float(len(tokens))), {"pooled_output": None}]]
+
+
+def encoded(text):
+    return [[torch.zeros(1, 4, 8), {}]] if not text else with_text([[torch.zeros(1, 4, 8), {}]], text)
+
+
+def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encoder_made():
+    [conditioning] = Prompt.execute(clip=Reader(), text=SHOWN).args
+    assert carried_text(conditioning) == SHOWN
+    [[embedding, extras]] = conditioning
+    assert embedding.unique().tolist() == [len(SHOWN)]
+    assert extras.pop("sdvg_embedding") is embedding
+    assert extras == {"pooled_output": None, "sdvg_text": SHOWN}
+
+
+@pytest.mark.parametrize("odd", [[], [*encoded(SHOWN), *encoded(STALE)], [[None, {"sdvg_text": 3}]]])
+def test_a_conditioning_that_is_not_of_one_text_carries_none(odd):
+    assert carried_text(odd) == ""
+
+
+@pytest.mark.parametrize(
+    "carried, typed, counts, notes",
+    [
+        (SHOWN, "", SHOWN, 0),
+        ("", SHOWN, SHOWN, 0),
+        (SHOWN, f" {SHOWN}\n", SHOWN, 0),
+        (SHOWN, STALE, SHOWN, 1),
+        ("", "", "", 0),
+    ],
+)
+def test_the_text_of_the_conditioning_counts_and_another_one_beside_it_is_noted(carried, typed, counts, notes):
+    [entry], told = resolve_texts([PromptEntry(3, encoded(carried), typed)])
+    assert entry.text == counts
+    assert len(told) == notes
+    assert all("From block 4 on" in note and STALE not in note for note in told)
+
+
+CHANGES = {
+    "Concat": lambda one, other: ConditioningConcat().concat(one, other)[0],
+    "Average": lambda one, other: ConditioningAverage().addWeighted(one, other, 0.5)[0],
+    "Zero Out": lambda one, other: ConditioningZeroOut().zero_out(one)[0],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change):
+    """ComfyUI's nodes pass the text on beside another embedding, so it is not all that the video shows."""
+    one, other = ([[torch.full((1, 4, 8), value), {}]] for value in (1.0, 2.0))
+    changed = change(with_text(one, SHOWN), with_text(other, STALE))
+    both = f"{SHOWN}, {STALE}"
+    [entry], told = resolve_texts([PromptEntry(3, changed, both)])
+    assert (entry.text, told) == (both, ())
+    [entry], told = resolve_texts([PromptEntry(3, changed, "")])
+    assert entry.text == SHOWN
+    assert [note for note in told if "From block 4 on" in note and "was changed" in note]
+
+
+BALL, SNOW = (f"a big {what} drifts right from the left over {ground}" for what, ground in THINGS)
+
+
+def test_lines_of_the_prompt_begin_at_their_blocks_and_what_is_before_them_is_used_again(server):
+    """Catches: lines that never reach the sampler, and blocks made again that no line changed."""
+
+    def made(text):
+        prompt = pocket(blocks=3, router__policy="always-target")
+        prompt[POCKET]["inputs"]["prompt"] = text
+        prompt[REPORT]["inputs"]["prompt_in_report"] = True
+        return server.make(prompt).record()["blocks"]
+
+    assert [block["prompt"] for block in made(BALL)] == [BALL] * 3
+    blocks = made(f"{BALL}\n3: {SNOW}")
+    assert [block["prompt"] for block in blocks] == [BALL, BALL, SNOW]
+    assert [bool(block["reused"]) for block in blocks] == [True, True, False]
+
+
+def test_lines_are_prompts_of_a_schedule_with_those_of_the_nodes():
+    [lines] = Prompt.execute(clip=Reader(), text="a sea\n5: a storm\n7 strength light:\n9: a lake").args
+    prompts = (PromptEntry(0, lines, ""), PromptEntry(3, encoded("a boat"), ""))
+    settled, told = resolve_texts(prompts)
+    assert [(entry.index, entry.text) for entry in settled] == [
+        (0, "a sea"),
+        (3, "a boat"),
+        (4, "a storm"),
+        (8, "a lake"),
+    ]
+    assert [entry.conditioning[0][0].unique().item() for entry in settled] == [5, 0, 7, 6]
+    assert strengths_of(settled) == ((6, "light"),)
+    assert told == ()
+    with pytest.raises(BadInput, match="two prompts begin at block 5"):
+        resolve_texts((*prompts, PromptEntry(4, encoded("a boat"), "")))
+    with pytest.raises(BadInput, match="start at blocks 1, 7, 5"):
+        Prompt.execute(clip=Reader(), text="a sea\n7: a storm\n5: a lake")
+
+
+def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_says_so(server):
+    prompt = pocket(blocks=2)
+    prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea"
+    prompt[REPORT]["inputs"]["prompt_in_report"] = True
+    record = server.make(prompt).record()
+    assert NEAREST_NOTE in record["notes"]
+    assert nearest("two whales sing over the sea").text in json.dumps(record)
+    assert "the nearest prompt is shown" in (server.folder / "log").read_text(encoding="utf-8")
