@@ -27,7 +27,7 @@ from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
-from sdvg_core.report.picture import FAINT, fitted, write
+from sdvg_core.report.picture import LIGHT, fitted, write
 from sdvg_core.report.summary import COLOURS, outcome_of
 
 WAYS = (
@@ -91,7 +91,7 @@ def draw(found: list[tuple[str, list[Strip]]]) -> Image.Image:
                 sheet.paste(Image.fromarray(pixels), (x, y))
             if strip.quality is not None:
                 end = LEFT + columns * (SIZE + GAP) + 4
-                write(pen, end, y + SIZE / 2, f"{strip.quality:.1f} dB", 12, FAINT, "lm")
+                write(pen, end, y + SIZE / 2, f"{strip.quality:.1f} dB", 12, LIGHT.faint, "lm")
             y += ROW
     return sheet
 

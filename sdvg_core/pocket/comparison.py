@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ..errors import count
-from ..report.picture import INK, WHITE, fitted, tint, write
+from ..report.picture import LIGHT, fitted, tint, write
 from ..report.run_report import RunReport
 from ..report.summary import COLOURS, outcome_of
 
@@ -65,19 +65,19 @@ def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -
     Cells of blocks played so far have full colour; the current one has an outline.
     """
     top = ABOVE + height + MARGIN
-    image = Image.new("RGB", (3 * MARGIN + 2 * width, top + CELLS + MARGIN), WHITE)
+    image = Image.new("RGB", (3 * MARGIN + 2 * width, top + CELLS + MARGIN), LIGHT.ground)
     pen = ImageDraw.Draw(image)
     for place, side in enumerate(sides):
         records = side.report.blocks
         title = f"{side.title}: {side.report.tally.by_target} of {count(len(records), 'block')} by the large one"
         x = _left_edge(place, width)
-        write(pen, x, ABOVE / 2, fitted(title, 16, width), 16, INK, "lm")
+        write(pen, x, ABOVE / 2, fitted(title, 16, width), 16, LIGHT.ink, "lm")
         cell = width / len(records)
         for number, record in enumerate(records):
             colour = COLOURS[outcome_of(record)]
             if number > block:
                 colour = tint(colour, YET_TO_COME)
-            rim = INK if number == block else WHITE
+            rim = LIGHT.ink if number == block else LIGHT.ground
             edges = [x + number * cell, top, x + (number + 1) * cell, top + CELLS]
             pen.rectangle(edges, colour, rim, round(min(3, cell / 4)))
     pixels = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255)

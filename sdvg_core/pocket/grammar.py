@@ -32,13 +32,10 @@ READ = 1000
 def parse(prompt: str) -> Scene:
     """Return the scene of a prompt. Raises `BadInput`, with the grammar and the nearest prompt, for other text."""
     scene, problem = _read(prompt)
-    if scene and not problem:
-        return scene
-    other = nearest(prompt).text
-    raise BadInput(
-        f"the prompt {prompt!r:.120} {problem}; try the nearest one, {other!r}",
-        help=GRAMMAR,
-    )
+    if problem:
+        fault = f"the prompt {prompt!r:.120} {problem}"
+        raise BadInput(f"{fault}; try the nearest one, {_recoloured(scene).text!r}", help=GRAMMAR)
+    return scene
 
 
 def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
@@ -47,36 +44,31 @@ def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
     `strict`: raise `BadInput` like `parse` instead. Raises `BadInput` for an empty or unprintable prompt.
     """
     check_prompt(prompt)
-    _, problem = _read(prompt)
+    scene, problem = _read(prompt)
     if strict or not problem:
         return parse(prompt), ""
-    scene = nearest(prompt)
+    scene = _recoloured(scene)
     return scene, f"The prompt {problem}; the nearest prompt is shown: {scene.text}."
 
 
-def nearest(prompt: str) -> Scene:
-    """Return the scene with every word of the grammar found in `prompt`, and defaults for the rest."""
+def _read(prompt: str) -> tuple[Scene, str | None]:
+    """Return the scene with every word of the grammar found in `prompt`, and defaults for the rest; and a fault.
+
+    A prompt of the grammar is the one whose scene has its very words.
+    """
     words: list[str] = []
     for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
         close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
         words += [word] if word in _WORDS else close
     link = next((i for i, word in enumerate(words) if word in RELATIONS), len(words))
-    mover = _understood(words[:link])
-    ground = _first(GROUNDS, words, "sand")
-    if not any(word in SHAPES for word in words[link:]):
-        return _recoloured(Scene(mover, ground))
-    relation = RELATIONS[words[link]]
-    other = _understood(words[link:])
-    if relation != "beside":
-        other = replace(other, pace="", direction="")
-    return _recoloured(Scene(mover, ground, relation, other))
-
-
-def _read(prompt: str) -> tuple[Scene | None, str | None]:
-    """Return the scene of a prompt and its fault, or None for each."""
-    match = _PROMPT.fullmatch(" ".join(prompt.lower().split()))
-    scene = _scene_of(match) if match else None
-    return scene, clash(scene) if scene else OUTSIDE
+    scene = Scene(_understood(words[:link]), _first(GROUNDS, words, "sand"))
+    if any(word in SHAPES for word in words[link:]):
+        relation = RELATIONS[words[link]]
+        other = _understood(words[link:])
+        if relation != "beside":
+            other = replace(other, pace="", direction="")
+        scene = replace(scene, relation=relation, other=other)
+    return scene, clash(scene) if scene.text == " ".join(prompt.lower().split()) else OUTSIDE
 
 
 def _recoloured(scene: Scene) -> Scene:
@@ -121,40 +113,6 @@ _WORDS = sorted(
         for word in option.split()
     }
 )
-
-
-def _one_of(name: str, options: Collection[str]) -> str:
-    return f"(?P<{name}>{'|'.join(sorted(options, key=len, reverse=True))})"
-
-
-def _thing_pattern(n: str) -> str:
-    return f"a {_one_of('size' + n, RADII)} {_one_of('colour' + n, COLOURS)} {_one_of('shape' + n, SHAPES)}"
-
-
-def _mover_pattern(n: str) -> str:
-    return (
-        f"{_thing_pattern(n)} {_one_of('pace' + n, PACES)} {_one_of('direction' + n, DIRECTIONS)} "
-        f"from the {_one_of('place' + n, PLACES)}"
-    )
-
-
-_PROMPT = re.compile(
-    f"{_mover_pattern('1')}"
-    f"(?: (?P<stands>in front of|behind) {_thing_pattern('2')} at the {_one_of('place2', PLACES)}"
-    f"| (?P<moves>beside) {_mover_pattern('3')})?"
-    f" over {_one_of('ground', GROUNDS)}"
-)
-
-
-def _scene_of(match: re.Match[str]) -> Scene:
-    part = match.groupdict()
-
-    def thing(n: str) -> Thing:
-        names = ("size", "colour", "shape", "place", "pace", "direction")
-        return Thing(*(part.get(name + n) or "" for name in names))
-
-    other = thing("2") if part["stands"] else thing("3") if part["moves"] else None
-    return Scene(thing("1"), part["ground"], part["stands"] or part["moves"] or "", other)
 
 
 def understood(prompts: Sequence[PromptSchedule]) -> tuple[tuple[PromptSchedule, ...], list[str]]:

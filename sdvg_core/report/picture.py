@@ -1,4 +1,4 @@
-"""Draw the route of a run: a column per block with its outcome, and below it frame scores and threshold.
+"""Draw the route of a run: a column per block in the colour of its outcome, and below it its frame scores.
 
 The width is the same for one block as for a hundred, and the text stays legible at half size. Pillow draws SCALE
 times as large and reduces, for smooth edges (a plotting library would be a large dependency); lengths are pixels of
@@ -12,34 +12,31 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, pairwise
-from typing import Any
+from itertools import chain
 
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from ..engine.records import BlockRecord
-from .run_report import RunReport, is_hidden
-from .summary import COLOURS, INKS, Outcome, acceptance, outcome_of, outcomes, speed_up_line
+from .run_report import RunReport, is_hidden, worst_score
+from .summary import COLOURS, Outcome, acceptance, outcome_of
 
 Drawing = ImageDraw.ImageDraw
 SCALE = 3
-INK = "#222222"
-FAINT = "#666666"
-WHITE = "#FFFFFF"
 WIDTH = 2880
 FEWEST_COLUMNS = 5
-LEFT = 330
+MARGIN = 60
+LEFT = 240
 RIGHT = 90
-HEADER = 60
 LINE = 112
-BOTTOM = 225
 STRIP = 135
 SCORES = 570
 BETWEEN = 54
-BIG = 105
-SMALL = 90
+BELOW = 150
+"""Height of the blocks' numbers."""
+LETTERS = 90
+"""Size of the letters."""
 KEY_HEIGHT = 108
 KEY_WIDTH = 60
 FRAME = 12
@@ -47,34 +44,48 @@ SMALL_FRAME = 4
 """Radii of a frame's dot with few and with many blocks."""
 WORST = 1.9
 """Scale of the worst frame's dot."""
-PROMPT_LINES = 3
 ROOM_FOR_TEXT = 18
 """Most blocks that each have room for their number."""
 ROOM_FOR_SCORES = 10
 """Most blocks that each have room for the worst frame's score."""
 # Curly quotes, dashes and the minus sign to ASCII.
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
+font = cache(ImageFont.load_default)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """Colours of text and axes, secondary text, and background."""
 
-    ink: str = INK
-    faint: str = FAINT
-    ground: str = WHITE
+    ink: str
+    faint: str
+    ground: str
 
 
+LIGHT = Look("#222222", "#666666", "#FFFFFF")
 DARK = Look("#DDDDDD", "#A8A8A8", "#1E1E1E")
-font = cache(ImageFont.load_default)
 
 
 class Pen(Drawing):
-    """A Pillow drawing with a look."""
+    """A Pillow drawing with a look, and the marks of the scores and their legend."""
 
     def __init__(self, image: Image.Image, look: Look) -> None:
         super().__init__(image)
         self.look = look
+
+    def dot(self, x: float, y: float, radius: float, colour: str, edge: int = 0) -> None:
+        """Draw a filled circle with an outline of `edge` pixels."""
+        self.ellipse([x - radius, y - radius, x + radius, y + radius], colour, self.look.ink, edge)
+
+    def cross(self, x: float, y: float) -> None:
+        """Draw a cross of two diagonals."""
+        self.line([x - 12, y - 12, x + 12, y + 12], self.look.ink, 4)
+        self.line([x - 12, y + 12, x + 12, y - 12], self.look.ink, 4)
+
+    def dashes(self, x: float, y: float, length: float) -> None:
+        """Draw a dashed line to the right."""
+        for left in range(round(x), round(x + length), 30):
+            self.line([left, y, min(left + 20, x + length), y], self.look.ink, 6)
 
 
 Mark = Callable[[Pen, float, float], None]
@@ -83,24 +94,14 @@ Mark = Callable[[Pen, float, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A plot area with one column per block from number `first` on, and values from `low` to `high` upwards."""
+    """The plot of the scores: a column per block, and values from `low` to `high` upwards."""
 
     pen: Pen
     top: float
     bottom: float
-    first: int
-    columns: int
-    low: float = 0.0
-    high: float = 1.0
-
-    @property
-    def column(self) -> float:
-        """Width of a block's column."""
-        return (WIDTH - RIGHT - LEFT) / self.columns
-
-    def x(self, number: float) -> float:
-        """Return the horizontal middle of a block."""
-        return LEFT + (number - self.first + 0.5) * self.column
+    column: float
+    low: float
+    high: float
 
     def y(self, value: float) -> float:
         """Return the vertical position of a value."""
@@ -109,93 +110,57 @@ class Panel:
 
 def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
     """Return the route picture, RGB. `dark`: with a dark background."""
-    look = DARK if dark else Look()
-    blocks = tuple(
-        replace(record, span=replace(record.span, index=report.number_of(record) - 1)) for record in report.blocks
-    )
-    report = replace(report, blocks=blocks)
+    look = DARK if dark else LIGHT
+    blocks = report.blocks
     scored = [record for record in blocks if record.decision.scored]
-    header = _header(report, look)
+    header = _header(report)
     legend = _key_rows([*_strip_keys(blocks), *(_score_keys(scored) if scored else [])])
-    top = HEADER + LINE * len(header)
+    top = MARGIN + LINE * len(header) + BETWEEN // 2
     foot = top + STRIP + (BETWEEN + SCORES if scored else 0)
-    image = Image.new("RGB", (WIDTH, foot + BOTTOM + KEY_HEIGHT * len(legend)), look.ground)
+    image = Image.new("RGB", (WIDTH, foot + BELOW + KEY_HEIGHT * len(legend)), look.ground)
     pen = Pen(image, look)
-    for i, (text, size, colour) in enumerate(header):
-        write(pen, 60, HEADER + LINE * (i + 0.5), text, size, colour, "lm", stroke_width=int(i == 0))
-    columns = max(len(blocks), FEWEST_COLUMNS)
-    panel = Panel(pen=pen, top=top, bottom=top + STRIP, first=number_of(blocks[0]), columns=columns)
-    _draw_strip(panel, blocks)
+    for row, text in enumerate(header):
+        write(pen, MARGIN, MARGIN + LINE * (row + 0.5), text, LETTERS, look.faint if row else look.ink, "lm")
+    column = (WIDTH - RIGHT - LEFT) / max(len(blocks), FEWEST_COLUMNS)
+    gap = 0.04 * column if len(blocks) <= ROOM_FOR_TEXT else 0.0
+    for place, record in enumerate(blocks):
+        left = LEFT + place * column
+        pen.rectangle([left + gap, top, left + column - gap, top + STRIP], COLOURS[outcome_of(record)])
     if scored:
-        panel = replace(panel, top=foot - SCORES, bottom=foot)
-        draw_scores(panel, blocks)
-    _number_blocks(panel, number_of(blocks[-1]), len(blocks) <= ROOM_FOR_TEXT)
+        low, high = _score_range(scored)
+        _draw_scores(Panel(pen=pen, top=foot - SCORES, bottom=foot, column=column, low=low, high=high), blocks)
+    every = 1 if len(blocks) <= ROOM_FOR_TEXT else math.ceil(len(blocks) / 10)
+    for place, number in enumerate(range(report.number_of(blocks[0]), report.number_of(blocks[-1]) + 1)):
+        if number % every == 0:
+            write(pen, LEFT + (place + 0.5) * column, foot + 60, str(number), LETTERS, look.ink)
     for row, entries in enumerate(legend):
-        middle = foot + BOTTOM + KEY_HEIGHT * (row + 0.5) - 15
+        middle = foot + BELOW + KEY_HEIGHT * (row + 0.5) - 15
         for x, label, mark in entries:
             mark(pen, x, middle)
-            write(pen, x + KEY_WIDTH + 24, middle, label, SMALL, look.ink, "lm")
+            write(pen, x + KEY_WIDTH + 24, middle, label, LETTERS, look.ink, "lm")
     return image.reduce(SCALE)
 
 
-def _header(report: RunReport, look: Look) -> list[tuple[str, int, str]]:
-    """Return the lines above the panels with their sizes and colours."""
-    time = ", ".join(filter(None, (f"{report.seconds.total:.1f} s", speed_up_line(report))))
-    title = outcomes(report)
-    room = WIDTH - 120
-    texts = [(title[0].upper() + title[1:], BIG), (acceptance(report), SMALL), (time, SMALL)]
-    lines = [(line, size, look.ink) for text, size in texts for line in wrapped(text, size, room)]
-    return [*lines, *((fitted(line, SMALL, room), SMALL, look.faint) for line in _prompt_lines(report.blocks))]
-
-
-def wrapped(text: str, size: int, room: float) -> list[str]:
-    """Wrap `text` at words into lines of at most `room` pixels."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and font(size).getlength(longer) > room:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return [fitted(line, size, room) for line in lines]
+def _header(report: RunReport) -> list[str]:
+    """Return the lines above the columns: blocks by the small model, seconds, and prompts that are not hidden."""
+    speed = f", {report.speed_up:.2f}x as fast as target-only (predicted)" if report.speed_up else ""
+    prompts = dict.fromkeys(record.prompt for record in report.blocks if not is_hidden(record.prompt))
+    lines = [acceptance(report), f"{report.seconds.total:.1f} s{speed}", " / ".join(prompts)]
+    return [fitted(line, LETTERS, WIDTH - 2 * MARGIN) for line in lines if line]
 
 
 def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, Mark]]]:
     """Lay out the legend: rows of entries with their left ends."""
     rows: list[list[tuple[float, str, Mark]]] = [[]]
-    x = float(LEFT)
+    x = float(MARGIN)
     for label, mark in keys:
-        wide = KEY_WIDTH + 24 + font(SMALL).getlength(label)
+        wide = KEY_WIDTH + 24 + font(LETTERS).getlength(label)
         if rows[-1] and x + wide > WIDTH - 30:
             rows.append([])
-            x = float(LEFT)
+            x = float(MARGIN)
         rows[-1].append((x, label, mark))
         x += wide + 75
     return rows
-
-
-def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
-    """Return a line for each prompt that is not hidden, at most `PROMPT_LINES`."""
-    groups = groupby(blocks, key=lambda record: record.prompt)
-    scenes = [(prompt, next(group)) for prompt, group in groups if not is_hidden(prompt)]
-    if len(scenes) == 1:
-        return [scenes[0][0]]
-    lines = [f"from block {number_of(record)}: {prompt}" for prompt, record in scenes]
-    if len(lines) <= PROMPT_LINES:
-        return lines
-    return [*lines[: PROMPT_LINES - 1], f"and {len(lines) - PROMPT_LINES + 1} more prompts"]
-
-
-def _draw_strip(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
-    roomy = len(blocks) <= ROOM_FOR_TEXT
-    half = (0.46 if roomy else 0.5) * panel.column
-    for record in blocks:
-        x = panel.x(number_of(record))
-        outcome = outcome_of(record)
-        panel.pen.rectangle([x - half, panel.top, x + half, panel.bottom], COLOURS[outcome])
-        if roomy:
-            middle = (panel.top + panel.bottom) / 2
-            write(panel.pen, x, middle, str(number_of(record)), SMALL, INKS[outcome], stroke_width=1)
 
 
 def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
@@ -203,76 +168,29 @@ def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     return [(f"{kind.value}: {counts[kind]}", _swatch(COLOURS[kind])) for kind in Outcome if counts[kind]]
 
 
-# --- the scores
+def _swatch(colour: str) -> Mark:
+    return lambda pen, x, y: pen.rectangle([x, y - 30, x + KEY_WIDTH, y + 30], colour)
 
 
-def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
-    """Draw frame scores and thresholds, each block in the colour of its outcome. At least one must be scored."""
-    pen = panel.pen
-    for record in blocks:
-        left = panel.x(number_of(record) - 0.5)
-        colour = tint(COLOURS[outcome_of(record)], 0.1, pen.look.ground)
-        pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
-    for before, record in pairwise(blocks):
-        if record.prompt != before.prompt:
-            x = panel.x(number_of(record) - 0.5)
-            for y in range(round(panel.top), round(panel.bottom), 11):
-                pen.line([x, y, x, y + 4], pen.look.faint, 3)
-    scored = [record for record in blocks if record.decision.scored]
-    low, high = score_range(scored)
-    panel = replace(panel, low=low, high=high)
-    for threshold, group in groupby(blocks, key=lambda record: record.decision.threshold):
-        if threshold is not None and low <= threshold <= high:
-            records = list(group)
-            _threshold(pen, panel.x(number_of(records[0]) - 0.5), panel.y(threshold), panel.column * len(records))
-    for record in scored:
-        _draw_frames(panel, record, blocks=len(blocks))
-    _draw_axis(panel, "frame scores")
+def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
+    """Return the legend's entries for the marks that occur."""
+    middle = KEY_WIDTH / 2
+    keys: list[tuple[str, Mark]] = [
+        ("score of a frame", lambda pen, x, y: pen.dot(x + middle, y, FRAME, pen.look.faint)),
+        ("weakest frame", lambda pen, x, y: pen.dot(x + middle, y, WORST * FRAME, pen.look.faint, FRAME // 2)),
+    ]
+    if not all(map(_is_number, chain.from_iterable(record.decision.frame_scores for record in scored))):
+        keys.append(("no score", lambda pen, x, y: pen.cross(x + middle, y)))
+    if any(_block_score(record) is not None for record in scored):
+        keys.append(("score of the block", lambda pen, x, y: pen.line([x, y, x + KEY_WIDTH, y], pen.look.ink, 10)))
+    if thresholds := _thresholds(scored):
+        value = "" if len(thresholds) > 1 else f" {thresholds.pop():.2f}"
+        keys.append((f"threshold{value}", lambda pen, x, y: pen.dashes(x, y, KEY_WIDTH)))
+    return keys
 
 
-def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
-    """Return the range of the score axis: all finite scores, thresholds near them, and room for text below."""
-    scores = [s for record in scored for s in record.decision.known_scores if math.isfinite(s)] or [0.0]
-    low = min(scores)
-    high = max(scores)
-    # Relative too, since adding 1 to a huge number does not change it.
-    room = max(high - low, 1.0, 1e-6 * abs(high))
-    thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
-    return min([low, *thresholds]) - 0.3 * room, max([high, *thresholds]) + 0.06 * room
-
-
-def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
-    return [record.decision.threshold for record in scored if record.decision.threshold is not None]
-
-
-def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
-    scores = record.decision.frame_scores
-    worst = record.decision.worst_frame
-    number = number_of(record)
-    colour = COLOURS[outcome_of(record)]
-    radius = FRAME if blocks <= ROOM_FOR_TEXT else SMALL_FRAME
-    if (score := _block_score(record)) is not None:
-        _score(panel.pen, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
-    places = [panel.x(number - 0.4 + 0.8 * (i + 0.5) / len(scores)) for i in range(len(scores))]
-    for x, score in zip(places, scores, strict=True):
-        if score is None:
-            _unscored(panel.pen, x, panel.bottom)
-        elif math.isfinite(score):
-            dot(panel.pen, x, panel.y(score), radius, colour)
-        else:
-            _cross(panel.pen, x, panel.bottom)
-    lowest = None if worst is None else scores[worst]
-    if worst is None or lowest is None or not math.isfinite(lowest):
-        return
-    x = places[worst]
-    y = panel.y(lowest)
-    dot(panel.pen, x, y, WORST * radius, colour, edge=radius // 2)
-    if blocks <= ROOM_FOR_SCORES:
-        margin = max((panel.column - 216) / 2, 0.0)
-        middle = min(max(x, panel.x(number) - margin), panel.x(number) + margin)
-        text = f"{lowest:.2f}"
-        look = panel.pen.look
-        write(panel.pen, middle, y + 75, text, SMALL, look.ink, stroke_width=6, stroke_fill=look.ground)
+def _is_number(score: float | None) -> bool:
+    return score is not None and math.isfinite(score)
 
 
 def _block_score(record: BlockRecord) -> float | None:
@@ -280,107 +198,86 @@ def _block_score(record: BlockRecord) -> float | None:
     return None if record.decision.score == min(record.decision.known_scores) else record.decision.score
 
 
-def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
-    """Return the legend's entries for the marks that occur."""
-    low, high = score_range(scored)
-    middle = KEY_WIDTH / 2
-    keys: list[tuple[str, Mark]] = [
-        ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, pen.look.faint)),
-        ("weakest frame", lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, pen.look.faint, FRAME // 2)),
-    ]
-    if not all(math.isfinite(score) for record in scored for score in record.decision.known_scores):
-        keys.append(("a score that is not finite", lambda pen, x, y: _cross(pen, x + middle, y)))
-    if any(None in record.decision.frame_scores for record in scored):
-        keys.append(("not scored", lambda pen, x, y: _unscored(pen, x + middle, y)))
-    if any(_block_score(record) is not None for record in scored):
-        keys.append(("the score of the block", lambda pen, x, y: _score(pen, x, y, KEY_WIDTH)))
-    if thresholds := set(_thresholds(scored)):
-        value = thresholds.pop()
-        outside = "" if low <= value <= high else ", outside"
-        label = "threshold" if thresholds else f"threshold {value:.2f}{outside}"
-        keys.append((label, lambda pen, x, y: _threshold(pen, x, y, KEY_WIDTH)))
-    return keys
+def _thresholds(scored: Sequence[BlockRecord]) -> set[float]:
+    return {record.decision.threshold for record in scored if record.decision.threshold is not None}
 
 
-def dot(pen: Pen, x: float, y: float, radius: float, colour: str, edge: int = 0) -> None:
-    """Draw a filled circle with an outline of `edge` pixels."""
-    box = [x - radius, y - radius, x + radius, y + radius]
-    pen.ellipse(box, colour, pen.look.ink if edge else None, edge)
+def _score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
+    """Return the range of the score axis: all finite scores, thresholds near them, and room for text below."""
+    scores = [s for record in scored for s in record.decision.known_scores if math.isfinite(s)] or [0.0]
+    low = min(scores)
+    high = max(scores)
+    # Relative too, since adding 1 to a huge number does not change it.
+    room = max(high - low, 1.0, 1e-6 * abs(high))
+    shown = [low, high, *(value for value in _thresholds(scored) if low - room <= value <= high + room)]
+    return min(shown) - 0.3 * room, max(shown) + 0.06 * room
 
 
-def _cross(pen: Pen, x: float, y: float) -> None:
-    pen.line([x - 12, y - 12, x + 12, y + 12], pen.look.ink, 4)
-    pen.line([x - 12, y + 12, x + 12, y - 12], pen.look.ink, 4)
-
-
-def _unscored(pen: Pen, x: float, y: float) -> None:
-    pen.line([x - 12, y, x + 12, y], pen.look.faint, 4)
-
-
-def _score(pen: Pen, x: float, y: float, length: float) -> None:
-    pen.line([x, y, x + length, y], pen.look.ink, 10)
-
-
-def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
-    for left in range(round(x), round(x + length), 30):
-        pen.line([left, y, min(left + 20, x + length), y], pen.look.ink, 6)
-
-
-# --- axes, legends, letters
-
-
-def _draw_axis(panel: Panel, title: str) -> None:
-    """Draw the value axis at the left of the panel."""
+def _draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+    """Draw axis, thresholds and frame scores, each block in the colour of its outcome."""
     pen = panel.pen
-    ink = pen.look.ink
-    pen.line([LEFT - 1, panel.top, LEFT - 1, panel.bottom], ink, 3)
-    room = int((panel.bottom - panel.top) / SMALL)
-    for value, text in nice_ticks(panel.low, panel.high, most=min(5, room)):
-        pen.line([LEFT - 15, panel.y(value), LEFT, panel.y(value)], ink, 3)
-        write(pen, LEFT - 30, panel.y(value), text, SMALL, ink, "rm")
-    turned = ImageFont.TransposedFont(font(SMALL), Image.Transpose.ROTATE_90)
-    middle = (panel.top + panel.bottom - font(SMALL).getlength(title)) / 2
-    pen.text((LEFT - 300, middle), title, ink, turned)
+    for place, record in enumerate(blocks):
+        left = LEFT + place * panel.column
+        colour = tint(COLOURS[outcome_of(record)], 0.1, pen.look.ground)
+        pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
+        if place and record.prompt != blocks[place - 1].prompt:
+            pen.line([left, panel.top, left, panel.bottom], pen.look.faint, 3)
+    pen.line([LEFT, panel.top, LEFT, panel.bottom], pen.look.ink, 3)
+    for value, text in _ticks(panel.low, panel.high):
+        pen.line([LEFT - 15, panel.y(value), LEFT, panel.y(value)], pen.look.ink, 3)
+        write(pen, LEFT - 30, panel.y(value), text, LETTERS, pen.look.ink, "rm")
+    radius = FRAME if len(blocks) <= ROOM_FOR_TEXT else SMALL_FRAME
+    for place, record in enumerate(blocks):
+        left = LEFT + place * panel.column
+        threshold = record.decision.threshold
+        if threshold is not None and panel.low <= threshold <= panel.high:
+            pen.dashes(left, panel.y(threshold), panel.column)
+        if record.decision.scored:
+            _draw_frames(panel, record, left, radius)
+        worst = worst_score(record)
+        if len(blocks) <= ROOM_FOR_SCORES and math.isfinite(worst):
+            write(pen, left + panel.column / 2, panel.bottom - 45, f"{worst:.2f}", LETTERS, pen.look.ink)
 
 
-def _number_blocks(panel: Panel, last: int, roomy: bool) -> None:
-    """Write block numbers below the panel; `roomy`: all of them, else only round ones."""
-    every = [(number, str(number)) for number in range(panel.first, last + 1)]
-    for number, text in every if roomy else nice_ticks(panel.first, last, most=10):
-        write(panel.pen, panel.x(number), panel.bottom + 60, text, SMALL, panel.pen.look.ink)
-    write(panel.pen, (LEFT + WIDTH - RIGHT) / 2, panel.bottom + 160, "block", SMALL, panel.pen.look.ink)
+def _draw_frames(panel: Panel, record: BlockRecord, left: float, radius: int) -> None:
+    """Draw the scores of a block, whose column begins at `left`. `radius`: of a frame's dot."""
+    pen = panel.pen
+    decision = record.decision
+    colour = COLOURS[outcome_of(record)]
+    if (block_score := _block_score(record)) is not None:
+        y = panel.y(block_score)
+        pen.line([left + 0.1 * panel.column, y, left + 0.9 * panel.column, y], pen.look.ink, 10)
+    for frame, score in enumerate(decision.frame_scores):
+        x = left + panel.column * (0.1 + 0.8 * (frame + 0.5) / len(decision.frame_scores))
+        if score is None or not math.isfinite(score):
+            pen.cross(x, panel.bottom - 15)
+        elif frame == decision.worst_frame:
+            pen.dot(x, panel.y(score), WORST * radius, colour, radius // 2)
+        else:
+            pen.dot(x, panel.y(score), radius, colour)
 
 
-def _swatch(colour: str) -> Mark:
-    return lambda pen, x, y: pen.rectangle([x, y - 30, x + KEY_WIDTH, y + 30], colour)
-
-
-def nice_ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Return at most `most` round values from `low` to `high` with their texts; steps are 1, 2 or 5 times 10**n."""
-    power = math.floor(math.log10((high - low) / most))
+def _ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return at most five round values from `low` to `high` with their texts; steps are 1, 2 or 5 times 10**n."""
+    power = math.floor(math.log10((high - low) / 5))
     steps = (times * 10.0**p for p in (power, power + 1) for times in (1, 2, 5))
-    step = next(step for step in steps if math.floor(high / step) - math.ceil(low / step) < most)
+    step = next(step for step in steps if math.floor(high / step) - math.ceil(low / step) < 5)
     digits = max(-math.floor(math.log10(step)), 0)
     whole = range(math.ceil(low / step), math.floor(high / step) + 1)
     return [(i * step, f"{i * step:.{digits}f}") for i in whole]
 
 
-def number_of(record: BlockRecord) -> int:
-    """Return the block's number, from 1."""
-    return record.span.index + 1
-
-
-def tint(colour: str, strength: float, ground: str = WHITE) -> str:
+def tint(colour: str, strength: float, ground: str = LIGHT.ground) -> str:
     """Mix a colour with the background's. `strength`: the colour's share."""
     pairs = zip(ImageColor.getrgb(colour)[:3], ImageColor.getrgb(ground)[:3], strict=True)
     return "#" + "".join(f"{round(below + strength * (part - below)):02X}" for part, below in pairs)
 
 
 def write(
-    pen: Drawing, x: float, y: float, text: str, size: int, colour: str = INK, anchor: str = "mm", **stroke: Any
+    pen: Drawing, x: float, y: float, text: str, size: int, colour: str = LIGHT.ink, anchor: str = "mm"
 ) -> None:
-    """Write a line in Pillow's default font; `anchor` and `stroke` as in `ImageDraw.text`."""
-    pen.text((x, y), text, colour, font(size), anchor, **stroke)
+    """Write a line in Pillow's default font; `anchor` as in `ImageDraw.text`."""
+    pen.text((x, y), text, colour, font(size), anchor)
 
 
 def fitted(text: str, size: int, room: float) -> str:

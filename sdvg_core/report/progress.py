@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 from typing import TextIO
@@ -19,55 +18,47 @@ WIDEST_STRIP = 32
 class RouteBar:
     """Shows a run on `stream` (default stderr): a bar on a terminal, otherwise one line per block.
 
-    `steps`: estimate of a block's forward passes until one is done. Close it at the end, for example by
-    `contextlib.closing`.
+    Close it at the end, for example by `contextlib.closing`.
     """
 
-    def __init__(self, blocks: int, stream: TextIO | None = None, *, steps: int = 4) -> None:
+    def __init__(self, blocks: int, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._blocks = blocks
         self._letters = ""
-        self._reused = 0
-        self._passes = 0
-        self._passes_of_blocks = 0
-        self._passes_per_block = float(steps)
         hidden = not self._stream.isatty()
-        self._bar = _Bar(file=self._stream, disable=hidden, dynamic_ncols=True, bar_format=self._format(""))
+        form = self._format("")
+        self._bar = _Bar(total=blocks, file=self._stream, disable=hidden, dynamic_ncols=True, bar_format=form)
 
     def step(self, kind: str) -> None:
         """Show that a forward pass starts. `kind`: `draft`, `target`, `context` and others."""
         self._show(f"block {len(self._letters) + 1}/{self._blocks}: {kind}")
-        self._passes += 1
 
     def block(self, record: BlockRecord) -> None:
         """Show that a block is done."""
         self._letters += LETTERS[outcome_of(record)]
-        self._reused += record.reused
-        self._passes_of_blocks = self._passes
-        if made := len(self._letters) - self._reused:
-            self._passes_per_block = self._passes / made
         line = block_line(record, len(self._letters), self._blocks) + (", re-used" if record.reused else "")
-        self._show(line)
         if self._bar.disable:
             self._stream.write(line + "\n")
             self._stream.flush()
+            return
+        self._bar.n += 1
+        self._bar.initial += record.reused  # took no time
+        self._show(line)
 
     def close(self) -> None:
         """End the bar's line. A second call does nothing."""
         self._bar.close()
 
     def _show(self, line: str) -> None:
-        to_come = self._passes_per_block * (self._blocks - len(self._letters))
-        self._bar.n = self._passes
-        self._bar.total = max(self._passes, math.ceil(self._passes_of_blocks + to_come))
-        self._bar.bar_format = self._format(line)
-        self._bar.refresh()
+        if not self._bar.disable:
+            self._bar.bar_format = self._format(line)
+            self._bar.refresh()
 
     def _format(self, line: str) -> str:
         # Of a long run, show the newest blocks and the next ones.
         first = max(0, min(len(self._letters) - WIDEST_STRIP * 3 // 4, self._blocks - WIDEST_STRIP))
         strip = self._letters.ljust(self._blocks, ".")[first : first + WIDEST_STRIP]
-        left = "{remaining} left  " if self._passes_of_blocks else ""
+        left = "{remaining} left  " if self._letters and self._bar.n > self._bar.initial else ""
         return f"{strip} |{{bar:16}}| {left}{line}"
 
 

@@ -93,12 +93,11 @@ def make_videos(
             loaded = (files.vae, files.reward, files.drafter, files.target)
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
             maker = VideoMaker(batch, planned.headers, planned.routes)
-            steps = len(planned.headers.shape("target").timesteps)
         for video in planned.to_make:
             if stopping and stopping.asked:
                 break
             with stopping.listen() if stopping else nullcontext():
-                bar = _show_bar(video, len(planned.videos), steps)
+                bar = _show_bar(video, len(planned.videos))
                 report = maker.make(video, embeddings, bar, lambda: bool(stopping and stopping.asked))
             made[video.folder] = report
             if table:
@@ -221,11 +220,11 @@ def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Ca
 
 
 @contextmanager
-def _show_bar(video: Video, of: int, steps: int) -> Iterator[RouteBar]:
+def _show_bar(video: Video, of: int) -> Iterator[RouteBar]:
     """Show a progress bar on stderr while a video is made; after an error, print what is kept."""
     blocks = video.request.blocks
     try:
-        with closing(RouteBar(blocks, steps=steps)) as bar:
+        with closing(RouteBar(blocks)) as bar:
             yield bar
     except BaseException as error:
         kept = [f"{video.number - 1} of {of} videos"] if video.number > 1 else []

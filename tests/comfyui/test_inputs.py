@@ -18,7 +18,7 @@ from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.pocket.grammar import nearest
+from sdvg_pack.sdvg_core.pocket.grammar import understand
 from sounds import tone
 
 from nodes import ConditioningAverage, ConditioningConcat, ConditioningZeroOut
@@ -326,5 +326,5 @@ def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_s
     prompt[REPORT]["inputs"]["prompt_in_report"] = True
     record = server.make(prompt).record()
     assert NEAREST_NOTE in record["notes"]
-    assert nearest("two whales sing over the sea").text in json.dumps(record)
+    assert understand("two whales sing over the sea")[0].text in json.dumps(record)
     assert "the nearest prompt is shown" in (server.folder / "log").read_text(encoding="utf-8")
