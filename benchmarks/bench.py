@@ -16,8 +16,7 @@ from typing import Any, get_args
 import torch
 
 from sdvg_core.causal_wan.attention import choose_attention
-from sdvg_core.cli import Parser
-from sdvg_core.cli.generate import INTERRUPTED
+from sdvg_core.cli import INTERRUPTED, Parser
 from sdvg_core.devices.device import DTYPES, check_device, device_clock
 from sdvg_core.devices.execution import AUTO, Attention, Execution, KvDtype, check_compile
 from sdvg_core.errors import BadInput

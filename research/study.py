@@ -22,8 +22,7 @@ import torch
 from sdvg_core import __version__
 from sdvg_core.causal_wan.config import common_patch
 from sdvg_core.checkpoints.model_files import KNOWN_FILES
-from sdvg_core.cli import Parser
-from sdvg_core.cli.generate import INTERRUPTED
+from sdvg_core.cli import INTERRUPTED, Parser
 from sdvg_core.cli.options import load_options, model_files
 from sdvg_core.cli.shared import add_model_options, file_path
 from sdvg_core.devices.device import check_device, device_line

@@ -22,15 +22,17 @@ from .. import __version__
 from ..errors import BadInput, first_line, printable, see
 
 FIRST = ("demo", "generate", "plan", "inspect", "doctor")
-HELPERS = {"again", "options", "shared"}
+HELPERS = {"again", "making", "options", "shared"}
 NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
 """The modules of the commands in the order of the help: every file of this folder except helpers."""
 
 # Exit codes; that of a signal is `SIGNALLED` plus its number.
+FAILURES = 1
 OUT_OF_MEMORY = 1
 BAD_INPUT = 2
 SIGNALLED = 128
+INTERRUPTED = 130
 NOBODY_READS = 141
 NEGATIVE = re.compile(r"-(?:[\d.]+(?:e[-+]?\d+)?|inf|nan)$", re.IGNORECASE)
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)

@@ -20,7 +20,7 @@ from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.router import DEFAULT_PRESET, POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, fields_read
 from ..engine.types import MOST_BLOCKS
-from ..errors import BadInput
+from ..errors import BadInput, count
 from ..files.footage import count_frames
 from ..models.options import LoadOptions
 from ..request.request import VideoRequest, blocks_in
@@ -81,9 +81,10 @@ def router_config(
     if re.fullmatch(r"-?\d*\.?\d+", settings.get("aggregation", "")):
         settings |= {"aggregation": "quantile", "quantile": float(settings["aggregation"])}
     router = replace(base, **settings)
-    chooser = next((f"--{name}" for name in ("budget", "preset") if name in others), "")
-    if not chooser or (chooser == "--preset" and router.policy != base.policy):
-        chooser = f"the policy {router.policy}"
+    causes = [f"--{name}" for name in ("budget", "preset") if name in others][:1]
+    if not causes or (causes == ["--preset"] and router.policy != base.policy):
+        causes = [f"the policy {router.policy}"]
+    causes += ["--directions"] if request.directions else []
     read = _read_in(request, router)
     spent = SPENT if "budget" in others else ()
     # handover 0 always has its effect, and `quantile` comes from `aggregation`.
@@ -91,23 +92,11 @@ def router_config(
     for name in (*others, *settings):
         if name in unchecked or (name not in spent and not read.isdisjoint(READ_AS.get(name, (name,)))):
             continue
-        flag = known[name].flags[0] if name in known else f"--{name.replace('_', '-')}"
-        if name in spent:
-            raise BadInput(f"{chooser} does not heed {flag}; leave one of them out")
-        raise BadInput(_without_effect(name, flag, chooser, router, read))
+        flag = known[name].flags[0] if name in known else f"--{name}"
+        reason = " and ".join(cause for cause in causes if cause != flag)
+        blocks = count(request.blocks, "block")
+        raise BadInput(f"none of {blocks} uses {flag} with {reason}; leave one of them out")
     return router
-
-
-def _without_effect(name: str, flag: str, chooser: str, router: RouterConfig, read: set[str]) -> str:
-    """Return the message for an option without effect. `read`: the fields that blocks read."""
-    if name == "handover":
-        return f"no block is handed over, so {flag} has no effect; leave it out"
-    if read.isdisjoint(READ_AS["policy"]):
-        return f"--directions decides every block, so {flag} has no effect; leave one of them out"
-    if READ_AS.get(name, (name,))[0] not in POLICIES[router.policy]:
-        return f"{chooser} does not heed {flag}; leave one of them out"
-    earlier = "so many rejections" if "policy" in read else "the forced ones"
-    return f"no block comes after {earlier}, so {flag} has no effect; leave it out, or make more blocks"
 
 
 def _read_in(request: VideoRequest, router: RouterConfig) -> set[str]:
@@ -124,7 +113,11 @@ def load_options(options: argparse.Namespace, base: LoadOptions, *, embedded: bo
     """Return the load options. `base`: values that the user did not give. `embedded`: of the embedded models."""
     values = stated(options, LoadOptions)
     for role in ("drafter", "target"):
-        values[role] = replace(getattr(base, role), **dict(getattr(options, f"{role}_settings")))
+        pairs = getattr(options, f"{role}_settings")
+        if twice := [name for name, value in pairs if value != dict(pairs)[name]]:
+            word = twice[0].replace("_", "-")
+            raise BadInput(f"{word} is given twice, with other values; leave one out")
+        values[role] = replace(getattr(base, role), **dict(pairs))
     values["execution"] = replace(base.execution, **stated(options, Execution))
     values["loras"] = (*base.loras, *values.get("loras", ()))
     values["device"] = pick_device(options.device.partition(",")[0], embedded=embedded)

@@ -90,19 +90,6 @@ def model_setting(text: str) -> tuple[str, Any]:
     return name, YES_NO.get(value, value)
 
 
-class ModelSettings(argparse._ExtendAction):
-    """Collects the settings of one model."""
-
-    def __call__(self, parser: Any, options: argparse.Namespace, values: Any, name: str | None = None) -> None:
-        """Add the settings. Raises argparse's error for one given twice with different values."""
-        given: dict[str, Any] = {}
-        for setting, value in (*getattr(options, self.dest), *values):
-            if given.setdefault(setting, value) != value:
-                word = settings_of(ModelOptions)[setting].flags[0].removeprefix("--")
-                raise argparse.ArgumentError(self, f"{word} is given twice, with other values; leave one out")
-        super().__call__(parser, options, values, name)
-
-
 SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
 """Width and height by name: the trained sizes, and a square with as many pixels."""
 
@@ -174,7 +161,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             f"--{role}-settings",
             type=model_setting,
             nargs="+",
-            action=ModelSettings,
+            action="extend",
             default=[],
             metavar="NAME=VALUE",
             help=f"preset={AUTO} (default), {', '.join(PRESETS)}; and what is other than the preset's, such as "

@@ -187,17 +187,6 @@ def video_file(folder: Path, *more: str) -> str | None:
     return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
 
 
-def remove_video(folder: Path) -> None:
-    """Delete a video of ours from a folder, and the folder if it is empty then."""
-    if not all(_is(stat.S_ISREG, folder / name) for name in (LATENTS, REPORT)) or folder.is_symlink():
-        return
-    blocks = folder / BLOCKS
-    inside = [path for path in blocks.iterdir() if BLOCK.fullmatch(path.name)] if _is(stat.S_ISDIR, blocks) else []
-    for path in (*inside, *(folder / name for name in FILES if name != BLOCKS)):
-        path.unlink(missing_ok=True)
-    _remove_empty((blocks, folder))
-
-
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path, and rename it to `path` at the end of the `with` block; make its folder if needed.
@@ -275,15 +264,6 @@ def _request_in(hidden: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def check_disk_space(folder: Path, needed: int) -> None:
-    """Raise `BadInput` unless the disk of `folder`, which need not exist, has `needed` free bytes."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        fault = f"the run needs about {_size(needed)} in {folder}, but {_size(free)} are free"
-        raise BadInput(f"{fault}; free some space or name another folder")
-
-
 def _real(folder: Path) -> Path:
     """Resolve links: a link must not be renamed, and the hidden folder must be on the same disk."""
     try:
@@ -336,7 +316,3 @@ def _disk_of(folder: Path) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise BadInput(f"the disk of {folder} is full; free some space") from error
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..causal_wan.config import common_patch
 from ..checkpoints.latents import load_latents, read_lead
-from ..decoders.open import FAST_NOTE, VaeHeader
+from ..decoders.open import FAST_NOTE
 from ..engine.inputs import BlockInputs, ControlClip, KeyedNoise
 from ..engine.memo import Reuse
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
@@ -41,8 +41,6 @@ FADED = (
     "sixth block by it (policy stride) was 0.8 dB better than balanced from block 16 on, for 0.38 of its cost, "
     "not 0.27."
 )
-# Twice what CRF 18 takes for a moving photograph.
-MP4_BYTES_PER_PIXEL = 0.1
 ReadControl = Callable[[int, int], ControlFootage]
 """Function that reads a control for a width and a height in pixels."""
 
@@ -313,13 +311,3 @@ def _start(request: VideoRequest) -> Start | ReadStart:
     if restyled := request.restyle:
         return lambda width, height: Restyle(read_footage(restyled, width, height), request.strength)
     return NOTHING
-
-
-def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
-    """Estimate the bytes of disk that a video takes while it is made: latents, drafts and mp4."""
-    frames = resolved.plan.spans[-1].stop
-    pixels = resolved.width * resolved.height
-    latents = 4 * vae.latent_channels * frames * pixels // vae.spatial_stride**2
-    mp4 = int(frames * vae.temporal_stride * pixels * MP4_BYTES_PER_PIXEL)
-    # The whole latents; for each block the target's, the draft's, and the predictions that are handed over.
-    return (3 + resolved.plan.router.handover) * latents + mp4

@@ -19,12 +19,12 @@ from ..engine.plan import MISSING, ModelSet
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import (
+    BLOCKS,
     LATENTS,
     REPORT,
     TABLE,
     VIDEO,
     UnwritableFolder,
-    check_disk_space,
     check_output,
     check_unfinished,
     hidden_name,
@@ -33,15 +33,15 @@ from ..files.outputs import (
     unfinished_request,
     video_file,
 )
-from ..models.headers import Headers, check_models, part_fingerprints
+from ..models.headers import Headers, check_models
 from ..models.loading import encode_prompts
 from ..models.options import LoadOptions
 from ..report.run_report import read_report
 from ..request.request import VideoRequest
-from ..request.resolve import ResolvedRequest, predict_bytes, resolve_files
+from ..request.resolve import ResolvedRequest, resolve_files
 from ..settings import settings_of
 from ..text.prompts import PromptSchedule, unshown
-from .blocks import check_reusable
+from .blocks import block_files
 from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
 OF_PARTS = {
@@ -183,9 +183,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         if flags := [flag for flag in batch.stated if flag in OF_PARTS and not getattr(needed, OF_PARTS[flag])]:
             notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
         planned = BatchPlan(folder, batch, headers, routes, needed, placed, tuple(dict.fromkeys(notes)))
-        if batch.reuse:
-            _check_reuse(planned, batch.reuse)
-        check_disk_space(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
+        if batch.reuse and planned.to_make:
+            earlier = [folder_in(batch.reuse, video, numbered=numbered) for video in planned.to_make]
+            if not any(map(block_files, earlier)):
+                raise BadInput(f"{earlier[0]} has no {BLOCKS} to re-use; give the folder of an earlier video")
         yield planned
 
 
@@ -280,14 +281,6 @@ def _look_into(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vid
     if batch.numbered and _is_foreign_table(folder / TABLE):
         raise BadInput(f"{folder} has a table that is not ours; name another folder")
     return looked_up
-
-
-def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
-    identities = part_fingerprints(planned.batch.files, planned.batch.load, planned.headers.models)
-    # A stopped call has no folders for its last videos.
-    folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
-    for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
-        check_reusable(folder, identities, planned.needed)
 
 
 def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:

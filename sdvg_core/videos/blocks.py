@@ -19,15 +19,12 @@ from safetensors.torch import save
 
 from ..checkpoints.latents import METADATA, read_metadata
 from ..checkpoints.weights import open_weights
-from ..engine.memo import Identities, Result, Store
-from ..engine.plan import ModelSet
+from ..engine.memo import Result, Store
 from ..engine.records import BlockRecord
-from ..engine.types import hash_text
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, unfinished_blocks
 from ..report.record_json import read_member, record_from_dict, record_to_dict
 
-ROLES = ("drafter", "target")
 DIGEST = "digest"
 """Metadata field with the file's hash. It sorts first."""
 UNSEALED = "0" * 64
@@ -40,10 +37,8 @@ class BlockFiles:
     `damaged`: names of files that changed since they were written, here or in folders for re-use.
     """
 
-    def __init__(self, folder: Path, identities: Identities) -> None:
-        """`identities`: cache keys of the models by their files, stored in each block."""
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._made_by = _made_by(identities)
         self._earlier: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
         self.damaged: list[str] = []
 
@@ -68,7 +63,7 @@ class BlockFiles:
         if results and results.keys() <= known.keys():
             return replace(earlier, prompt=record.prompt)
         part = self._folder.with_name("block.part")
-        metadata = {DIGEST: UNSEALED, **self._made_by, "record": record_to_dict(replace(record, prompt=""))}
+        metadata = {DIGEST: UNSEALED, "record": record_to_dict(replace(record, prompt=""))}
         write_block(part, results, metadata)
         part.replace(self._folder / name)
         return record
@@ -77,29 +72,6 @@ class BlockFiles:
 def block_files(folder: Path) -> list[Path]:
     """Return the block files in `folder`, of a finished and of an unfinished video."""
     return [*sorted((folder / BLOCKS).glob("*.safetensors")), *unfinished_blocks(folder)]
-
-
-def check_reusable(folder: Path, identities: Identities, asked: ModelSet) -> None:
-    """Raise `BadInput` if `folder` has no blocks, or none by the models in `asked`."""
-    files = block_files(folder)
-    if not files:
-        raise BadInput(f"{folder} has no {BLOCKS} to re-use; give the folder of an earlier video")
-    wanted = {role: made_by for role, made_by in _made_by(identities).items() if getattr(asked, role)}
-    if not any(wanted.items() & _hashes(path).items() for path in files):
-        others = f"with another {' or '.join(wanted)} or other settings, or is damaged"
-        raise BadInput(f"{folder} was made {others}; give the same, or leave --reuse out")
-
-
-def _made_by(identities: Identities) -> dict[str, str]:
-    return {role: hash_text(getattr(identities, role)) for role in ROLES if getattr(identities, role)}
-
-
-def _hashes(path: Path) -> dict[str, str]:
-    """Return the text values of a file's metadata; empty if it is damaged."""
-    try:
-        return {name: value for name, value in read_metadata(open_weights(path)).items() if isinstance(value, str)}
-    except BadInput:
-        return {}
 
 
 def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..checkpoints.latents import lead_metadata, save_latents
@@ -10,7 +10,6 @@ from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
 from ..engine.memo import Reuse, Store
 from ..engine.records import BlockRecord
-from ..engine.run import Run
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer
@@ -42,7 +41,7 @@ def render(
     `digest`: of the request, stored with the latents. `stop`: called after every block; True ends the video there.
     """
     store = Store()
-    blocks = BlockFiles(work / BLOCKS, loaded.by_files)
+    blocks = BlockFiles(work / BLOCKS)
     blocks.recall(store, *reuse)
     store.begin_run()
     engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
@@ -83,25 +82,6 @@ def render(
         more.append(f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.")
     if blocks.damaged:
         more.append(f"Not as they were written, and so not used again: {', '.join(blocks.damaged[:MOST_NAMED])}.")
-    return _report(loaded, run, resolved, conditions, records, more)
-
-
-def write_report(report: RunReport, work: Path) -> None:
-    """Write the report and the route picture, which never shows the prompt."""
-    (work / REPORT).write_text(report.to_json(), encoding="utf-8")
-    route_picture(report.without_prompts()).save(work / PICTURE, format="PNG")
-
-
-def _report(
-    loaded: Models,
-    run: Run,
-    resolved: ResolvedRequest,
-    conditions: Conditions,
-    records: Sequence[BlockRecord],
-    more: Iterable[str],
-) -> RunReport:
-    """Return the report of a run. `more`: notes on re-use and sound."""
-    request = resolved.request
     texts = [condition.text for _, condition in conditions.entries]
     return assemble_report(
         run,
@@ -112,3 +92,9 @@ def _report(
         notes=(*resolved.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
         asked=request.settings,
     )
+
+
+def write_report(report: RunReport, work: Path) -> None:
+    """Write the report and the route picture, which never shows the prompt."""
+    (work / REPORT).write_text(report.to_json(), encoding="utf-8")
+    route_picture(report.without_prompts()).save(work / PICTURE, format="PNG")

@@ -63,7 +63,10 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--target-settings", "recache=yes"], "recompute keeps no window"),
         (["--device", "cuda:7"], "this machine has no device"),
         (["--handover", "9"], "handover is 9, but drafts stop after 2 steps"),
-        (["--budget", "0.5", "--policy", "reward"], "--budget does not heed --policy; leave one of them out"),
+        (
+            ["--budget", "0.5", "--policy", "reward"],
+            "none of 9 blocks uses --policy with --budget; leave one of",
+        ),
         (["--stride", "0"], "stride is 0.0; give 1 to 4096"),
         (["--policy", "reward", "--forced-blocks", "-1"], "forced_blocks is -1; give 0 or more"),
         (["--text-dtype", "float16"], "--text-dtype: invalid choice"),

@@ -15,7 +15,7 @@ import torch
 from cli_runs import generate, options, override, refused, without
 
 from sdvg_core.cli import main, make_parser
-from sdvg_core.cli.generate import read_prompts
+from sdvg_core.cli.making import read_prompts
 from sdvg_core.cli.options import video_request
 from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early, router_preset, score_and_decide
 from sdvg_core.errors import BadInput
@@ -160,16 +160,16 @@ def test_an_option_given_twice_is_refused_unless_it_adds_or_says_the_same(capsys
 
 
 OF_VIDEO = [
-    ("--gate -0.7 --budget 0.5", "--budget does not heed --gate; leave one of them out"),
-    ("--policy always-target --gate 5", "the policy always-target does not heed --gate; leave one of them out"),
-    ("--stride 4 --cascade 0.2", "the policy stride does not heed --cascade; leave one of them out"),
-    ("--stride 4 --gate 0", "the policy stride does not heed --gate; leave one of them out"),
-    ("--stride 4 --handover 1 --blocks 4", "no block is handed over, so --handover has no effect"),
-    ("--preset fast --handover 1", "no block is handed over, so --handover has no effect"),
-    ("--blocks 1 --gate 1", "no block comes after the forced ones, so --gate has no effect; leave it out, or make"),
-    ("--blocks 2 --forced-blocks 5 --gate 1", "no block comes after the forced ones, so --gate has no effect"),
-    ("--blocks 2 --forced-blocks 2 --stride 2", "no block comes after the forced ones, so --stride has no effect"),
-    ("--blocks 3 --gate 1 --bail-out 2", "no block comes after so many rejections, so --bail-out has no effect"),
+    ("--gate -0.7 --budget 0.5", "none of 9 blocks uses --gate with --budget; leave one of them out"),
+    ("--policy always-target --gate 5", "none of 9 blocks uses --gate with the policy always-target; leave"),
+    ("--stride 4 --cascade 0.2", "none of 9 blocks uses --cascade with the policy stride; leave one"),
+    ("--stride 4 --gate 0", "none of 9 blocks uses --gate with the policy stride; leave one of"),
+    ("--stride 4 --handover 1 --blocks 4", "none of 4 blocks uses --handover with the policy stride; leave"),
+    ("--preset fast --handover 1", "none of 9 blocks uses --handover with --preset; leave one of them out"),
+    ("--blocks 1 --gate 1", "none of 1 block uses --gate with the policy reward; leave one of them out"),
+    ("--blocks 2 --forced-blocks 5 --gate 1", "none of 2 blocks uses --gate with the policy reward; leave one"),
+    ("--blocks 2 --forced-blocks 2 --stride 2", "none of 2 blocks uses --stride with the policy stride; leave"),
+    ("--blocks 3 --gate 1 --bail-out 2", "none of 3 blocks uses --bail-out with the policy reward; leave one"),
     ("--tae-kind taew2_1", "is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out"),
     ("--drafter-settings window=9 sink=3 window=6", "window is given twice, with other values; leave one out"),
     ("--drafter-settings window=9 --drafter-settings window=6", "window is given twice, with other values; leave"),
@@ -179,12 +179,9 @@ OF_VIDEO = [
         "handover is 2, but drafts stop after 1 step; hand over 1 at most",
     ),
     ("--drafter-settings draft-steps=9", "drafts cannot stop after 9 of 4 steps; give 1 to 4"),
-    ("--stride 1.5 --blocks 2 --handover 2", "no block is handed over, so --handover has no effect"),
-    ("--preset hybrid --directions dd --blocks 2", "--directions decides every block, so --preset has no effect"),
-    (
-        "--cascade 0.1 --bail-out 1 --blocks 2",
-        "no block comes after so many rejections, so --bail-out has no effect",
-    ),
+    ("--stride 1.5 --blocks 2 --handover 2", "none of 2 blocks uses --handover with the policy stride; leave"),
+    ("--preset hybrid --directions dd --blocks 2", "none of 2 blocks uses --preset with --directions; leave"),
+    ("--cascade 0.1 --bail-out 1 --blocks 2", "none of 2 blocks uses --bail-out with the policy reward; leave one"),
     ("--drafter-settings window=9", "cache=recompute reads no window; leave it out, or choose cache=incremental"),
     (
         "--target-settings cache=incremental context-frames=6",
@@ -194,7 +191,7 @@ OF_VIDEO = [
         "--handover 3 --preset hybrid --drafter-settings draft-steps=1",
         "handover is 3, and the schedules and the drafts' steps allow 1; hand over 1 at most",
     ),
-    ("--gate 0 --directions ttttttttt", "--directions decides every block, so --gate has no effect"),
+    ("--gate 0 --directions ttttttttt", "none of 9 blocks uses --gate with the policy reward and --directions"),
     ("--strength medium", "strength has no effect without restyle; add it, or leave strength out"),
     ("--control-strength 1", "control strength has no effect without control; add it, or leave"),
     ("--control-strength 0.5", "control strength has no effect without control; add it, or leave"),

@@ -8,63 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from cli_runs import OUTPUTS, names, override
+from cli_runs import OUTPUTS, names
 from faulty import Trap, make_loaded, make_video, quick, result
 from reuse_folders import decisions, five, made
 
-from sdvg_core.checkpoints.latents import save_latents
-from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import check_disk_space, unfinished_blocks
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.options import LoadOptions, ModelOptions
-from sdvg_core.request.request import VideoRequest
-from sdvg_core.request.resolve import predict_bytes, resolve_files
-from sdvg_core.videos import batch, maker
+from sdvg_core.files.outputs import unfinished_blocks
 
 WRITES = ("write video", "write block", "write latents", "write report", "move", "rename")
-
-
-@pytest.mark.heavy
-def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, monkeypatch, capsys):
-    for room, reader in ((batch, "encode_prompts"), (maker, "load_models")):
-        monkeypatch.delattr(room, reader)
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)
-    assert main(override(five(files), "--prompt", "x", "--output", str(tmp_path / "out"))) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "the run needs about " in line
-    assert "but 0.0 MB are free; free some space or name another folder" in line
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.heavy
-def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
-    """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
-    made(tmp_path / "out", override(five(files), "--prompt", "a red ball", "--size", "64x64"))
-    large = [path for path in (tmp_path / "out").rglob("*") if path.suffix in (".mp4", ".safetensors")]
-    written = sum(path.stat().st_size for path in large)
-    krea = ModelOptions(preset="krea-14b")
-    headers = check_models(files, LoadOptions(drafter=krea, target=krea))
-
-    def predict(request: VideoRequest) -> int:
-        return predict_bytes(resolve_files(request, headers), headers.vae)
-
-    foreseen = predict(VideoRequest(blocks=5, width=64, height=64))
-    assert 0.3 * written < foreseen < 10 * written
-    assert 10e6 < predict(VideoRequest()) < 100e6
-    save_latents(tmp_path / "clip.safetensors", torch.zeros(1, 16, 6, 8, 8), {})
-    longer = VideoRequest(blocks=5, continue_from=tmp_path / "clip.safetensors")
-    assert foreseen < predict(longer) < 2 * foreseen
-
-
-@pytest.mark.heavy
-def test_room_is_looked_for_where_the_folder_will_be(tmp_path):
-    check_disk_space(tmp_path / "new" / "run", 1)
-    with pytest.raises(BadInput, match=r"the run needs about .* GB in .*run, but"):
-        check_disk_space(tmp_path / "new" / "run", 10**18)
-    assert names(tmp_path) == []
 
 
 @pytest.mark.heavy

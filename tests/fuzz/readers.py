@@ -15,7 +15,7 @@ from sdvg_core.causal_wan.presets import get_schedule
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.engine.memo import Identities, Store
+from sdvg_core.engine.memo import Store
 from sdvg_core.engine.plan import check_directions, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
@@ -138,7 +138,7 @@ def read_vocabulary(path: Path) -> None:
 
 
 def read_earlier(path: Path) -> None:
-    BlockFiles(path.parent, Identities(drafter="", target="", codec="", scorer="")).recall(Store())
+    BlockFiles(path.parent).recall(Store())
     read_block(path)
 
 

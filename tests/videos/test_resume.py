@@ -321,15 +321,12 @@ def test_a_folder_without_a_video_is_refused_before_anything_is_read(base, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earlier, tmp_path, capsys):
+def test_of_a_video_of_other_models_nothing_is_used_and_the_report_says_so(base, others, earlier, tmp_path):
     before = contents(earlier[0])
     both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
-    line = refused(capsys, override(base, *both, "--output", str(tmp_path / "out")))
-    assert f"{earlier[0]} was made with another drafter or target or other settings" in line
-    over = ["--schedule", "1000,500", *both[4:], "--output", str(earlier[0]), "--overwrite"]
-    line = refused(capsys, override(base, *over))
-    assert "give the same, or leave --reuse out" in line
-    assert not (tmp_path / "out").exists()
+    again = made(tmp_path / "out", override(base, *both))
+    assert reused(again) == 0
+    assert any("Nothing of the earlier video could be used again" in note for note in again[2]["notes"])
     assert contents(earlier[0]) == before
 
 

@@ -1,0 +1,241 @@
+"""The work of `generate` and `demo`: the batch that options and an earlier report ask for, and what is printed.
+
+Their options are elsewhere, as this imports torch, for which `--help` should not wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints.latents import load_latents
+from ..devices.device import device_line, resolved_threads
+from ..engine.router import RouterConfig
+from ..errors import count
+from ..files.outputs import LATENTS, REPORT, TABLE, whole_file
+from ..files.video import Mp4Writer
+from ..models.loading import load_decoder
+from ..models.options import LoadOptions
+from ..pocket import POCKET
+from ..pocket.comparison import Side, side_by_side
+from ..pocket.grammar import understand, understood
+from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
+from ..pocket.world import SIZE
+from ..report.run_report import RunReport, read_report
+from ..report.summary import route_in_words, summarise
+from ..request.request import VideoRequest, with_strengths
+from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_video_prompt
+from ..videos.batch import Batch
+from ..videos.files import naming_source
+from ..videos.maker import StopRequest, make_many, make_videos
+from ..videos.table import FAILED, FINISHED, Row
+from . import FAILURES, INTERRUPTED
+from .again import (
+    FILES,
+    compared,
+    embedded_again,
+    files_again,
+    is_embedded,
+    latents_in,
+    load_again,
+    prompts_again,
+    request_again,
+    router_again,
+)
+from .options import load_options, model_files, stated, video_request, worker_devices
+
+IN_WORLD = {"width": SIZE, "height": SIZE}
+TARGET_ONLY = "target-only"
+"""Subfolder of the demo's folder, for the target-only video."""
+COMPARISON = "comparison.mp4"
+say: Callable[[str], None] = partial(print, flush=True)
+
+
+def warn(note: str) -> None:
+    """Print a warning on stderr."""
+    sys.stderr.write(f"sdvg: {note}\n")
+
+
+def generate(options: argparse.Namespace) -> int:
+    """Make the requested videos; return the exit code."""
+    if options.report and options.report.is_dir():
+        options.report /= REPORT
+    again = read_report(options.report) if options.report else None
+    embedded = options.models == POCKET or bool(again and options.models is None and is_embedded(again))
+    options.models = POCKET if embedded else options.models or Path("models")
+    with resolved_threads(embedded=embedded), naming_source(options.models):
+        prompts, notes = read_prompts(options, again)
+        batch = _batch(options, again, prompts)
+        for note in notes:
+            warn(note)
+        return _generate(options, again, batch)
+
+
+def _generate(options: argparse.Namespace, again: RunReport | None, batch: Batch) -> int:
+    devices = worker_devices(options, batch.load.device)
+    stopping = StopRequest()
+    # Read the earlier latents now, as the new video may replace them.
+    compare: Callable[[RunReport, Path], str] | None = None
+    if again:
+        compare = partial(compared, again, latents_in(options.report.parent), options.report.parent)
+    say(device_line(batch.load.device, batch.load.dtype))
+    if devices:
+        folder, rows = make_many(
+            batch, devices, ray=options.ray, most=options.workers, stopping=stopping, warn=warn
+        )
+        _print_rows(rows, folder)
+        for row in rows:
+            if compare and row.state == FINISHED:
+                video = folder / row.folder
+                say(f"{video}: {compare(read_report(video / REPORT), video)}")
+        stopped = _exit_code(stopping, whole=all(row.state in (FINISHED, FAILED) for row in rows))
+        return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
+    reports = make_videos(batch, stopping=stopping, say=say, warn=warn)
+    for folder, report in reports:
+        print(f"{summarise(report)}\nWritten to {folder}")
+        if compare:
+            say(compare(report, folder))
+    whole = len(reports) == len(batch.prompts) * max(len(batch.seeds), 1) and all(
+        len(report.blocks) == batch.request.blocks for _, report in reports
+    )
+    return _exit_code(stopping, whole=whole)
+
+
+def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[PromptSchedule, ...]) -> Batch:
+    """Return the batch: the user's options over the report's values over the defaults."""
+    embedded = options.models == POCKET
+    if options.seeds:
+        options.seed = options.seeds[0]
+    base: dict[str, Any] = dict(IN_WORLD) if embedded else {}
+    load = pocket_options() if embedded else LoadOptions()
+    named: dict[str, Path] = {}
+    if again:
+        base |= request_again(again, stated(options, VideoRequest))
+        load = load_again(again, load)
+        if embedded:
+            named = embedded_again(again)
+        else:
+            given = [role for role in FILES.values() if getattr(options, role)]
+            named, loras = files_again(again, options.models, given)
+            load = replace(load, loras=loras)
+    request = video_request(options, base, router_again(again) if again else None)
+    actions = [action for action in options.parser._actions if action.option_strings]
+    same = ("output", "resume", "overwrite", "reuse", "private")
+    return Batch(
+        files=model_files(options, options.models, request, named),
+        load=load_options(options, load, embedded=embedded),
+        request=with_strengths(request, prompts[0]),
+        prompts=prompts,
+        seeds=tuple(options.seeds),
+        numbered=bool(options.prompt_file) and not prompts[0].changes,
+        stated=tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default),
+        **{name: getattr(options, name) for name in same},
+    )
+
+
+def read_prompts(
+    options: argparse.Namespace, again: RunReport | None
+) -> tuple[tuple[PromptSchedule, ...], list[str]]:
+    """Return the prompts of each video, and notes. The embedded models get the nearest prompts they know."""
+    if options.prompt_file:
+        prompts = read_prompt_list(options.prompt_file)
+    elif options.prompt is not None:
+        prompts = (read_video_prompt(options.prompt),)
+    elif again:
+        prompts = (prompts_again(again),)
+    else:
+        options.parser.error("there is no prompt; add --prompt TEXT, --prompt-file FILE or --from report.json")
+    return understood(prompts) if options.models == POCKET else (prompts, [])
+
+
+def _print_rows(rows: Sequence[Row], folder: Path) -> None:
+    """Print the results of many videos, with failures grouped by reason. `folder`: of their table."""
+    for why, missing in groupby((row for row in rows if row.state == FAILED), key=lambda row: row.error):
+        folders = ", ".join(row.folder for row in missing)
+        warn(f"not made: {folders}: {why}; the same command tries again")
+    finished = sum(row.state == FINISHED for row in rows)
+    print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / TABLE}")
+
+
+def _exit_code(stopping: StopRequest, *, whole: bool) -> int:
+    """Return 0, or 130 after Ctrl-C with a line on how to go on. `whole`: whether everything was made anyway."""
+    if whole or not stopping.asked:
+        return 0
+    warn("stopped as asked; the same command makes the rest")
+    return INTERRUPTED
+
+
+def demo(options: argparse.Namespace, prompt: str) -> int:
+    """Make the demo's two videos and their comparison; return the exit code."""
+    scene, note = understand(prompt)
+    if note:
+        print(note, file=sys.stderr)
+    with resolved_threads(embedded=True):
+        return _demo(options, scene.text)
+
+
+def _demo(options: argparse.Namespace, prompt: str) -> int:
+    request = video_request(options, IN_WORLD)
+    load = pocket_options()
+    say(device_line(load.device, load.dtype))
+    stopping = StopRequest()
+    batch = Batch(
+        files=replace(trained_set(), vae=pocket_fast_vae()),
+        load=load,
+        request=request,
+        prompts=(one_prompt(prompt),),
+        output=options.output,
+        overwrite=options.overwrite,
+        last=COMPARISON,
+    )
+    say(
+        f"Two tiny models will make {count(request.blocks, 'block')} of {prompt!r}. "
+        "The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it."
+    )
+    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn)
+    if options.overwrite:  # the comparison there is of an earlier video
+        (folder / COMPARISON).unlink(missing_ok=True)
+    compared_before = (folder / COMPARISON).exists()
+    alone = None
+    if report.tally.by_target == len(report.blocks) and not stopping.asked:
+        remedy = "lower --gate" if report.tally.scored else "make more --blocks, or take --preset fast"
+        say(f"The large model made every block, so there is nothing to compare; {remedy}.")
+    elif not compared_before and not stopping.asked:
+        say("To compare, the large model alone makes the same blocks from the same noise.")
+        alone = _compare(batch, folder, report, stopping)
+    blocks = route_in_words(report)
+    say(f"{blocks[0].upper()}{blocks[1:]}.")
+    if alone and not any(block.reused for block in report.blocks):
+        seconds = report.seconds.total
+        whole = alone.seconds.total
+        say(f"Measured: {seconds:.2f} s; the large model alone {whole:.2f} s: {whole / seconds:.2f}x as fast.")
+    shown = f"{COMPARISON} shows it next to the large model's, " if alone or compared_before else ""
+    say(f"Look at {folder}: {shown}video.mp4 alone, route.png who made which block, report.json every figure.")
+    return _exit_code(stopping, whole=len(report.blocks) == request.blocks)
+
+
+def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
+    """Make the target-only video and the comparison; return the report of the former, or None if it was stopped.
+
+    The comparison is decoded from both latents, as an mp4's pixels are compressed, and by the VAE, as the TAEHV
+    (whose time is measured) blurs a clip's first frame. `folder`, `report`: of the routed video.
+    """
+    alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
+    # `last`: a target-only video without its comparison counts as unfinished.
+    batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=f"../{COMPARISON}")
+    ((other, alone_report),) = make_videos(batch, stopping=stopping)
+    if stopping.asked:
+        return None
+    codec = load_decoder(trained_set().vae, batch.load)
+    frames = [codec.decode(load_latents(video / LATENTS).latents)[0][0] for video in (folder, other)]
+    sides = Side("Both models", frames[0], report), Side("Large model alone", frames[1], alone_report)
+    with whole_file(folder / COMPARISON) as path, Mp4Writer(path, report.fps) as video:
+        for frame in side_by_side(*sides):
+            video.add(frame)
+    return alone_report
