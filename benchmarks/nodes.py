@@ -311,7 +311,7 @@ class Trial:
         from sdvg_pack.nodes.host.run import run_job
         from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
         from sdvg_pack.sdvg_core.engine.router import router_preset
-        from sdvg_pack.sdvg_core.report.record_json import seconds_to_dict
+        from sdvg_pack.sdvg_core.report.run_report import seconds_to_dict
         from sdvg_pack.sdvg_core.request.request import VideoRequest
 
         job = Job(

@@ -14,7 +14,7 @@ from research.markdown import markdown, number
 from sdvg_core.devices.device import versions_on
 from sdvg_core.memory.plan import PHASE_NAMES, gigabytes
 from sdvg_core.memory.sizes import PlanRequest, Sizes, phase_parts
-from sdvg_core.report.record_json import SECONDS
+from sdvg_core.report.run_report import SECONDS
 
 from .measure import Sample, WarmUp
 from .models import Models, tensor_bytes

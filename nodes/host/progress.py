@@ -15,8 +15,7 @@ from server import PromptServer
 from torch import Tensor
 
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.report.record_json import plain
-from ...sdvg_core.report.run_report import RunReport
+from ...sdvg_core.report.run_report import RunReport, plain
 from ...sdvg_core.report.summary import block_line, outcome_of
 from .live import RUNS, LiveRun
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..checkpoints.latents import load_latents
 from ..checkpoints.pickles import STATE_DICTS
 from ..devices.execution import AUTO
-from ..engine.router import POLICIES, RouterConfig
+from ..engine.router import RouterConfig
 from ..errors import BadInput, printable
 from ..files.outputs import LATENTS
 from ..models.loading import AS_ASKED
@@ -28,7 +28,7 @@ from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..request.request import VideoRequest
 from ..settings import settings_of
 from ..text.prompts import PromptSchedule
-from ..videos.identity import differences
+from ..videos.identity import differences, flat
 
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 """Key in a report's settings -> role of the model file."""
@@ -177,24 +177,17 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
 
     `hidden`: replace prompts by hashes, to compare with a report that has only hashes.
     """
-    settings = dict(report.settings)
-    router = _settings(report, "router")
-    policy: Any = str(router.get("policy"))
-    read = {"policy", "handover", "directions", *POLICIES.get(policy, router)}
-    texts = [(number, block.prompt) for number, block in enumerate(report.blocks, 1)]
-    texts = [next(blocks) for _, blocks in groupby(texts, key=lambda pair: pair[1])]
+    groups = groupby(enumerate(report.blocks, 1), key=lambda pair: pair[1].prompt)
+    prompts = [(next(blocks)[0], text) for text, blocks in groups]
     if hidden:
-        texts = [(number, text if is_hidden(text) else hide_prompt(text)) for number, text in texts]
-    parts = {
-        "prompt": "; ".join(f"{number}: {text}" if number > 1 else text for number, text in texts),
+        prompts = [(number, text if is_hidden(text) else hide_prompt(text)) for number, text in prompts]
+    settings = {
+        "prompt": "; ".join(f"{number}: {text}" if number > 1 else text for number, text in prompts),
         "frames per second": f"{report.fps:g}",
-        "seed": settings.pop("seed", None),
-        "router": {name: value for name, value in router.items() if name in read},
-        **{name: part for name, part in settings.items() if name not in ("router", "scorer")},
-        "scorer": settings.get("scorer"),
+        "seed": report.settings.get("seed"),
+        "router": _settings(report, "router"),
+        **report.settings,
         "version of": report.versions,
     }
-    values = {name: part if isinstance(part, Mapping) else {"": part} for name, part in parts.items()}
-    flat = {f"{name} {inner}".strip(): str(value) for name, part in values.items() for inner, value in part.items()}
     # A different device is no different video.
-    return {name: value for name, value in flat.items() if not name.endswith("device")}
+    return {name: value for name, value in flat(settings).items() if not name.endswith("device")}

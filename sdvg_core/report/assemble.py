@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from typing import Any, Protocol
 
 from ..devices.execution import Execution
@@ -12,6 +12,7 @@ from ..engine.records import BlockRecord
 from ..engine.run import Run
 from ..errors import count
 from .run_report import RunReport
+from .summary import ranges
 
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
@@ -88,11 +89,7 @@ def _unscored(records: Sequence[BlockRecord]) -> Iterator[str]:
 
 
 def _were(numbers: Sequence[int]) -> str:
-    """Return `Blocks 1 to 3, 5 were` of sorted numbers."""
-    groups = groupby(numbers, lambda number: number - numbers.index(number))
-    spans = [[*group] for _, group in groups]
-    names = ", ".join(f"{span[0]} to {span[-1]}" if span[1:] else str(span[0]) for span in spans)
-    return f"Blocks {names} were" if len(numbers) > 1 else f"Block {names} was"
+    return f"Blocks {ranges(numbers)} were" if len(numbers) > 1 else f"Block {numbers[0]} was"
 
 
 def notes_on(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from itertools import groupby
 
 from ..engine.records import BlockRecord
 from ..engine.router import Decision, Reason
 from ..errors import count
-from .record_json import SECONDS
-from .run_report import RunReport, worst_score
+from .run_report import SECONDS, RunReport, worst_score
 
 
 class Outcome(Enum):
@@ -102,19 +102,18 @@ def outcomes(report: RunReport) -> str:
 
 
 def route_in_words(report: RunReport) -> str:
-    """Return the blocks of each outcome, such as `large model (always): 1; small model, checked: 2-6, 8`."""
+    """Return the blocks of each outcome, such as `large model (always): 1; small model, checked: 2 to 6, 8`."""
     blocks: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
     for record in report.blocks:
         blocks[outcome_of(record)].append(report.number_of(record))
-    return "; ".join(f"{outcome.value}: {_ranges(numbers)}" for outcome, numbers in blocks.items() if numbers)
+    return "; ".join(f"{outcome.value}: {ranges(numbers)}" for outcome, numbers in blocks.items() if numbers)
 
 
-def _ranges(numbers: list[int]) -> str:
-    ranges = []
-    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        first, *_, last = [number for _, number in group] * 2
-        ranges.append(str(first) if first == last else f"{first}-{last}")
-    return ", ".join(ranges)
+def ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as text, such as `1 to 3, 5`."""
+    groups = groupby(numbers, lambda number: number - numbers.index(number))
+    spans = [[*group] for _, group in groups]
+    return ", ".join(f"{span[0]} to {span[-1]}" if span[1:] else str(span[0]) for span in spans)
 
 
 def acceptance(report: RunReport) -> str:

@@ -23,7 +23,7 @@ from ..engine.memo import Result, Store
 from ..engine.records import BlockRecord
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, unfinished_blocks
-from ..report.record_json import read_member, record_from_dict, record_to_dict
+from ..report.run_report import read_member, record_from_dict, record_to_dict
 
 DIGEST = "digest"
 """Metadata field with the file's hash. It sorts first."""

@@ -19,7 +19,7 @@ from ..text.prompts import PromptSchedule
 
 Fingerprint = Mapping[str, str]
 MOST_NAMED = 3
-LONGEST_NAMED = 40
+LONGEST_NAMED = 80
 CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
 """Fields of a request that are files; the fingerprint has a hash of their contents."""
 
@@ -49,9 +49,9 @@ def request_fingerprint(
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in loading.pop("loras")}
     return {
         **texts,
-        **_flat({**settings, **{name: named(path) for name, path in clips.items()}}),
+        **flat({**settings, **{name: named(path) for name, path in clips.items()}}),
         **{role: named(path) for role, path in models.items()},
-        **_flat(loading | execution),
+        **flat(loading | execution),
         **loras,
         **arithmetic_on(device),
         **{f"side {name}": value for name, value in side_arithmetic.items()},
@@ -59,10 +59,14 @@ def request_fingerprint(
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> str:
-    """Describe the differences of two fingerprints: `seed (then 42, now 43), tau (...)`."""
+    """Describe the differences of two fingerprints: `seed (then 42, now 43), tau (...)`; no long values."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    pairs = [f"{name} ({_apart(then.get(name), now.get(name))})" for name in names[:MOST_NAMED]]
-    return ", ".join(pairs) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
+    shown = []
+    for name in names[:MOST_NAMED]:
+        before = then.get(name, "nothing")
+        after = now.get(name, "nothing")
+        shown.append(f"{name} (then {before}, now {after})" if len(before + after) <= LONGEST_NAMED else name)
+    return ", ".join(shown) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
 
 
 def digest_of(fingerprint: Fingerprint) -> str:
@@ -70,21 +74,10 @@ def digest_of(fingerprint: Fingerprint) -> str:
     return hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested values as text, by the names that lead to them."""
+    texts: dict[str, str] = {}
     for name, value in values.items():
         words = f"{prefix}{name}".replace("_", " ")
-        flat |= _flat(value, f"{words} ") if isinstance(value, Mapping) else {words: str(value)}
-    return flat
-
-
-def _apart(then: str | None, now: str | None) -> str:
-    """Return both values as text; of long ones, the part where they differ."""
-    texts = ["nothing" if value is None else value for value in (then, now)]
-    if max(map(len, texts)) > LONGEST_NAMED:
-        pairs = zip(*texts, strict=False)
-        equal = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), 0)
-        start = texts[0].rfind(" ", 0, max(equal - LONGEST_NAMED // 4, 0)) + 1
-        texts = ["..." * bool(start) + text[start:] for text in texts]
-    shown = [text if len(text) <= LONGEST_NAMED else text[: LONGEST_NAMED - 3] + "..." for text in texts]
-    return f"then {shown[0]}, now {shown[1]}"
+        texts |= flat(value, f"{words} ") if isinstance(value, Mapping) else {words: str(value)}
+    return texts

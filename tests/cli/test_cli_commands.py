@@ -122,7 +122,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
     assert "redicted" not in said.out
-    assert blocks == "Large model (always): 1-2; small model, not checked: 3-9."
+    assert blocks == "Large model (always): 1 to 2; small model, not checked: 3 to 9."
     form = r"Measured: ([\d.]+) s; the large model alone ([\d.]+) s: ([\d.]+)x as fast\."
     seconds, alone, ratio = (float(number) for number in re.fullmatch(form, measured).groups())
     assert ratio == pytest.approx(alone / seconds, rel=0.05)

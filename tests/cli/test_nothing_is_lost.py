@@ -300,7 +300,7 @@ DEMO = ("demo", "--blocks", "1", "--directions", "d")
 
 
 def test_a_demo_without_a_draft_says_why_it_compares_nothing_and_keeps_no_earlier_comparison(tmp_path, capsys):
-    """Catches an old target-only next to a new video; what somebody put into it stays."""
+    """Catches an old comparison next to a new video; what somebody put into the other video's folder stays."""
     out = tmp_path / "out"
     assert main([*DEMO, "--output", str(out)]) == 0
     assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "target-only"])
@@ -310,7 +310,7 @@ def test_a_demo_without_a_draft_says_why_it_compares_nothing_and_keeps_no_earlie
     assert main(["demo", *more, "--output", str(out)]) == 0
     assert "so there is nothing to compare; lower --gate." in capsys.readouterr().out
     assert names(out) == sorted([*OUTPUTS, "target-only"])
-    assert contents(out / "target-only") == {"blocks/mine.txt": b"mine"}
+    assert contents(out / "target-only")["blocks/mine.txt"] == b"mine"
 
 
 @pytest.mark.heavy

@@ -224,8 +224,8 @@ def test_the_summary_says_what_happened_by_both_conventions():
     ]
     assert route_in_words(run).split("; ") == [
         "large model (always): 1",
-        "small model, checked: 2-3, 10, 14",
-        "large model, remade: 4-6, 11, 15",
+        "small model, checked: 2 to 3, 10, 14",
+        "large model, remade: 4 to 6, 11, 15",
         "small model, not checked: 8, 12",
         "large model: 9, 13",
         "large model, after too many remakes: 7",
@@ -242,9 +242,8 @@ def test_the_new_blocks_of_a_run_that_continues_a_clip_count_from_1_and_those_it
     continued = report(decisions, blocks=blocks)
     continued = replace(continued, settings={**continued.settings, **kept})
     assert [continued.number_of(block) for block in blocks] == [first, first + 1, first + 2]
-    assert (
-        route_in_words(continued) == f"large model (always): {first}; small model, checked: {first + 1}-{first + 2}"
-    )
+    words = f"large model (always): {first}; small model, checked: {first + 1} to {first + 2}"
+    assert route_in_words(continued) == words
     assert f"pixel frame 2 of block {first + 1}" in summarise(continued)
     alone = route_picture(report(decisions)).tobytes()
     assert (route_picture(continued).tobytes() == alone) == (first == 1)
