@@ -7,21 +7,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import av
-import numpy as np
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput
 from .clip import Clip, check_colours, open_clip
-from .pictures import Picture, note_on, pictures_in, pictures_of, reading
-from .sound import Sound
+from .pictures import Picture, cropped, note_on, pictures_in, pictures_of, reading
+from .video import Sound
 
 T = TypeVar("T")
 RATE = 16
@@ -56,7 +53,7 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
     """
     if (files := pictures_in(path)) is not None:
         return _read_pictures(files, path.name, width, height)
-    pixels, clip = _taken(path, partial(_fitted, size=(width, height)))
+    pixels, clip = _taken(path, lambda clip, frame: cropped(clip.picture(frame), (width, height)))
     note = f"{path.name}: {clip.note}, taken as {len(pixels)} frames at {RATE} a second in {width}x{height}."
     sound = Sound(path, clip.sound_codec, clip.start) if clip.sound_codec else None
     return Footage(torch.stack(pixels), note, sound)
@@ -138,12 +135,6 @@ def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False)
 
 class _TimeGoesBack(Exception):
     """A frame is shown before the previous one, or has no time stamp."""
-
-
-def _fitted(clip: Clip, frame: Any, size: tuple[int, int]) -> Tensor:
-    """Return a frame's pixels, `3 h w` bytes, cropped at the centre and scaled."""
-    fitted = ImageOps.fit(clip.picture(frame), size, Image.Resampling.LANCZOS)
-    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
 
 
 def _newest_frames(clip: Clip, counted: bool) -> Iterator[tuple[Any, int]]:

@@ -59,8 +59,13 @@ class Picture:
             elif alpha:
                 upright = upright.convert("RGBA")
                 alpha = upright.getchannel("A").getextrema() != (255, 255)
-            fitted = ImageOps.fit(upright.convert("RGB"), (width, height), Image.Resampling.LANCZOS)
-        return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous(), alpha
+            return cropped(upright.convert("RGB"), (width, height)), alpha
+
+
+def cropped(picture: Image.Image, size: tuple[int, int]) -> Tensor:
+    """Return the pixels of an RGB picture, `3 h w` bytes, cropped at the centre and scaled to width and height."""
+    fitted = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
+    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
 
 
 def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:

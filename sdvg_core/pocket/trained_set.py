@@ -14,8 +14,6 @@ from typing import Any
 from ..checkpoints.model_files import ModelFiles
 from ..errors import BadInput, why
 from ..models.options import LoadOptions, ModelOptions
-from ..pocket import DEFAULT_PROMPT as DEFAULT_PROMPT
-from ..pocket import POCKET as POCKET
 
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {

@@ -81,7 +81,7 @@ def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
 
 def summarise(report: RunReport) -> str:
     """Summarise a run in lines: length, outcomes, acceptance, worst frame, drift, seconds and notes."""
-    lines = [_length(report), outcomes(report), acceptance(report), *_worst(report), *_drift(report)]
+    lines = [_length(report), route_in_words(report), acceptance(report), *_worst(report), *_drift(report)]
     return "\n".join([*lines, *_time(report), *report.notes])
 
 
@@ -91,22 +91,13 @@ def _length(report: RunReport) -> str:
     return f"{blocks}, {frames}, {report.pixel_frames / report.fps:.1f} s at {report.fps:g} fps"
 
 
-def outcomes(report: RunReport) -> str:
-    """Return counts of kept drafts, and of blocks remade, forced, made without a draft, and handed over."""
-    tally = report.tally
-    unseen = tally.by_target - tally.rejected - tally.forced
-    line = f"kept {count(tally.accepted, 'draft')}, remade {tally.rejected}, forced {tally.forced}"
-    handed = sum(record.handover > 0 for record in report.blocks)
-    line += f", by the large model without a draft {unseen}" if unseen else ""
-    return line + (f", handed over {handed}" if handed else "")
-
-
 def route_in_words(report: RunReport) -> str:
     """Return the blocks of each outcome, such as `large model (always): 1; small model, checked: 2 to 6, 8`."""
-    blocks: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
+    blocks: dict[str, list[int]] = {outcome.value: [] for outcome in Outcome}
     for record in report.blocks:
-        blocks[outcome_of(record)].append(report.number_of(record))
-    return "; ".join(f"{outcome.value}: {ranges(numbers)}" for outcome, numbers in blocks.items() if numbers)
+        blocks[outcome_of(record).value].append(report.number_of(record))
+    blocks["handed over"] = [report.number_of(record) for record in report.blocks if record.handover]
+    return "; ".join(f"{outcome}: {ranges(numbers)}" for outcome, numbers in blocks.items() if numbers)
 
 
 def ranges(numbers: Sequence[int]) -> str:

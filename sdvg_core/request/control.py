@@ -6,8 +6,7 @@ that of pixel frame 4i - 1, for clips of any length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 from ..engine.inputs import ControlClip
 from ..engine.protocols import VideoCodec
 from ..errors import BadInput, count
-from ..files.footage import Footage, read_footage
+from ..files.footage import Footage
 
 GREY = 0.5
 
@@ -35,23 +34,6 @@ class ControlFootage:
     edge: int = 0
     lead: int = 0
     new: int = 0
-
-    @classmethod
-    def read(
-        cls, control: Path, mask: Path | None, strength: float, edge: int, width: int, height: int
-    ) -> ControlFootage:
-        """Read control and mask from files. Raises `BadInput` like `read_footage`."""
-        masked = read_footage(mask, width, height) if mask else None
-        return cls(footage=read_footage(control, width, height), mask=masked, strength=strength, edge=edge)
-
-    def fitted(self, frames: int, block: int, *, lead: int, new: int) -> tuple[ControlFootage, str]:
-        """Return the control for a video of `frames` pixel frames with blocks of `block`, and a note.
-
-        The last frame is held for up to a block. Raises `BadInput` if more is missing.
-        """
-        padding = padding_note(self.footage.frames, frames, block, "control")
-        of_mask = f" Mask {self.mask.note}" if self.mask else ""
-        return replace(self, lead=lead, new=new), f"Control {self.footage.note}{padding}{of_mask}"
 
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
         """Encode the control for the models, for the first `latent_frames` of the history."""

@@ -24,11 +24,10 @@ from ..engine.types import Condition
 from ..errors import BadInput, count, see
 from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
-from ..files.sound import CODECS, Sound
-from ..files.video import check_video_size
+from ..files.video import CODECS, Sound, check_video_size
 from ..memory.budget import BudgetedRun, route_for_budget
 from ..models.headers import Headers, check_encoder
-from .control import ControlFootage
+from .control import ControlFootage, padding_note
 from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
 
@@ -127,7 +126,7 @@ def resolve_request(
     control: ControlFootage | None = None
     control_note = ""
     if read_control:
-        control, control_note = _fit_control(read_control(width, height), plan, vae.temporal_stride, padding)
+        control, control_note = fit_control(read_control(width, height), plan, vae.temporal_stride, padding)
     sound, sound_notes = _sound(start.footage, control.footage if control else None, request.fps)
     notes = (
         *plan.notes,
@@ -169,14 +168,16 @@ def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPla
     return plan, notes
 
 
-def _fit_control(control: ControlFootage, plan: RunPlan, stride: int, padding: int) -> tuple[ControlFootage, str]:
+def fit_control(control: ControlFootage, plan: RunPlan, stride: int, padding: int) -> tuple[ControlFootage, str]:
     """Fit a control to the length of the video; return it with a note. Raises `BadInput` if it is too short.
 
     `padding`: pixel frames that the models see before the video's first one.
     """
     frames = pixel_count(plan.spans[-1].stop, stride) - padding
-    first_new = pixel_count(plan.spans[0].start, stride) - padding
-    return control.fitted(frames, stride * plan.spans[-1].frames, lead=padding, new=first_new)
+    held = padding_note(control.footage.frames, frames, stride * plan.spans[-1].frames, "control")
+    of_mask = f" Mask {control.mask.note}" if control.mask else ""
+    control = replace(control, lead=padding, new=pixel_count(plan.spans[0].start, stride) - padding)
+    return control, f"Control {control.footage.note}{held}{of_mask}"
 
 
 def _place_controls(
@@ -290,12 +291,21 @@ def _model_notes(headers: Headers) -> tuple[str, ...]:
 
 
 def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
-    """Resolve a request whose start is in files."""
-    settings = (request.control_mask, request.control_strength, request.control_edge)
-    control = partial(ControlFootage.read, request.control, *settings) if request.control else None
+    """Resolve a request whose start and control are in files."""
+    control = partial(_control, request) if request.control else None
     resolved = resolve_request(request, headers, start=_start(request), read_control=control)
     check_video_size(resolved.width, resolved.height)
     return resolved
+
+
+def _control(request: VideoRequest, width: int, height: int) -> ControlFootage:
+    assert request.control is not None
+    return ControlFootage(
+        footage=read_footage(request.control, width, height),
+        mask=read_footage(request.control_mask, width, height) if request.control_mask else None,
+        strength=request.control_strength,
+        edge=request.control_edge,
+    )
 
 
 def _start(request: VideoRequest) -> Start | ReadStart:

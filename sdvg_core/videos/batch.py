@@ -51,7 +51,6 @@ OF_PARTS = {
     if known.part
 }
 """Option -> the model that it is for, without which it has no effect."""
-HANDOVER = settings_of(RouterConfig)["handover"].flags[0]
 MOST_FOLDERS = 999
 Routes = Mapping[VideoRequest, ResolvedRequest]
 """Resolved requests of a batch, by request; seeds are ignored, so they differ in their routers only."""
@@ -156,10 +155,6 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     check_output(batch.output, renamed=not numbered)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
-    handover = resolved.plan.router.handover
-    if HANDOVER in batch.stated and request.router.handover > handover:
-        fault = f"handover is {request.router.handover}, and the schedules and the drafts' steps allow {handover}"
-        raise BadInput(f"{fault}; hand over {handover} at most")
     routed = [route_of_prompt(prompt.first, resolved) for prompt in prompts]
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
     sets = [of_route.plan.models_needed for of_route in routes.values()]

@@ -11,8 +11,7 @@ from ..devices.device import device_clock, versions_on
 from ..engine.memo import Reuse, Store
 from ..engine.records import BlockRecord
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
-from ..files.sound import add_sound
-from ..files.video import Mp4Writer
+from ..files.video import Mp4Writer, add_sound
 from ..models.loading import Models
 from ..report.assemble import assemble_report, notes_on
 from ..report.picture import route_picture

@@ -70,13 +70,11 @@ class VideoTable:
     def made(self, number: int, report: RunReport | BadInput) -> Row:
         """Record a finished video or its error, and write the table; return the row."""
         if isinstance(report, BadInput):
-            return self._put(replace(self._rows[number], state=FAILED, error=str(report)))
-        return self._put(self._done(number, report))
-
-    def _put(self, row: Row) -> Row:
-        self._rows[row.number] = row
+            self._rows[number] = replace(self._rows[number], state=FAILED, error=str(report))
+        else:
+            self._rows[number] = self._done(number, report)
         self._write()
-        return row
+        return self._rows[number]
 
     def _done(self, number: int, report: RunReport) -> Row:
         worst = report.worst_block

@@ -240,14 +240,11 @@ def test_a_dtype_may_be_of_a_part_and_a_preset_of_one_model():
     assert load.target == ModelOptions()
 
 
-@pytest.mark.parametrize("text", ["window", "=9", "windwo=9", "cache=fast"])
+@pytest.mark.parametrize("text", ["window", "=9", "windwo=9"])
 def test_a_models_setting_that_there_is_not_is_refused_with_those_there_are(capsys, text):
     line = refused(capsys, ["generate", "--prompt", "a", "--drafter-settings", text])
     assert "argument --drafter-settings: " in line
-    assert (
-        "give NAME=VALUE of preset, cache" in line
-        or "there is no cache 'fast'; choose recompute, incremental" in line
-    )
+    assert "give NAME=VALUE of preset, cache" in line
 
 
 @pytest.mark.parametrize("prompt", ["--- a fox ---", "-5"])

