@@ -18,8 +18,9 @@ from torch import Tensor
 
 from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps, choose_attention
+from sdvg_core.causal_wan.context import Wan
 from sdvg_core.causal_wan.forward import compiled_stages
-from sdvg_core.causal_wan.generator import Wan, build_engine
+from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.decoders import DecoderName

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip, Strength
-from sdvg_core.engine.plan import Lead, available_in, plan_blocks
+from sdvg_core.engine.plan import Lead, plan_blocks
 from sdvg_core.engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec, WrappedGenerator
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
@@ -46,13 +46,13 @@ def plan_run(
     The other options are fields of `Run`.
     Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
     """
-    available = available_in(engine)
-    sizes = {one: getattr(engine, one).block_frames for one in ("drafter", "target") if getattr(available, one)}
+    models = {"drafter": engine.drafter, "target": engine.target}
+    sizes = {role: model.block_frames for role, model in models.items() if model}
     plan = plan_blocks(
         router,
         blocks=blocks,
         block_frames=sizes,
-        scorer=available.scorer,
+        scorer=engine.scorer is not None,
         lead=Lead(frames=0 if given is None else given.shape[2]),
         directions=directions,
         takes=takes,

@@ -17,9 +17,9 @@ from research.observed import plan_run
 from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute, Wan
 from sdvg_core.causal_wan.forward import PLAIN, Stages
-from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
+from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise

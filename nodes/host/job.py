@@ -13,7 +13,7 @@ from ...sdvg_core.causal_wan.checkpoint import WanHeader
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
-from ...sdvg_core.engine.plan import Lead, ModelSet
+from ...sdvg_core.engine.plan import Lead, Roles
 from ...sdvg_core.errors import count
 from ...sdvg_core.files.footage import Footage
 from ...sdvg_core.models.headers import Headers
@@ -133,13 +133,13 @@ class Job:
         """The first MODEL, for properties that both share."""
         return next(iter(self.models.values()))
 
-    def restrict_to(self, needed: ModelSet) -> Job:
+    def restrict_to(self, needed: Roles) -> Job:
         """Return the job without the models that its run does not need."""
         return replace(
             self,
-            drafter=self.drafter if needed.drafter else None,
-            target=self.target if needed.target else None,
-            router=self.router if needed.scorer else replace(self.router, scorer=None),
+            drafter=self.drafter if "drafter" in needed else None,
+            target=self.target if "target" in needed else None,
+            router=self.router if "scorer" in needed else replace(self.router, scorer=None),
         )
 
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.attention import TorchOps
 from ...sdvg_core.causal_wan.checkpoint import GIVE_VACE, foreign
 from ...sdvg_core.causal_wan.config import WanConfig
+from ...sdvg_core.causal_wan.context import Wan
 from ...sdvg_core.causal_wan.forward import PLAIN, Stages
-from ...sdvg_core.causal_wan.generator import Wan
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
 from ...sdvg_core.checkpoints.model_files import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name

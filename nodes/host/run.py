@@ -16,8 +16,9 @@ import comfyui_version
 import torch
 from torch import Tensor
 
+from ...sdvg_core.causal_wan.context import Wan
 from ...sdvg_core.causal_wan.forward import PLAIN
-from ...sdvg_core.causal_wan.generator import Wan, build_engine
+from ...sdvg_core.causal_wan.generator import build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
@@ -132,7 +133,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
-    conditions = read_conditions(job.prompts, channels, scored=resolved.plan.models_needed.scorer)
+    conditions = read_conditions(job.prompts, channels, scored="scorer" in resolved.plan.models_needed)
     progress = NodeProgress(
         job.node_id,
         kept_count + resolved.request.blocks,
@@ -187,7 +188,7 @@ def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
             for name, widget in widgets.items()
             if name not in read and getattr(config, name) != getattr(usual, name)
         ]
-    if not plan.models_needed.drafter:
+    if "drafter" not in plan.models_needed:
         names += ["draft_steps"] if job.draft_steps else []
         names += ["drafter_context"] if job.request.drafter_context != "committed" else []
     return () if job.kept or not names else (f"Without effect, as no block asks for it: {', '.join(names)}.",)

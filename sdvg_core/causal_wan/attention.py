@@ -43,23 +43,18 @@ class AttentionBackend:
     kernel: Kernel
     note: str = ""
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend."""
-        return self.kernel(q, k, v)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelNeeds:
     """A kernel and its needs, in addition to half precision and an NVIDIA GPU of Ampere or later.
 
-    `kernel`: takes it from the imported module. `package`, `module`: names to install and to import; empty if it
-    is part of torch. `widest`, `multiple`: of a head's channels. `note`: see `AttentionBackend`.
+    `kernel`: takes it from the imported module. `module`: its name; empty if it is part of torch. `widest`,
+    `multiple`: of a head's channels. `note`: see `AttentionBackend`.
     """
 
     kernel: Callable[[Any], Kernel]
     widest: int
     multiple: int = 1
-    package: str = ""
     module: str = ""
     note: str = ""
 
@@ -71,18 +66,19 @@ def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, hea
     FlashAttention 2, the same kernel as in the package.
     Raises `BadInput` if the kernel is not installed or cannot work there.
     """
+    refusal = why_not("cudnn" if name == AUTO else name, device=device, dtype=dtype, head_dim=head_dim)
     if name == AUTO:
-        fits = not why_not("cudnn", device=device, dtype=dtype, head_dim=head_dim)
         wanted = capability(device) >= HOPPER and torch.backends.cuda.cudnn_sdp_enabled()
-        name = "cudnn" if fits and wanted else "sdpa"
-    refusal = why_not(name, device=device, dtype=dtype, head_dim=head_dim)
-    if refusal:
+        name = "cudnn" if wanted and not refusal else "sdpa"
+    elif refusal:
         raise BadInput(refusal)
+    if name == "sdpa":
+        return SDPA
     needs = NEEDS[name]
     try:
         module = importlib.import_module(needs.module) if needs.module else None
     except (ImportError, OSError) as error:
-        fault = f"{needs.package} cannot be imported ({first_line(error)})"
+        fault = f"{needs.module} cannot be imported ({first_line(error)})"
         raise BadInput(f"{fault}; install a build for this torch, or use --attention auto") from error
     return AttentionBackend(name, needs.kernel(module), needs.note)
 
@@ -101,7 +97,8 @@ def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: in
         shape = f" and multiples of {needs.multiple}" if needs.multiple > 1 else ""
         return f"the attention {name} takes heads up to {needs.widest} wide{shape}, not {head_dim}; {remedy}"
     if needs.module and importlib.util.find_spec(needs.module) is None:
-        return f"the attention {name} needs {needs.package}; pip install {needs.package}, or {remedy}"
+        package = needs.module.replace("_", "-")
+        return f"the attention {name} needs {package}; pip install {package}, or {remedy}"
     return ""
 
 
@@ -122,13 +119,10 @@ SAGE_NOTE = "SageAttention rounds queries and keys to 8 bits, so latents differ 
 NEEDS: Mapping[str, KernelNeeds] = {
     "sdpa": KernelNeeds(kernel=lambda _: _sdpa, widest=0),  # runs anywhere
     "cudnn": KernelNeeds(kernel=lambda _: _cudnn, widest=128, multiple=8),
-    "flash": KernelNeeds(
-        kernel=lambda module: module.flash_attn_func, widest=256, package="flash-attn", module="flash_attn"
-    ),
+    "flash": KernelNeeds(kernel=lambda module: module.flash_attn_func, widest=256, module="flash_attn"),
     "sage": KernelNeeds(
         kernel=lambda module: partial(module.sageattn, tensor_layout="NHD"),
         widest=128,
-        package="sageattention",
         module="sageattention",
         note=SAGE_NOTE,
     ),
@@ -156,7 +150,7 @@ class TorchOps:
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend without a mask: q `b l n d`, k and v `b m n d`, result `b l (n d)`."""
-        return self.backend(q, k, v).flatten(2)
+        return self.backend.kernel(q, k, v).flatten(2)
 
     def attend(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend for an attention module; a host may choose the kernel by module."""

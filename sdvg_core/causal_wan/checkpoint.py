@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints.lora import Lora, open_lora
-from ..checkpoints.model_files import LORA, VARIANTS, family_of, is_lora
+from ..checkpoints.model_files import VARIANTS, family_of, is_lora
 from ..checkpoints.pickles import UNSTATED, Choice
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
 from ..errors import BadInput, see
 from ..files.small_files import parse_json
-from .attention import TorchOps
+from .attention import SDPA, AttentionBackend, TorchOps
 from .config import (
     HEAD_DIM,
     PREFIXES,
@@ -42,7 +42,7 @@ from .config import (
     unwrapped,
     wan_shapes,
 )
-from .generator import Wan
+from .context import Wan
 from .modules import ControlTree, WanTree
 from .presets import Preset, get_preset
 
@@ -67,7 +67,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WanCheckpoint(Checkpoint):
-    """The checkpoint of a transformer. `dtype`: default compute dtype. `unused`: other tensors in the file."""
+    """The checkpoint of a transformer. `dtype`: to compute in. `unused`: other tensors in the file."""
 
     key_style: str
     dtype: torch.dtype
@@ -115,16 +115,20 @@ def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
     """Check an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
+    adapters = [tensor for tensor in file.names if is_lora(tensor)]
+    if adapters:
+        tensors = f"{len(adapters)} tensors such as {adapters[0]}"
+        raise BadInput(
+            f"{name} holds a LoRA ({tensors}), not a model; load its base model and apply the LoRA to it"
+        )
     styles = key_styles(file.names)
     if not styles:
-        raise refuse_foreign(name, file)
+        raise foreign(name, family_of(file.names) or ", ".join(sorted(file.names)[:3]))
     if len(styles) > 1:
         names = ", ".join(map(str, styles))
         raise BadInput(f"{name} holds several transformers ({names}); save the one to use in its own file")
     style = styles[0]
     weights = file.renamed(style.wan_name)
-    if any(map(is_lora, file.names)):
-        raise _unmerged(name, file)
     if kind := family_of(weights.names, VARIANTS):  # models with inputs other than text
         raise foreign(name, kind)
     stated = _stated_sizes(file)
@@ -157,18 +161,18 @@ def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
     if dim % HEAD_DIM and "num_heads" not in stated:
         key = '{"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
         raise BadInput(f"the width {dim} is no multiple of {HEAD_DIM}; state its heads in the metadata: {key}")
-    config = WanConfig(
-        dim=dim,
-        ffn_dim=shape("blocks.0.ffn.0.weight", 2)[0],
-        num_layers=count_layers(weights.names, "blocks"),
-        num_heads=stated.get("num_heads", dim // HEAD_DIM),
-        in_dim=patch[1],
-        out_dim=shape("head.head.weight", 2)[0] // math.prod(patch[2:]),
-        text_dim=shape("text_embedding.0.weight", 2)[1],
-        freq_dim=shape("time_embedding.0.weight", 2)[1],
-        patch_size=(patch[2], patch[3], patch[4]),
-    )
-    return replace(config, **stated)
+    sizes: dict[str, Any] = {
+        "dim": dim,
+        "ffn_dim": shape("blocks.0.ffn.0.weight", 2)[0],
+        "num_layers": count_layers(weights.names, "blocks"),
+        "num_heads": dim // HEAD_DIM,
+        "in_dim": patch[1],
+        "out_dim": shape("head.head.weight", 2)[0] // math.prod(patch[2:]),
+        "text_dim": shape("text_embedding.0.weight", 2)[1],
+        "freq_dim": shape("time_embedding.0.weight", 2)[1],
+        "patch_size": patch[2:],
+    }
+    return WanConfig(**{**sizes, **stated})
 
 
 def _stated_sizes(file: WeightFile) -> dict[str, Any]:
@@ -178,12 +182,9 @@ def _stated_sizes(file: WeightFile) -> dict[str, Any]:
     """
     try:
         transformer = parse_json(file.metadata.get("config", "{}")).get("transformer", {})
-        sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
+        return {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
     except (ValueError, AttributeError, TypeError) as error:
         raise BadInput(f"the metadata key config has no member transformer ({error}); rewrite the file") from error
-    if isinstance(sizes.get("patch_size"), list):
-        sizes["patch_size"] = tuple(sizes["patch_size"])
-    return sizes
 
 
 def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) -> torch.dtype:
@@ -197,14 +198,14 @@ def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) 
     return most if most in COMPUTE_DTYPES else torch.float32
 
 
-def find_lora(text: str, checkpoint: WanCheckpoint, dtype: torch.dtype | None = None) -> Lora:
-    """Open the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint that runs in `dtype`, by default its own.
+def find_lora(text: str, checkpoint: WanCheckpoint) -> Lora:
+    """Open the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint.
 
     Raises `OtherModel` if it is for another model, and `BadInput` for other files and for values that are not
     finite or too large.
     """
     lora = open_lora(text, wan_shapes(checkpoint.config), flat_name)
-    lora.check_values(checkpoint.weights, dtype or checkpoint.dtype)
+    lora.check_values(checkpoint.weights, checkpoint.dtype)
     return lora
 
 
@@ -268,14 +269,6 @@ def foreign(what: str, kind: str) -> BadInput:
     return BadInput(f"{what} is no Wan 2.1 transformer (found: {kind}); {GIVE_T2V}")
 
 
-def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
-    """Return the error for a file without a Wan transformer."""
-    kind = family_of(names)
-    if kind == LORA:
-        return _unmerged(file, names)
-    return foreign(file, kind or ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else ""))
-
-
 def check_sizes(file: str, config: WanConfig, stated: Collection[str]) -> None:
     """Reject a truncated checkpoint (right width, missing layers), and other latents than Wan 2.1's.
 
@@ -291,12 +284,6 @@ def check_sizes(file: str, config: WanConfig, stated: Collection[str]) -> None:
         if same and config.num_layers != published.num_layers and "num_layers" not in stated:
             blocks = f"{config.num_layers} of the {published.num_layers} blocks"
             raise BadInput(f"{file} has {blocks} of its width; fetch it again, or state num_layers in its metadata")
-
-
-def _unmerged(file: str, names: Collection[str]) -> BadInput:
-    adapters = [name for name in names if is_lora(name)]
-    tensors = f"{len(adapters)} tensors such as {adapters[0]}"
-    return BadInput(f"{file} holds a LoRA ({tensors}), not a model; load its base model and apply the LoRA to it")
 
 
 # --- VACE control modules, from their own file or out of a whole VACE checkpoint
@@ -362,7 +349,6 @@ def load_control(checkpoint: ControlCheckpoint, *, device: torch.device, dtype: 
 
 
 def _style(file: WeightFile) -> KeyStyle | None:
-    """Return the naming scheme of a file's control module; None if it has none."""
     plain = {unwrapped(name) for name in file}
     prefix = next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
     return None if prefix is None else KeyStyle(prefix=prefix, wrapped=not plain.issuperset(file), diffusers=False)
@@ -376,7 +362,8 @@ class WanHeader:
     """A transformer before its weights are read: an engine's `ModelShape`. Equal headers have equal costs.
 
     `control_blocks`: of its control module, 0 without a control. `weights`: identifies the weights. `notes`:
-    warnings about its file. `checkpoint`, `loras`, `control`: of a file; empty for a model that ComfyUI loads.
+    warnings about its file. `checkpoint`, `attention`, `loras`, `control`: of a file; empty for a model that
+    ComfyUI loads.
     """
 
     config: WanConfig
@@ -385,39 +372,30 @@ class WanHeader:
     weights: object = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     checkpoint: WanCheckpoint | None = field(default=None, compare=False)
+    attention: AttentionBackend = field(default=SDPA, compare=False)
     loras: tuple[Lora, ...] = field(default=(), compare=False)
     control: ControlCheckpoint | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)
 
-    @property
-    def block_frames(self) -> int:
-        """Latent frames per block."""
-        return self.preset.block_frames
+    block_frames: int = field(init=False, compare=False)
+    latent_channels: int = field(init=False, compare=False)
+    timesteps: tuple[float, ...] = field(init=False, compare=False)
+    first_timesteps: tuple[float, ...] = field(init=False, compare=False)
+    draft_steps: int | None = field(init=False, compare=False)
+    anchor_horizon: int = field(init=False, compare=False)
 
-    @property
-    def latent_channels(self) -> int:
-        """Number of latent channels."""
-        return self.config.out_dim
-
-    @property
-    def timesteps(self) -> tuple[float, ...]:
-        """The timestep of each denoising step."""
-        return tuple(step.timestep for step in self.preset.steps)
-
-    @property
-    def first_timesteps(self) -> tuple[float, ...]:
-        """The timesteps of the clip's first block."""
-        return tuple(step.timestep for step in self.preset.first_steps)
-
-    @property
-    def draft_steps(self) -> int | None:
-        """Number of denoising steps of a draft; None for all."""
-        return self.preset.draft_steps
-
-    @property
-    def anchor_horizon(self) -> int:
-        """Number of newest latent frames whose last pixel frame it needs."""
-        return self.preset.anchor_horizon
+    def __post_init__(self) -> None:
+        preset = self.preset
+        shape = {
+            "block_frames": preset.block_frames,
+            "latent_channels": self.config.out_dim,
+            "timesteps": tuple(step.timestep for step in preset.steps),
+            "first_timesteps": tuple(step.timestep for step in preset.first_steps),
+            "draft_steps": preset.draft_steps,
+            "anchor_horizon": preset.anchor_horizon,
+        }
+        for name, value in shape.items():
+            object.__setattr__(self, name, value)
 
 
 PUBLISHED_DRAFTER = WanHeader(config=WAN_1_3B, preset=get_preset("self-forcing-1.3b"))

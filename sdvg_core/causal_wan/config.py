@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from ..checkpoints import LARGEST_SIZE
 from ..engine.inputs import CONTROL_CHANNELS
 from ..errors import BadInput
+from ..settings import check_fields, setting
 
 HEAD_DIM = 128  # of every published Wan 2.1; it cannot be inferred from a file's shapes
 
@@ -22,28 +23,22 @@ class WanConfig:
     Raises `BadInput` for invalid sizes.
     """
 
-    dim: int
-    ffn_dim: int
-    num_layers: int
-    num_heads: int
-    in_dim: int = 16
-    out_dim: int = 16
-    text_dim: int = 4096
-    freq_dim: int = 256
+    dim: int = setting(least=1, most=LARGEST_SIZE)
+    ffn_dim: int = setting(least=1, most=LARGEST_SIZE)
+    num_layers: int = setting(least=1, most=LARGEST_SIZE)
+    num_heads: int = setting(least=1, most=LARGEST_SIZE)
+    in_dim: int = setting(16, least=1, most=LARGEST_SIZE)
+    out_dim: int = setting(16, least=1, most=LARGEST_SIZE)
+    text_dim: int = setting(4096, least=1, most=LARGEST_SIZE)
+    freq_dim: int = setting(256, least=1, most=LARGEST_SIZE)
     patch_size: tuple[int, int, int] = (1, 2, 2)
-    text_len: int = 512
-    eps: float = 1e-6
+    text_len: int = setting(512, least=1, most=LARGEST_SIZE)
+    eps: float = setting(1e-6, least=1e-20, most=1)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name not in ("patch_size", "eps"):
-                _check_count(field.name, getattr(self, field.name))
-        if not isinstance(self.patch_size, tuple) or len(self.patch_size) != 3:
-            raise BadInput(f"patch_size is {self.patch_size!r}; give three numbers in the config")
-        for size in self.patch_size:
-            _check_count("patch_size", size)
-        if not isinstance(self.eps, float) or not 0 < self.eps < 1:
-            raise BadInput(f"eps is {self.eps!r}; give a number between 0 and 1 in the config")
+        check_fields(self)
+        if len(self.patch_size) != 3 or not all(0 < size <= LARGEST_SIZE for size in self.patch_size):
+            raise BadInput(f"patch_size is {self.patch_size!r:.60}; give three sizes in the config")
         # RoPE rotates pairs of channels, and each of the three axes needs at least one pair.
         if self.dim % self.num_heads or self.head_dim % 2 or self.head_dim < 6:
             heads = f"{self.num_heads} heads do not share {self.dim} channels"
@@ -71,11 +66,6 @@ class WanConfig:
 def common_patch(configs: Iterable[WanConfig]) -> int:
     """Return the common multiple of the models' patch sizes, in latent pixels."""
     return math.lcm(*(size for config in configs for size in config.patch_size[1:]))
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_SIZE:
-        raise BadInput(f"{name} is {value!r}; give a whole number from 1 to {LARGEST_SIZE} in the config")
 
 
 def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..engine.types import Block, Condition, History, ScenePosition, Span, scene_of
 from ..errors import BadInput
-from .attention import TorchOps
+from .attention import Grid, TorchOps
 from .cache import CacheSlots, Fp8KVCache, KVCache, SlotCopy, contiguous_runs
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
+from .presets import Preset
 
 CUT = 45
 """Least position of a block that begins a new scene, as in Infinity-RoPE."""
@@ -31,38 +32,53 @@ def beyond_cut(position: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Model:
-    """A model as used by a context policy.
+class Wan:
+    """A loaded transformer and its settings, kept between videos (the generator over it is not).
 
-    `text_of`: cross-attention K/V of a condition. `rope`: rotary table for a first position and a grid of tokens.
-    `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: keep keys and
-    values in float8_e4m3fn. `stages`: of every layer.
+    `tree`: ours or a host's, with the checkpoint's names. `kv_fp8`: keep keys and values in float8_e4m3fn.
+    `stages`: of every layer, compiled or plain. `control`: a module with `vace_blocks` and `vace_patch_embedding`,
+    or None. `copied`: bytes of layers in main memory, which every pass copies.
     """
 
     tree: Any
     ops: TorchOps
+    preset: Preset
     device: torch.device
-    text_of: Callable[[Condition], TextKV]
-    rope: Callable[[int, tuple[int, int, int]], Any]
-    before_pass: Callable[[str], None]
     kv_fp8: bool = False
     stages: Stages = PLAIN
+    control: Any = None
+    copied: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Model:
+    """A model as used by a context policy.
+
+    `text_of`: cross-attention K/V of a condition. `rope`: rotary table for a first position and a grid of tokens.
+    `before_pass`: called before every forward pass with its kind; may raise to interrupt.
+    """
+
+    wan: Wan
+    text_of: Callable[[Condition], TextKV]
+    rope: Callable[[int, Grid], Any]
+    before_pass: Callable[[str], None]
 
     def new_cache(self, frames: int, size: tuple[int, int]) -> KVCache:
         """Return an empty cache with a slot for each of `frames` latent frames of `size` = (h, w)."""
-        _, rows, columns = token_grid(self.tree, (1, *size))
-        kind = Fp8KVCache if self.kv_fp8 else KVCache
-        return kind(self.tree, frames, rows * columns, self.ops.dtype, self.device)
+        wan = self.wan
+        _, rows, columns = token_grid(wan.tree, (1, *size))
+        kind = Fp8KVCache if wan.kv_fp8 else KVCache
+        return kind(wan.tree, frames, rows * columns, wan.ops.dtype, wan.device)
 
     def write_context(self, clean: Tensor, condition: Condition, cache: KVCache, slots: CacheSlots) -> None:
         """Run one context pass over clean latents `b c t h w`."""
         self.before_pass("context")
-        clean = clean.to(self.device)
-        context_pass(self.tree, clean, self.pass_at(slots, cache, condition, clean))
+        clean = clean.to(self.wan.device)
+        context_pass(self.wan.tree, clean, self.pass_at(slots, cache, condition, clean))
 
     def pass_at(self, slots: CacheSlots, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
         """Return the inputs of passes over latents `x` (`b c t h w`) in these slots."""
-        grid = token_grid(self.tree, x.shape[2:])
+        grid = token_grid(self.wan.tree, x.shape[2:])
         pieces = [
             (piece, min(piece + grid[0], stop), offset + piece - first)
             for first, stop, offset in contiguous_runs(slots.positions)
@@ -74,7 +90,7 @@ class Model:
             for first, stop, offset in pieces
         )
         rope = self.rope(slots.position, grid)
-        return Pass(self.text_of(condition), cache, slots, rope, self.ops, self.stages, keys)
+        return Pass(self.text_of(condition), cache, slots, rope, self.wan.ops, self.wan.stages, keys)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,19 +101,6 @@ class BlockContext:
     slots: CacheSlots
     passes: int
     encodes: int
-
-
-class ContextPolicy(Protocol):
-    """A policy that provides the context of a block."""
-
-    @property
-    def anchor_horizon(self) -> int:
-        """Number of newest latent frames whose pixels it may need."""
-
-    def prepare(
-        self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> BlockContext:
-        """Return the context of the block at `span`. `size`: (h, w) of its latents."""
 
 
 class AnchorEncoder:
@@ -140,7 +143,10 @@ class Recompute:
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> BlockContext:
-        """Pass the window in pieces of the block's size, each of which sees those before it."""
+        """Pass the window in pieces of the block's size, each of which sees those before it.
+
+        `size`: (h, w) of the block's latents.
+        """
         window = min(history.frames, self.frames)
         # Full size even while the clip is shorter, so that every block takes the same memory.
         cache = model.new_cache(self.frames + span.frames, size)
@@ -378,3 +384,6 @@ def _shared(ours: tuple[Block, ...], theirs: tuple[Block, ...]) -> int:
     """Return the number of first blocks that are the same."""
     pairs = zip(ours, theirs, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if not a.same_as(b)), min(len(ours), len(theirs)))
+
+
+ContextPolicy = Recompute | Incremental

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,34 +15,15 @@ from ..engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.types import Condition, Cost, Generated
 from ..engine.wrappers import FramewiseAdapter
 from ..errors import BadInput
-from .attention import Grid, TorchOps
-from .context import AnchorEncoder, ContextPolicy, Incremental, Model, Recompute
-from .forward import PLAIN, ControlBranch, Stages, TextKV, denoise_pass, project_text
+from .attention import Grid
+from .context import AnchorEncoder, ContextPolicy, Incremental, Model, Recompute, Wan
+from .forward import ControlBranch, TextKV, denoise_pass, project_text
 from .presets import Preset, lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
 """Prompts whose cross-attention keys and values are memoised."""
 REMEMBERED_TABLES = 4
 """Memoised rotary tables: `Recompute` needs one for the window and one for the block."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wan:
-    """A loaded transformer and its settings, kept between videos (the generator over it is not).
-
-    `tree`: ours or a host's, with the checkpoint's names. `kv_fp8`: keep keys and values in float8_e4m3fn.
-    `stages`: of every layer, compiled or plain. `control`: a module with `vace_blocks` and `vace_patch_embedding`,
-    or None. `copied`: bytes of layers in main memory, which every pass copies.
-    """
-
-    tree: Any
-    ops: TorchOps
-    preset: Preset
-    device: torch.device
-    kv_fp8: bool = False
-    stages: Stages = PLAIN
-    control: Any = None
-    copied: int = 0
 
 
 class CausalWanGenerator:
@@ -65,7 +46,6 @@ class CausalWanGenerator:
         ops = wan.ops
         device = wan.device
         more = wan.control.vace_blocks if wan.control is not None else ()
-        self._control = wan.control
         self.name = name
         self.block_frames = wan.preset.block_frames
         self.latent_channels = int(tree.out_dim)
@@ -74,6 +54,7 @@ class CausalWanGenerator:
         self.timesteps = tuple(step.timestep for step in self._schedule)
         self.first_timesteps = tuple(step.timestep for step in self._first_schedule)
         self.draft_steps = wan.preset.draft_steps
+        self.anchor_horizon = context.anchor_horizon
         self._context = context
         self._clock = clock or device_clock(device)
 
@@ -91,40 +72,27 @@ class CausalWanGenerator:
         def rope(first: int, grid: Grid) -> Any:
             return ops.rope(tree, first, grid, device)
 
-        self._model = Model(
-            tree=tree,
-            ops=ops,
-            device=device,
-            text_of=text_of,
-            rope=rope,
-            before_pass=before_pass,
-            kv_fp8=wan.kv_fp8,
-            stages=wan.stages,
-        )
-
-    @property
-    def anchor_horizon(self) -> int:
-        """Number of newest latent frames whose pixels the context policy may need."""
-        return self._context.anchor_horizon
+        self._model = Model(wan=wan, text_of=text_of, rope=rope, before_pass=before_pass)
 
     @torch.inference_mode()
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block by Self-Forcing's formulas. Raises `BadInput` for a prompt of another text encoder."""
         span = call.span
         condition = call.condition
-        with current_device(self._model.device):
+        model = self._model
+        device = model.wan.device
+        with current_device(device):
             # By the index in the clip: a continued clip already has its first block.
-            model = self._model
             restyle = call.restyle
             schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
-            predictions = [estimate.to(model.device) for estimate in call.handed_over]
-            clean = None if restyle.latents is None else restyle.latents.to(model.device)
+            predictions = [estimate.to(device) for estimate in call.handed_over]
+            clean = None if restyle.latents is None else restyle.latents.to(device)
             predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
             ends = [end for end in (call.stop, self.draft_steps) if end is not None]
             steps = list(enumerate(schedule))[len(predictions) : min(ends, default=len(schedule))]
             # Upload all noise at once, or the device would wait at every step: b c t h w by slot.
             slots = dict.fromkeys((0, *(number for number, _ in steps)))
-            drawn = begin_upload(torch.stack([call.noise.draw(span, slot) for slot in slots]), model.device)
+            drawn = begin_upload(torch.stack([call.noise.draw(span, slot) for slot in slots]), device)
             noise = dict(zip(slots, drawn, strict=True))
             x = noise[0]
 
@@ -143,7 +111,7 @@ class CausalWanGenerator:
                 if clean is not None:
                     x = renoise(clean, noise[number], step.sigma)
                 model.before_pass("denoise")
-                velocity = denoise_pass(model.tree, x, step.timestep, inputs)
+                velocity = denoise_pass(model.wan.tree, x, step.timestep, inputs)
                 predictions.append(predict_clean(x, velocity, step.sigma))
 
             # 3. The last prediction is the block, or the one that another model continues.
@@ -156,11 +124,12 @@ class CausalWanGenerator:
             return Generated(tuple(predictions), cost)
 
     def _branch(self, controls: Sequence[Control], text: TextKV) -> ControlBranch:
-        if self._control is None:
+        wan = self._model.wan
+        if wan.control is None:
             raise BadInput(f"the {self.name} has no control module; load one, or leave the control out")
-        layers = len(self._model.tree.blocks)
-        loaded = [replace(control, context=control.context.to(self._model.device)) for control in controls]
-        return ControlBranch(self._control, layers, text[layers:], loaded, self._model.ops)
+        layers = len(wan.tree.blocks)
+        loaded = [replace(control, context=control.context.to(wan.device)) for control in controls]
+        return ControlBranch(wan.control, layers, text[layers:], loaded, wan.ops)
 
 
 def build_engine(

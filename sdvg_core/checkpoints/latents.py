@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from ..devices.device import dtype_name
 from ..engine.plan import Lead
 from ..engine.types import hash_tensor
 from ..errors import BadInput
@@ -55,10 +56,9 @@ def load_latents(path: Path) -> LatentsFile:
         raise BadInput(f"{path.name} holds {held}, no tensor {KEY}; give a run's latents.safetensors")
     shape = file.info[KEY].shape
     dtype = file.info[KEY].dtype
-    if len(shape) != 5 or shape[0] != 1 or 0 in shape:
-        raise BadInput(f"the latents in {path.name} have the shape {shape}, not that of one video; give other ones")
-    if dtype not in DTYPES:
-        raise BadInput(f"the latents in {path.name} are {dtype}; convert them to float32, bfloat16 or float16")
+    if len(shape) != 5 or shape[0] != 1 or 0 in shape or dtype not in DTYPES:
+        kind = f"{dtype_name(dtype)} of the shape {shape}, not one video's"
+        raise BadInput(f"the latents in {path.name} are {kind} in float32, bfloat16 or float16; give other ones")
     latents = file[KEY]
     if not bool(torch.isfinite(latents).all()):
         raise BadInput(f"the latents in {path.name} hold NaN or infinity; make the video again")

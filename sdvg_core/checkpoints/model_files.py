@@ -278,7 +278,6 @@ class KnownFile:
 
 
 def _transformer(role: str) -> KnownFile:
-    """Return the file of a role, with the names of all known models of that role."""
     models = [model for model in KNOWN_MODELS if model.role == role]
     sizes = [model for model in models if (model.gigabytes or math.inf) < (models[0].gigabytes or 0.0)]
     return KnownFile(

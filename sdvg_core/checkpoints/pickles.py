@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..devices.execution import AUTO
 from ..errors import BadInput, first_line, printable, unreadable
-from ..settings import check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,14 +36,11 @@ LONGEST_NAME = 40
 class Choice:
     """The choice of a state dict. `weights`: ema or raw are required; auto takes `likely`, or else EMA first.
 
-    `likely`: as stated by the checkpoint's preset. Raises `BadInput` for other values.
+    `likely`: as stated by the checkpoint's preset.
     """
 
     weights: Weights = AUTO
     likely: Weights = AUTO
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 UNSTATED = Choice()

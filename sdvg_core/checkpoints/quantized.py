@@ -131,10 +131,6 @@ def find_quantisation(weights: WeightFile, expected: Collection[str]) -> Quantis
     for layer, stated in formats.items():
         if stated not in FORMATS:
             raise BadInput(f"{layer} is {stated}, not {' or '.join(FORMATS)}; {BETTER_FILE}")
-    for name in expected:
-        if name in weights and not weights.info[name].dtype.is_floating_point:
-            kind = dtype_name(weights.info[name].dtype)
-            raise BadInput(f"{name} is {kind}, a quantisation that is not read here; {BETTER_FILE}")
     side = frozenset(n for n in weights if n == "scaled_fp8" or n.rpartition(".")[2] in SIDE)
     scales = _find_scales(weights, expected, side)
     for layer in formats:
@@ -153,22 +149,18 @@ def _find_scales(weights: WeightFile, expected: Collection[str], side: Collectio
     for name in sorted(side):
         layer, _, kind = name.rpartition(".")
         weight = f"{layer}.weight"
-        if kind in SCALES and weight in expected and weight in weights:
-            _check_scale(weights, name, weight)
-            scales[weight] = name
+        if kind not in SCALES or weight not in expected or weight not in weights:
+            continue
+        scale = weights.info[name]
+        scaled = weights.info[weight]
+        rows = math.prod(scaled.shape[:1])  # a file may state a weight without axes
+        by_rows = math.prod(scale.shape) == 1 or scale.shape in ((rows,), (rows, 1))
+        is_number = scale.dtype.is_floating_point and scale.dtype not in FP8
+        if not (by_rows and is_number and scaled.dtype in FP8):
+            form = f"{dtype_name(scale.dtype)} {scale.shape} for {dtype_name(scaled.dtype)} {scaled.shape}"
+            raise BadInput(f"the scale {name} is {form}, not one number or one a row of fp8; {BETTER_FILE}")
+        scales[weight] = name
     return scales
-
-
-def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
-    scale = weights.info[name]
-    scaled = weights.info[weight]
-    if scaled.dtype not in FP8:
-        raise BadInput(f"{weight} has a scale, but is {dtype_name(scaled.dtype)} and not fp8; {BETTER_FILE}")
-    if not scale.dtype.is_floating_point or scale.dtype in FP8:
-        raise BadInput(f"the scale {name} is {dtype_name(scale.dtype)} and not float32; {BETTER_FILE}")
-    rows = math.prod(scaled.shape[:1])  # a file may state a weight without axes
-    if math.prod(scale.shape) != 1 and scale.shape not in ((rows,), (rows, 1)):
-        raise BadInput(f"the scale {name} is block-wise ({scale.shape} for {rows} rows); {BETTER_FILE}")
 
 
 def _stated_formats(weights: WeightFile) -> dict[str, object]:
@@ -197,9 +189,6 @@ def _bytes(weights: WeightFile, name: str) -> bytes:
 
 def _json(text: str | bytes, where: str) -> dict[str, Any]:
     try:
-        value = parse_json(text)
-    except ValueError as error:
-        raise BadInput(f"{where} is not JSON ({error}); fetch the file again") from error
-    if not isinstance(value, dict):
-        raise BadInput(f"{where} is {value!r} and no JSON object; fetch the file again")
-    return value
+        return dict(parse_json(text))
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{where} is no JSON object ({error}); fetch the file again") from error

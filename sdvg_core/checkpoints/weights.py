@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..checkpoints import LARGEST_SIZE
-from ..errors import BadInput, first_line, printable, unreadable
+from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .pickles import UNSTATED, Choice, choose, read_pickle, shown
 
@@ -119,11 +119,9 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
 def _file_in_folder(folder: Path) -> Path:
     indexes = sorted(folder.glob("*.safetensors.index.json"))
     files = indexes or sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise BadInput(f"{folder} has no .safetensors file and no index of shards; name a file")
-    if len(files) > 1:
-        names = ", ".join(f.name for f in files[:4])
-        raise BadInput(f"{folder} has {names}, not one .safetensors file or index of shards; name the file")
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files[:4]) or "none"
+        raise BadInput(f"{folder} has {names}, not one .safetensors file or index of shards; name a file")
     return files[0]
 
 
@@ -144,7 +142,6 @@ def _open_safetensors(path: Path) -> WeightFile:
 
 
 def _check_header(path: Path) -> None:
-    """Raise `BadInput` if a file's JSON header is too long or has too many tensors."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -163,7 +160,6 @@ def _check_count(path: Path, count: int) -> None:
 
 
 def _check_names(path: Path, names: Collection[str]) -> None:
-    """Raise `BadInput` for too many tensors, and for implausible names."""
     _check_count(path, len(names))
     odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
     if odd is not None:
@@ -297,11 +293,11 @@ def check_complete(
     troubles = {
         "lacks": [name for name in shapes if name not in info],
         "has the unknown": [name for name in info if name not in allowed],
-        "has another shape for": [
-            f"{n} ({info[n].shape}, not {s})" for n, s in shapes.items() if n in info and info[n].shape != s
-        ],
         "has whole numbers, which is another quantisation, in": [
             name for name in shapes if name in info and not info[name].dtype.is_floating_point
+        ],
+        "has another shape for": [
+            f"{n} ({info[n].shape}, not {s})" for n, s in shapes.items() if n in info and info[n].shape != s
         ],
     }
     for trouble, names in troubles.items():
@@ -361,43 +357,23 @@ def weight_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-# --- failed downloads: a web page, an error message or a Git LFS pointer with a checkpoint's name
+# --- failed downloads
 
-BEGINNING = 4096
-PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IGNORECASE)
 # No checkpoint begins like that: safetensors begin with the header's length, pickles with the protocol.
-ERROR = re.compile(
-    rb"(\xef\xbb\xbf)?\s*\{\s*\"(error|errors|message|detail)\"\s*:\s*\"?(?P<text>[^\"{}\[\]]{0,80})"
+INSTEAD = re.compile(
+    rb"(\xef\xbb\xbf)?\s*(<(!doctype\s+html|html\b|\?xml\b)"
+    rb'|\{\s*"(error|errors|message|detail)"\s*:|version https://git-lfs)',
+    re.IGNORECASE,
 )
-ARCHIVE = b"PK\x03\x04"
-"""First bytes of a zip archive."""
-POINTER = re.compile(rb"version https://git-lfs\S*\s")
 
 
 def check_download(path: Path) -> None:
-    """Raise `BadInput` if a file is a web page, an error message, a Git LFS pointer or a renamed archive."""
+    """Raise `BadInput` if a file is a web page, an error message or a Git LFS pointer."""
     try:
         with path.open("rb") as file:
-            beginning = file.read(BEGINNING)
+            beginning = file.read(4096)
     except OSError as error:
         raise unreadable("checkpoint", path.name, error) from error
-    substitute = what_came_instead(beginning)
-    if substitute:
-        raise BadInput(f"{path.name} is no checkpoint, but {substitute}")
-    if path.suffix.lower() == ".safetensors" and beginning.startswith(ARCHIVE):
-        fault = f"{path.name} is a zip archive, as of PyTorch"
-        raise BadInput(f"{fault}; rename it to {path.stem}.pt, or download it again")
-
-
-def what_came_instead(beginning: bytes) -> str | None:
-    """Describe a failed download with its remedy; None for other files. `beginning`: first `BEGINNING` bytes."""
-    if PAGE.match(beginning):
-        return "a web page, as sites send before a login; download the file itself"
-    message = ERROR.match(beginning)
-    if message:
-        text = printable(message["text"].decode("utf-8", "replace")).strip()
-        detail = f" ({text})" if text else ""
-        return f"a server's error message{detail}; download the file itself, logged in if needed"
-    if POINTER.match(beginning):
-        return "a pointer of Git LFS; run git lfs pull, or download the file itself"
-    return None
+    if INSTEAD.match(beginning):
+        fault = f"{path.name} is no checkpoint, but a web page, a server's error or a pointer of Git LFS"
+        raise BadInput(f"{fault}; download the file itself, logged in if needed")

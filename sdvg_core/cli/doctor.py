@@ -77,9 +77,9 @@ def _examined(path: Path | None, known: KnownFile, models: Path) -> str:
             read_vocabulary(path)
             refusal = ""
         else:
-            inspection = inspect_file(path)
-            refusal = inspection.reason
-            details = [inspection.dictionary, f"preset {inspection.preset}" if inspection.preset else ""]
+            findings = inspect_file(path)
+            refusal = findings["reason"]
+            details = [findings["dictionary"], f"preset {findings['preset']}" if findings["preset"] else ""]
     except BadInput as error:
         refusal = str(error)
     if refusal:

@@ -22,6 +22,6 @@ def run(options: argparse.Namespace) -> int:
     """Print the inspection of the file."""
     from ..models.inspection import inspect_file
 
-    inspection = inspect_file(options.file, values=options.values)
-    print(inspection)
-    return 0 if inspection.would_load else 2
+    findings = inspect_file(options.file, values=options.values)
+    print("\n".join(f"{name:<13}{value}" for name, value in findings.items() if value))
+    return 2 if findings["reason"] else 0

@@ -18,7 +18,6 @@ from .taehv import (
     TEMPORAL_STRIDE,
     Taehv,
     TaehvCodec,
-    check_channels,
     fill_taehv,
     find_taehv,
     is_taehv,
@@ -56,14 +55,9 @@ class VaeHeader:
     @property
     def planned_as(self) -> Literal["wan", "lightvae", "tae"]:
         """The decoder's name in memory plans."""
-        if self.is_tae:
+        if self.tae_kind:
             return "tae"
         return "lightvae" if self.decoder_base == LIGHT_BASE else "wan"
-
-    @property
-    def is_tae(self) -> bool:
-        """True for a TAEHV."""
-        return self.tae_kind is not None
 
 
 def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
@@ -75,9 +69,8 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     path = Path(path)
     file = open_weights(path / "vae" if (path / "vae").is_dir() else path)
     if is_taehv(file.names):
-        file, net = find_taehv(file)
         kind = kind_of(file.path, tae_kind)
-        check_channels(file, net, kind)
+        file, net = find_taehv(file, kind)
         return VaeHeader(
             latent_channels=net.latent_channels,
             temporal_stride=TEMPORAL_STRIDE,

@@ -42,7 +42,7 @@ FIRST_STAGE = 3
 STAGE = 6
 """Number of layers of a stage."""
 
-Widths = tuple[int, int, int, int]
+Widths = tuple[int, ...]
 Memory = tuple[Tensor, ...]
 """The newest input of each block with memory, `b c h w`."""
 
@@ -282,8 +282,7 @@ def taehv_from_weights(
     """
     info = {key: TensorInfo(tuple(tensor.shape), tensor.dtype) for key, tensor in weights.items()}
     file = WeightFile(Path(name), "tensors in memory", info, weights.__getitem__, {key: key for key in weights})
-    file, net = find_taehv(file)
-    check_channels(file, net, kind)
+    file, net = find_taehv(file, kind)
     return TaehvCodec(fill_taehv(net, file, device, dtype), kind=kind, name=name, **options)
 
 
@@ -300,7 +299,7 @@ def is_taehv(names: Iterable[str]) -> bool:
     return any(without_wrapper(name) == TELLTALE for name in names)
 
 
-def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:
+def find_taehv(file: WeightFile, kind: TaeKind) -> tuple[WeightFile, Taehv]:
     """Return a file's weights under published names and in the used shapes, and an empty network for them.
 
     Raises `BadInput` unless they are a whole TAEHV for Wan 2.1; the encoder may be missing.
@@ -311,6 +310,9 @@ def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:
     net = _empty_network(file)
     file = _with_last_rows(file, net.widths)
     check_complete(file, net.state_dict(), WHAT, ADVICE)
+    if kind == "lighttaew2_1" and net.latent_channels != len(WAN_MEAN):
+        channels = f"{net.latent_channels} latent channels, not {len(WAN_MEAN)}"
+        raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")
     return file, net
 
 
@@ -323,16 +325,11 @@ def _empty_network(file: WeightFile) -> Taehv:
     if channels in STRANGERS:
         raise BadInput(f"{file.path.name} is for {STRANGERS[channels]}, with {channels} latent channels; {ADVICE}")
     has_encoder = any(name.startswith("encoder.") for name in file)
-    decoder = _widths(file, "decoder", (1, 8, 14, 20))
-    encoder = _widths(file, "encoder", (0, 3, 8, 13)) if has_encoder else None
+    decoder = tuple(_shape(file, f"decoder.{n}.weight")[0] for n in (1, 8, 14, 20))
+    encoder = tuple(_shape(file, f"encoder.{n}.weight")[0] for n in (0, 3, 8, 13)) if has_encoder else None
     with torch.device("meta"):
         net = Taehv(channels, decoder, encoder)
     return net.train(False).requires_grad_(False)
-
-
-def _widths(file: WeightFile, half: str, layers: tuple[int, int, int, int]) -> Widths:
-    first, second, third, fourth = (_shape(file, f"{half}.{layer}.weight")[0] for layer in layers)
-    return first, second, third, fourth
 
 
 def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
@@ -390,10 +387,3 @@ def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
             f"{path.name} is {kind} by its {source}, not {stated}; state {kind} or {AUTO}, or give another file"
         )
     return stated
-
-
-def check_channels(file: WeightFile, net: Taehv, kind: TaeKind) -> None:
-    """Raise `BadInput` if a `lighttaew2_1` takes other latents than Wan 2.1's."""
-    if kind == "lighttaew2_1" and net.latent_channels != len(WAN_MEAN):
-        channels = f"{net.latent_channels} latent channels, not {len(WAN_MEAN)}"
-        raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")

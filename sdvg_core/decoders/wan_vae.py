@@ -117,13 +117,11 @@ class WanCodec:
 
 
 def _decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
-    """Decode one latent frame, and update `cache`."""
     video: Tensor = vae.decoder(vae.post_quant_conv(z), feat_cache=cache, feat_idx=[0])
     return video
 
 
 def _encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
-    """Encode a clip's first frame or the next `temporal_stride` ones, and update `cache`."""
     moments: Tensor = vae.encoder(video, feat_cache=cache, feat_idx=[0])
     return moments
 
@@ -181,12 +179,11 @@ def empty_wan_vae(**sizes: Any) -> nn.Module:
 
 def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:
     """Raise `BadInput` unless these are 1 + `temporal_stride` * k RGB frames `b f c h w` of a valid size."""
-    if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % temporal_stride != 1:
-        shape = tuple(frames.shape)
-        raise BadInput(f"a clip of {shape} is not b f c h w with 1 + {temporal_stride} * k RGB frames; cut it")
-    if frames.shape[3] % spatial_stride or frames.shape[4] % spatial_stride:
-        size = f"{frames.shape[3]} x {frames.shape[4]}"
-        raise BadInput(f"frames of {size} are no multiples of {spatial_stride}; crop or resize them")
+    shape = tuple(frames.shape)
+    is_clip = len(shape) == 5 and shape[2] == 3 and shape[1] % temporal_stride == 1
+    if not is_clip or any(size % spatial_stride for size in shape[3:]):
+        wanted = f"1 + {temporal_stride} * k RGB frames with sides that are multiples of {spatial_stride}"
+        raise BadInput(f"a clip of {shape} is not b f c h w: {wanted}; cut, crop or resize it")
 
 
 def unshared(entry: Any, memory_format: torch.memory_format) -> Any:
@@ -211,11 +208,9 @@ def read_sizes(file: WeightFile) -> dict[str, Any]:
         raise BadInput(f"{file.path.name} has {count}; {ADVICE}")
     base = _shape(file, "encoder.conv_in.weight")[0]
     levels, temporal = _encoder_levels(file)
-    if not all(levels) or len({len(level) for level in levels}) > 1:
+    multipliers = [level[-1] // base for level in levels if level]
+    if len(multipliers) < len(levels) or not all(multipliers) or len({len(level) for level in levels}) > 1:
         raise BadInput(f"the encoder in {file.path.name} lacks blocks; {ADVICE}")
-    multipliers = [level[-1] // base for level in levels]
-    if not all(multipliers):
-        raise BadInput(f"{file.path.name} narrows towards its middle, as no Wan 2.1 VAE does; {ADVICE}")
     return {
         "base_dim": base,
         "decoder_base_dim": max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),

@@ -73,16 +73,10 @@ def device_clock(*devices: torch.device) -> Callable[[], Any]:
     charged to the stage that used it.
     """
     accelerators = [device for device in dict.fromkeys(devices) if device.type in ASYNCHRONOUS]
-    if len(accelerators) == 1:
-        return partial(Moment, accelerators[0])
-    return waiting_clock(*accelerators)
-
-
-def waiting_clock(*devices: torch.device) -> Callable[[], float]:
-    """Return a clock in seconds that synchronises the devices first."""
-    accelerators = tuple(device for device in dict.fromkeys(devices) if device.type in ASYNCHRONOUS)
     if not accelerators:
         return time.perf_counter
+    if len(accelerators) == 1:
+        return partial(Moment, accelerators[0])
 
     def synchronised() -> float:
         for device in accelerators:
@@ -100,13 +94,13 @@ class Moment:
         self.event.record(torch.cuda.current_stream(device))
 
     def __sub__(self, earlier: Moment) -> Elapsed:
-        return Elapsed(((1, earlier.event, self.event),))
+        return Elapsed(((earlier.event, self.event),))
 
 
 class Elapsed:
     """A sum of differences of moments. `float()` returns seconds, and waits for moments that are still to come."""
 
-    def __init__(self, spans: tuple[tuple[int, Any, Any], ...], known: float = 0.0) -> None:
+    def __init__(self, spans: tuple[tuple[Any, Any], ...], known: float = 0.0) -> None:
         self._spans = spans
         self._known = known
 
@@ -117,18 +111,12 @@ class Elapsed:
 
     __radd__ = __add__
 
-    def __neg__(self) -> Elapsed:
-        return Elapsed(tuple((-sign, begin, end) for sign, begin, end in self._spans), -self._known)
-
-    def __sub__(self, other: Elapsed | float) -> Elapsed:
-        return self + -other
-
     def __float__(self) -> float:
         seconds = self._known
-        for sign, begin, end in self._spans:
+        for begin, end in self._spans:
             if not end.query():
                 end.synchronize()
-            seconds += sign * begin.elapsed_time(end) / 1000
+            seconds += begin.elapsed_time(end) / 1000
         return seconds
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import BadInput, MissingModel, count
 from .inputs import Strength, check_strengths
@@ -58,45 +59,39 @@ MISSING = {
     "scorer": ("a reward model", "choose a policy without scores, such as first", "a and r"),
 }
 """By role: its name, the remedy without it, and the directions that need it."""
+Roles = frozenset[str]
+"""The roles of the models that a run may need, or that are available."""
+EVERY_ROLE = Roles(MISSING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSet:
-    """The models that a run may need, or that are available."""
-
-    drafter: bool = True
-    target: bool = True
-    scorer: bool = True
-
-
-def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
+def models_needed(router: RouterConfig, spans: Iterable[Span]) -> Roles:
     """Return the models that the blocks at `spans` may need; an undecided block may need all."""
-    certain = [(span.index, decide_early(router, span.index, ())) for span in spans]
-    undecided = any(decision is None for _, decision in certain)
-    kept = any(decision and decision.accepted for _, decision in certain)
-    remade = [index for index, decision in certain if decision and not decision.accepted]
-    return ModelSet(
-        drafter=undecided or kept or any(router.handover_at(index) for index in remade),
-        target=undecided or bool(remade),
-        scorer=undecided,
-    )
+    needed: set[str] = set()
+    for span in spans:
+        decision = decide_early(router, span.index, ())
+        if decision is None:
+            return EVERY_ROLE
+        needed.add("drafter" if decision.accepted or router.handover_at(span.index) else "target")
+        if not decision.accepted:
+            needed.add("target")
+    return Roles(needed)
 
 
-def check_available(router: RouterConfig, spans: Sequence[Span], available: ModelSet) -> ModelSet:
+def check_available(router: RouterConfig, spans: Sequence[Span], available: Roles) -> Roles:
     """Return the models that a run may need. Raises `MissingModel` if one is not available."""
     needed = models_needed(router, spans)
-    if needed.drafter and not available.drafter and not models_needed(replace(router, handover=0), spans).drafter:
-        raise MissingModel("drafter", "a handover needs a drafter", "set handover to 0")
     for role, (model, way_out, letters) in MISSING.items():
-        if getattr(needed, role) and not getattr(available, role):
-            by_policy = models_needed(replace(router, directions=""), spans)
-            if not getattr(by_policy, role):
-                raise MissingModel(role, f"the directions need {model}", f"take {letters} out of them")
-            if router.part:
-                raise MissingModel(role, f"the router {type(router.part).__name__} needs {model}", "take another")
-            from_start = replace(router, route_start=0)
-            presets = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == from_start]
-            raise MissingModel(role, f"the policy {(*presets, router.policy)[0]} needs {model}", way_out)
+        if role not in needed - available:
+            continue
+        if role not in models_needed(replace(router, handover=0), spans):
+            raise MissingModel(role, f"a handover needs {model}", "set handover to 0")
+        if role not in models_needed(replace(router, directions=""), spans):
+            raise MissingModel(role, f"the directions need {model}", f"take {letters} out of them")
+        if router.part:
+            raise MissingModel(role, f"the router {type(router.part).__name__} needs {model}", "take another")
+        from_start = replace(router, route_start=0)
+        presets = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == from_start]
+        raise MissingModel(role, f"the policy {(*presets, router.policy)[0]} needs {model}", way_out)
     return needed
 
 
@@ -131,7 +126,7 @@ class RunPlan:
     router: RouterConfig
     clip: tuple[Span, ...]
     spans: tuple[Span, ...]
-    models_needed: ModelSet
+    models_needed: Roles
     lead: Lead = Lead()
     strengths: tuple[Strength, ...] = ()
     notes: tuple[str, ...] = ()
@@ -166,8 +161,8 @@ def plan_blocks(
     """
 
     def plan(sizes: Mapping[str, int]) -> RunPlan:
-        available = ModelSet(drafter="drafter" in sizes, target="target" in sizes, scorer=scorer)
-        size = sizes["target" if available.target else "drafter"]
+        available = Roles(sizes) | Roles(["scorer"] if scorer else [])
+        size = sizes["target" if "target" in sizes else "drafter"]
         begun = (
             replace(lead, frames=size, start_image_frames=size, from_pixels=0, picture=False)
             if lead.picture
@@ -176,21 +171,21 @@ def plan_blocks(
         spans = plan_spans(blocks, size, begun.frames, read_takes(takes, blocks), begun.start_image_frames)
         first = spans[0].index
         check_directions(directions, blocks)
-        directions_of_clip = ROUTER_DECIDES * first + directions
-        directed = replace(router, route_start=min(begun.from_pixels // size, first))
+        changes: dict[str, Any] = {"route_start": min(begun.from_pixels // size, first)}
         if directions.strip(ROUTER_DECIDES):
-            directed = replace(directed, directions=directions_of_clip)
-        notes: tuple[str, ...] = ()
+            changes["directions"] = ROUTER_DECIDES * first + directions
         if strengths:
-            directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
+            changes["skipped"] = (*(0,) * first, *(strength.skip for strength in strengths))
+        directed = replace(router, **changes)
+        notes: tuple[str, ...] = ()
         if directed.cascade is not None and not all(cascades(directed, span.index) for span in spans):
             notes = (*notes, NOT_CASCADED)
         if any(0 < directed.handover <= skip for skip in directed.skipped):
             notes = (*notes, NOT_HANDED_OVER)
         needed = check_available(directed, spans, available)
-        if available.target and not needed.target:
+        if "target" in available - needed:
             from_here = replace(directed, route_start=first)
-            notes = (*notes, NO_TARGET_BLOCK) if models_needed(from_here, spans).target else notes
+            notes = (*notes, NO_TARGET_BLOCK) if "target" in models_needed(from_here, spans) else notes
         return RunPlan(
             router=directed,
             clip=spans_of_clip(begun.frames, size, begun.start_image_frames),
@@ -202,10 +197,10 @@ def plan_blocks(
         )
 
     run_plan = plan(block_frames)
-    if run_plan.models_needed.target or len(set(block_frames.values())) == 1:
+    if "target" in run_plan.models_needed or len(set(block_frames.values())) == 1:
         return run_plan
     if router.policy == "stride":  # later blocks will be the target's, so keep its size
-        return replace(run_plan, models_needed=replace(run_plan.models_needed, target=True))
+        return replace(run_plan, models_needed=run_plan.models_needed | {"target"})
     # Without the target, blocks have the drafter's size.
     return plan({"drafter": block_frames["drafter"]})
 
@@ -215,18 +210,9 @@ def plan_blocks(
 
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
     """Raise `BadInput` unless the parts of a run fit together and include all that the router may need."""
-    check_available(router, spans, available_in(engine))
+    check_available(router, spans, Roles(role for role in MISSING if getattr(engine, role) is not None))
     # A missing model counts with the shape of the other one.
     check_compatible(engine.models[0], engine.models[-1], engine.codec.latent_channels, router, spans)
-
-
-def available_in(engine: Engine) -> ModelSet:
-    """Return the models of an engine."""
-    return ModelSet(
-        drafter=engine.drafter is not None,
-        target=engine.target is not None,
-        scorer=engine.scorer is not None,
-    )
 
 
 def check_compatible(
@@ -257,7 +243,7 @@ def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> Non
     """Raise `BadInput` unless both models can skip the steps of a plan's strengths."""
     check_strengths(plan.strengths, [drafter.timesteps, target.timesteps])
     skip = max((strength.skip for strength in plan.strengths), default=0)
-    if plan.models_needed.drafter and skip >= steps_made(drafter):
+    if "drafter" in plan.models_needed and skip >= steps_made(drafter):
         problem = f"the clip replaces {skip} steps, and drafts stop after {steps_made(drafter)}"
         raise BadInput(f"{problem}; give a stronger word, a number, or the drafter more draft_steps")
     if plan.spans[0].index == 0:

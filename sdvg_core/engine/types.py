@@ -217,10 +217,7 @@ class History:
         Raises `ValueError` if it does not start where the history ends.
         """
         if block.span.start != self.frames or block.latents.shape[2] != block.span.frames:
-            raise ValueError(
-                f"the next block starts at latent frame {self.frames}, but got {block.latents.shape[2]} frames for "
-                f"{block.span}; commit blocks in order"
-            )
+            raise ValueError(f"{block.latents.shape[2]} frames at {block.span} do not follow {self.frames} frames")
         kept = (self.anchors + anchors)[-self.horizon :] if self.horizon else ()
         return History((*self.blocks, block), kept, self.horizon, decode_state)
 
@@ -243,10 +240,7 @@ class History:
         """
         back = self.frames - frame
         if not 0 < back <= len(self.anchors):
-            raise ValueError(
-                f"there are no pixels of latent frame {frame}, only of the newest {len(self.anchors)} of "
-                f"{self.frames}; start the history with a horizon of at least {back}"
-            )
+            raise ValueError(f"the horizon {self.horizon} keeps no pixels of latent frame {frame} of {self.frames}")
         return self.anchors[-back]()
 
 

@@ -96,31 +96,19 @@ def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int]
     routes = [(first, 0), *((blocks, half) for blocks in range(first + 1, run.blocks + 1))]
     if run.blocks > first:
         routes += [(run.blocks, steps) for steps in reversed(range(half))]
-    prices = {steps: _block_prices(run, steps) for steps in range(half + 1)}
-    whole = "whole" if run.given_blocks else "opening"
-    costs = {
-        (blocks, steps): math.fsum(
-            (
-                first * prices[steps][whole],
-                (blocks - first) * prices[steps]["handed over"],
-                (run.blocks - blocks) * prices[steps]["drafted"],
-            )
-        )
-        for blocks, steps in routes
-    }
-    return {route: cost / costs[run.blocks, 0] for route, cost in costs.items()}
-
-
-def _block_prices(run: BudgetedRun, handover: int) -> dict[str, float]:
-    """Return the cost of each kind of block, in target blocks; `opening` is the clip's first one."""
-    drafter, target = (run.presets[role] for role in ("drafter", "target"))
+    target = run.presets["target"]
     steps = len(target.steps)
-    return {
-        "opening": _block_cost(run, 0, len(target.first_steps), opening=True),
-        "whole": _block_cost(run, 0, steps),
-        "handed over": _block_cost(run, handover, steps - handover),
-        "drafted": _block_cost(run, drafter.steps_made, 0),
-    }
+    whole = _block_cost(run, 0, steps)
+    if not run.given_blocks:
+        whole = _block_cost(run, 0, len(target.first_steps), opening=True)
+    drafted = _block_cost(run, run.presets["drafter"].steps_made, 0)
+    costs: dict[tuple[int, int], float] = {}
+    for blocks, handed in routes:
+        remade = _block_cost(run, handed, steps - handed)
+        costs[blocks, handed] = math.fsum(
+            (first * whole, (blocks - first) * remade, (run.blocks - blocks) * drafted)
+        )
+    return {route: cost / costs[run.blocks, 0] for route, cost in costs.items()}
 
 
 def _block_cost(run: BudgetedRun, drafter: int, target: int, *, opening: bool = False) -> float:

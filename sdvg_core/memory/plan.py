@@ -169,7 +169,7 @@ def plan_text(plan: Plan) -> str:
             f"{_inside(plan.side_parts[phase])}."
         )
     if request.where == "in ComfyUI":
-        lines.append(image_note(request.width, request.height, request.block_frames * request.blocks))
+        lines.append(image_note(request.width, request.height, request.target.block_frames * request.blocks))
     return "\n".join(lines)
 
 

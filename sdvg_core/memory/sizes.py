@@ -21,10 +21,9 @@ from ..decoders import DecoderName
 from ..decoders.open import LIGHT_BASE
 from ..devices.device import DTYPES
 from ..devices.execution import Execution, VaeLayers
-from ..engine.plan import ModelSet, check_size
+from ..engine.plan import EVERY_ROLE, Roles, check_size
 from ..engine.types import check_blocks
 from ..engine.wrappers import check_sub_blocks
-from ..errors import BadInput
 from ..scorers.blip import ImageRewardConfig, scorer_parameters
 
 VAE_STRIDE = 8
@@ -61,26 +60,18 @@ class PlanRequest:
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
     reward_dtype: str = "float16"
-    needed: ModelSet = field(default_factory=ModelSet)
+    needed: Roles = EVERY_ROLE
     prompts: int = 1
 
     def __post_init__(self) -> None:
         check_size(self.width, self.height, self.step)
         check_blocks(self.blocks)
-        for name in ("dtype", "vae_dtype", "reward_dtype"):
-            if getattr(self, name) not in DTYPES:
-                raise BadInput(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(DTYPES)}")
         check_sub_blocks(self.drafter.block_frames, self.drafter.anchor_horizon, self.target.block_frames)
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Roles of the models that the route may load."""
-        return (*(role for role in ("target", "drafter", "scorer") if getattr(self.needed, role)), "vae")
-
-    @property
-    def block_frames(self) -> int:
-        """Latent frames per block."""
-        return self.target.block_frames
+        return (*(role for role in ("target", "drafter", "scorer") if role in self.needed), "vae")
 
     @property
     def step(self) -> int:
@@ -224,11 +215,6 @@ def pass_bytes(
     return math.ceil(frames * tokens * widths) * itemsize
 
 
-def control_working_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int) -> int:
-    """Return the bytes of temporary buffers that a control adds to a pass over `frames` latent frames."""
-    return math.ceil(frames * tokens * CONTROL_WIDTHS * config.dim) * itemsize
-
-
 def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
     """Return the bytes of weights of every model of the route. `fp8`: of the target's linear layers."""
     itemsize = request.itemsize("dtype")
@@ -259,7 +245,7 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
         tokens = frame_tokens(config, request)
         if name == "drafter" and preset.policy == "incremental":
             # Backups for a draft of several sub-blocks, except the first (see `Incremental.undo`).
-            frames += request.block_frames - preset.block_frames
+            frames += request.target.block_frames - preset.block_frames
         states[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
         layers = config.num_layers + model.control_blocks
@@ -287,7 +273,8 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
             turned=seen if preset.rotates_later else 0,
         )
         if model.control_blocks:
-            passes[name] += control_working_bytes(model.config, preset.block_frames, tokens[name], itemsize)
+            values = preset.block_frames * tokens[name] * CONTROL_WIDTHS * model.config.dim
+            passes[name] += math.ceil(values) * itemsize
     if fp8:  # one weight at a time is cast up
         config = request.target.config
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
@@ -295,7 +282,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     for name, model in request.models.items():
         if model.anchor_horizon:  # the anchor is encoded while the cache exists
             passes[name] = max(passes[name], encode)
-    frames = 4 * request.block_frames
+    frames = 4 * request.target.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
     return {

@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from ..causal_wan.attention import AttentionBackend, choose_attention
+from ..causal_wan.attention import choose_attention
 from ..causal_wan.checkpoint import (
     GIVE_VACE,
-    WanCheckpoint,
     WanHeader,
     find_lora,
     inspect_control,
@@ -31,7 +30,7 @@ from ..decoders.open import VaeHeader, open_vae
 from ..devices.device import DTYPES, arithmetic_on, check_device
 from ..devices.execution import AUTO, check_compile
 from ..engine.memo import Identities
-from ..engine.plan import ModelSet
+from ..engine.plan import Roles
 from ..errors import BadInput, count
 from ..scorers.image_reward import find_vocabulary
 from .options import LoadOptions, ModelOptions
@@ -138,10 +137,15 @@ class Headers:
             "more than it can save; swap the two if that was not meant.",
         )
 
-    def restrict_to(self, needed: ModelSet) -> Headers:
+    @property
+    def roles(self) -> Roles:
+        """The models that there are."""
+        return Roles(self.models) | Roles(["scorer"] if self.scorer else [])
+
+    def restrict_to(self, needed: Roles) -> Headers:
         """Return the headers without models that a run does not need."""
-        models = {role: model for role, model in self.models.items() if getattr(needed, role)}
-        return replace(self, models=models, scorer=self.scorer and needed.scorer)
+        models = {role: model for role, model in self.models.items() if role in needed}
+        return replace(self, models=models, scorer=self.scorer and "scorer" in needed)
 
     def shape(self, role: str) -> WanHeader:
         """Return the header of a role; that of the other model if it is missing."""
@@ -179,7 +183,8 @@ def check_encoder(headers: Headers, *needs: str) -> None:
 def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
     choice = model.choice(path)
     checkpoint = open_wan(path, choice)
-    attention_for(checkpoint, options, device)
+    if options.dtype:
+        checkpoint = replace(checkpoint, dtype=DTYPES[options.dtype])
     file = checkpoint.weights
     notes = [note_on(file.path.name, file.state_dict, file.state_dicts, choice)]
     if unused := ", ".join(checkpoint.unused[:3]):
@@ -191,6 +196,12 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
         weights=(file.path.resolve(), file.state_dict),
         notes=tuple(filter(None, notes)),
         checkpoint=checkpoint,
+        attention=choose_attention(
+            options.execution.attention,
+            device=device,
+            dtype=checkpoint.dtype,
+            head_dim=checkpoint.config.head_dim,
+        ),
     )
 
 
@@ -217,14 +228,13 @@ def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[s
     Raises `BadInput` for a LoRA that fits no model.
     """
     changed = dict(models)
-    dtype = DTYPES[options.dtype] if options.dtype else None
     for text in options.loras:
         fitting: dict[str, Lora] = {}
         problems: list[OtherModel] = []
         for role, model in models.items():
             assert model.checkpoint is not None, "a host has LoRAs of its own"
             try:
-                fitting[role] = find_lora(text, model.checkpoint, dtype)
+                fitting[role] = find_lora(text, model.checkpoint)
             except OtherModel as problem:
                 problems.append(problem)
         if not fitting:
@@ -250,10 +260,3 @@ def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
         yield f"The {role} has no layer for {unused}: the rest is used, as in ComfyUI."
     if any(model.checkpoint.weights.info[name].dtype in FP8 for name in lora.changes):
         yield f"The {role}'s weights are in fp8: those that the LoRA {lora} changes are rounded to fp8 again."
-
-
-def attention_for(checkpoint: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
-    """Return the attention kernel for a checkpoint. Raises `BadInput` if the requested one is not available."""
-    dtype = DTYPES[options.dtype] if options.dtype else checkpoint.dtype
-    name = options.execution.attention
-    return choose_attention(name, device=device, dtype=dtype, head_dim=checkpoint.config.head_dim)

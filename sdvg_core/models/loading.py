@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ..causal_wan.attention import TorchOps
 from ..causal_wan.checkpoint import WanHeader, load_control, load_wan
+from ..causal_wan.context import Wan
 from ..causal_wan.forward import compiled_stages
-from ..causal_wan.generator import Wan, build_engine
+from ..causal_wan.generator import build_engine
 from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import multiply_in_fp8
@@ -23,17 +24,16 @@ from ..decoders.open import VaeHeader, load_vae
 from ..devices.device import DTYPES, check_device, dtype_name
 from ..devices.execution import AUTO, Execution, WeightDtype, compiler_of
 from ..engine.memo import Identities
-from ..engine.plan import ModelSet
+from ..engine.plan import EVERY_ROLE, Roles
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
 from ..errors import BadInput, see
 from ..memory.plan import Plan, gigabytes, memory_notes, plan, savings
 from ..memory.sizes import GB, PUBLISHED_BASE, PlanRequest
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
-from .headers import Headers, attention_for, part_fingerprints
+from .headers import Headers, part_fingerprints
 from .options import LoadOptions
 
-EVERYTHING = ModelSet()
 DEFAULT: WeightDtype = "default"
 ROUNDED: WeightDtype = "fp8_e4m3fn"
 FAST: WeightDtype = "fp8_e4m3fn_fast"
@@ -90,13 +90,13 @@ class Models:
         of_scorer = {"scorer": f"{self.by_files.scorer} {digest(self.scorer.model)}"} if self.scorer else {}
         return replace(self.by_files, **of_wans, **of_scorer)
 
-    def build(self, *, needed: ModelSet = EVERYTHING, **options: Any) -> Engine:
+    def build(self, *, needed: Roles = EVERY_ROLE, **options: Any) -> Engine:
         """Return the engine for one video, with the models in `needed`. `options`: see `build_engine`."""
         return build_engine(
-            self.drafter if needed.drafter else None,
-            self.target if needed.target else None,
+            self.drafter if "drafter" in needed else None,
+            self.target if "target" in needed else None,
             self.codec,
-            self.scorer if needed.scorer else None,
+            self.scorer if "scorer" in needed else None,
             **options,
         )
 
@@ -159,12 +159,11 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
             raise BadInput("vram plans two models, but drafter and target are one; leave it out")
         return None
     files = {role: model.checkpoint for role, model in headers.models.items() if model.checkpoint}
-    dtypes = [options.dtype or dtype_name(file.dtype) for file in files.values()]
     target = files.get("target")
     request = replace(
         memory_request(headers, width, height, blocks),
-        needed=ModelSet(drafter="drafter" in files, target="target" in files, scorer=headers.scorer),
-        dtype=max(dtypes, key=lambda name: DTYPES[name].itemsize),
+        needed=headers.roles,
+        dtype=dtype_name(max((file.dtype for file in files.values()), key=lambda dtype: dtype.itemsize)),
         execution=options.execution,
         side=options.side != device,
         where="on the command line",
@@ -272,11 +271,11 @@ def _load_wan(
     checkpoint = header.checkpoint
     assert checkpoint is not None, "a host loads by itself"
     if shared:
-        return replace(shared, preset=header.preset, control=_load_control(header, device, shared.ops.dtype))
+        return replace(shared, preset=header.preset, control=_load_control(header, device))
     fast = weight_dtype == FAST
-    dtype = DTYPES[options.dtype] if options.dtype else checkpoint.dtype
-    if fast and dtype != torch.bfloat16:
-        raise BadInput(f"{FAST} works on a model in bfloat16, not {dtype_name(dtype)}; add --dtype bfloat16")
+    if fast and checkpoint.dtype != torch.bfloat16:
+        dtype = dtype_name(checkpoint.dtype)
+        raise BadInput(f"{FAST} works on a model in bfloat16, not {dtype}; add --dtype bfloat16")
     if fast and streamed:
         raise BadInput(f"the target does not fit whole, and {FAST} copies no layers over; take {ROUNDED}")
     layers = checkpoint.config.num_layers
@@ -284,7 +283,6 @@ def _load_wan(
         checkpoint,
         preset=header.preset,
         device="cpu" if fast else device,
-        dtype=dtype,
         loras=header.loras,
         fp8=weight_dtype == ROUNDED,
         # Evenly spread, for as much work as possible between two copies.
@@ -295,17 +293,17 @@ def _load_wan(
         wan,
         tree=multiply_in_fp8(wan.tree, device) if fast else wan.tree,
         device=device,
-        ops=TorchOps(wan.ops.dtype, attention_for(checkpoint, options, device)),
+        ops=TorchOps(wan.ops.dtype, header.attention),
         kv_fp8=options.execution.kv_fp8,
         stages=compiled_stages(compiler_of(options.execution.compile)),
-        control=_load_control(header, device, wan.ops.dtype),
+        control=_load_control(header, device),
     )
 
 
 def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, weight_dtype: WeightDtype) -> dict[str, Any]:
     checkpoint = header.checkpoint
     assert checkpoint is not None
-    dtype = options.dtype or dtype_name(checkpoint.dtype)
+    dtype = dtype_name(checkpoint.dtype)
     return {
         "file": checkpoint.weights.path.name,
         "dictionary": checkpoint.weights.state_dict or None,
@@ -321,10 +319,9 @@ def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, weight_dtyp
     }
 
 
-def _load_control(header: WanHeader, device: torch.device, dtype: torch.dtype) -> ControlTree | None:
-    """Load the control module of a transformer, or return None if the run has no control."""
-    if header.control is None:
+def _load_control(header: WanHeader, device: torch.device) -> ControlTree | None:
+    if header.control is None or header.checkpoint is None:
         return None
-    module = load_control(header.control, device=device, dtype=dtype)
+    module = load_control(header.control, device=device, dtype=header.checkpoint.dtype)
     check_finite_weights(module, header.control.weights.path.name)
     return module

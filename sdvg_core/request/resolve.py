@@ -286,7 +286,7 @@ def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tupl
 
 def _model_notes(headers: Headers) -> tuple[str, ...]:
     notes = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
-    fast = (FAST_NOTE,) if headers.vae.is_tae else ()
+    fast = (FAST_NOTE,) if headers.vae.tae_kind else ()
     return (*notes, *fast, *headers.swapped_note)
 
 

@@ -8,6 +8,7 @@ Source: ImageReward (arXiv 2304.05977), with the constants of its published code
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -83,10 +84,9 @@ class ImageRewardConfig:
             if heads < 1 or width % heads:
                 key = f'config -> image_reward -> "{tower}_heads"'
                 raise BadInput(f"{heads} {tower} heads do not divide {width}; correct {key} in the metadata")
-        if self.image_size < 1 or not self.head or self.head[-1][1] != 1:
-            raise BadInput(f"the image has {self.image_size} pixels, or the head no single number; {ADVICE}")
-        if self.positions < MAX_TOKENS:
-            raise BadInput(f"there are positions for {self.positions} tokens, not {MAX_TOKENS}; {ADVICE}")
+        if self.image_size < 1 or not self.head or self.head[-1][1] != 1 or self.positions < MAX_TOKENS:
+            sizes = f"an image of {self.image_size} pixels, {self.positions} tokens and the head {self.head!r:.60}"
+            raise BadInput(f"no ImageReward has {sizes}; {ADVICE}")
 
 
 def scorer_parameters(config: ImageRewardConfig) -> tuple[int, int]:
@@ -261,24 +261,17 @@ def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
             raise BadInput(f"{file.path.name} has {layers} of {wanted} layers {prefix}*; fetch it again")
     expected = used_shapes(config)
     check_complete(file, expected, WHAT, ADVICE, extra=None)
-    adapter = next((name for name in file if "lora" in name.lower()), None)
-    if adapter:
-        raise BadInput(f"{file.path.name} holds a LoRA ({adapter}), which would not be used; {ADVICE}")
-    coarse = next((name for name in expected if file.info[name].dtype not in READABLE), None)
-    if coarse:
-        kind = dtype_name(file.info[coarse].dtype)
-        raise BadInput(f"{coarse} in {file.path.name} is {kind}; use a copy that is not quantised")
+    unread = [name for name in expected if file.info[name].dtype not in READABLE]
+    unread += [name for name in file if "lora" in name.lower()]
+    if unread:
+        kind = dtype_name(file.info[unread[0]].dtype)
+        raise BadInput(f"{unread[0]} in {file.path.name} is {kind}; use a copy without LoRA and quantisation")
 
 
 def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:
-    text = file.metadata.get("config")
-    if text is None:
-        return {}
     try:
-        content: Any = parse_json(text)
-    except ValueError as error:
-        raise BadInput(f"the metadata config of {file.path.name} is not JSON ({error}); write it again") from error
-    heads = content.get("image_reward", {}) if isinstance(content, dict) else {}
-    if not isinstance(heads, dict) or not all(type(heads.get(k, 1)) is int for k in ("vision_heads", "text_heads")):
-        raise BadInput(f"the heads in the metadata of {file.path.name} are {heads!r}; write whole numbers")
-    return heads
+        heads = parse_json(file.metadata.get("config", "{}")).get("image_reward", {})
+        return {name: operator.index(heads[name]) for name in ("vision_heads", "text_heads") if name in heads}
+    except (ValueError, AttributeError, TypeError) as error:
+        fault = f"the metadata config of {file.path.name} states no heads ({error})"
+        raise BadInput(f"{fault}; write whole numbers") from error

@@ -5,8 +5,7 @@ It uses the published weights without the `image-reward` package, and gives the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 from torch import Tensor
 
-from ..checkpoints.weights import BEGINNING, open_weights, what_came_instead
+from ..checkpoints.weights import open_weights
 from ..devices.device import begin_upload, dtype_name
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
@@ -76,7 +75,11 @@ def load_prompt_tokenizer(vocabulary: Path) -> PromptTokenizer:
 
 def read_vocabulary(vocabulary: Path) -> dict[str, int]:
     """Return token -> id of a `vocab.txt`, with one token per line. Raises `BadInput` for another file."""
-    lines = _text(vocabulary).removesuffix("\n").split("\n")
+    try:
+        text = read_small(vocabulary, LARGEST).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{vocabulary.name} is not UTF-8 text ({why(error)}); take {SOURCE}") from error
+    lines = text.removesuffix("\n").split("\n")
     ids = {token.rstrip("\r"): number for number, token in enumerate(lines)}
     missing = [token for token in REQUIRED if token not in ids]
     if missing:
@@ -84,20 +87,6 @@ def read_vocabulary(vocabulary: Path) -> dict[str, int]:
     if len(ids) < len(lines):
         raise BadInput(f"{vocabulary.name} has {len(ids)} tokens on {len(lines)} lines, some twice; take {SOURCE}")
     return ids
-
-
-def _text(vocabulary: Path) -> str:
-    try:
-        content = read_small(vocabulary, LARGEST)
-        text = content.decode("utf-8")
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{vocabulary.name} is not UTF-8 text ({why(error)}); fetch it again") from error
-    if not text.strip():
-        raise BadInput(f"{vocabulary.name} is an empty file; download the file itself: {SOURCE}")
-    substitute = what_came_instead(content[:BEGINNING])
-    if substitute:
-        raise BadInput(f"{vocabulary.name} is {substitute}: {SOURCE}")
-    return text
 
 
 def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
@@ -116,15 +105,12 @@ def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
 
 # --- the scorer
 
-TokensOn = Callable[[PromptTokenizer, str, torch.device], tuple[Tensor, ...]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageRewardScorer:
     """ImageReward as a `Scorer`.
 
-    `file`: name of the weight file. `model`: may be moved between devices. `tokens_on`: ids and mask of a prompt on
-    a device, memoised for the newest prompt.
+    `file`: name of the weight file. `model`: may be moved between devices.
     """
 
     file: str
@@ -132,7 +118,6 @@ class ImageRewardScorer:
     tokenizer: PromptTokenizer
     config: ImageRewardConfig
     dtype: torch.dtype
-    tokens_on: TokensOn = field(default_factory=lambda: lru_cache(1)(_tokens_on))
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +132,7 @@ class ImageRewardScorer:
         """
         clip = frames[0].to(self.device)
         squares = preprocess(clip, self.config.image_size)
-        ids, mask = self.tokens_on(self.tokenizer, prompt, self.device)
+        ids, mask = _tokens_on(self.tokenizer, prompt, self.device)
         rewards: Tensor = self.model(ids, mask, squares)
         # Checked on whole frames, as the crop may remove such pixels and clamping hides infinity.
         broken = ~clip.isfinite().flatten(1).all(dim=1)
@@ -177,6 +162,7 @@ class ImageRewardScorer:
         }
 
 
+@lru_cache(1)  # the newest prompt's
 def _tokens_on(tokenizer: PromptTokenizer, prompt: str, device: torch.device) -> tuple[Tensor, ...]:
     return tuple(begin_upload(tokens, device) for tokens in tokenizer.encode(prompt))
 

@@ -84,11 +84,10 @@ def read_sizes(file: WeightFile) -> dict[str, int]:
     Raises `BadInput` if they are not UMT5's.
     """
     layers = count_layers(file, "encoder.block")
-    if TABLE not in file or layers == 0:
-        raise BadInput(f"{file.path.name} is no UMT5; {ADVICE}")
     bias = "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
-    if layers > 1 and not any(bias.format(n) in file for n in range(1, layers)):
-        raise BadInput(f"{file.path.name} is a T5, with one position bias, and no UMT5; {ADVICE}")
+    is_t5 = layers > 1 and not any(bias.format(n) in file for n in range(1, layers))
+    if TABLE not in file or layers == 0 or is_t5:
+        raise BadInput(f"{file.path.name} is no UMT5, with a position bias in every layer; {ADVICE}")
     vocabulary, width = _shape(file, TABLE)
     if width == XXL_WIDTH and layers != XXL_LAYERS:
         raise BadInput(f"{file.path.name} has {layers} of umt5-xxl's {XXL_LAYERS} layers; {ADVICE}")
@@ -133,22 +132,16 @@ class Tokenizer:
         return [*ids[: limit - 1], self.pieces.eos_id()]
 
 
-def find_tokenizer(near: Path) -> Path | None:
-    """Return the tokenizer file in or next to a folder of weights, or None."""
-    folder = near if near.is_dir() else near.parent
-    return next((path for place in FOLDERS if (path := folder / place / TOKENIZER).is_file()), None)
-
-
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Load a SentencePiece `.model`, or the one in a folder. Raises `BadInput` if it is missing or unreadable."""
+    """Load a SentencePiece `.model`, or the one in or next to a folder. Raises `BadInput` if it cannot be read."""
     path = Path(path)
-    file = find_tokenizer(path) if path.is_dir() else path
-    if file is None or not file.is_file():
+    places = [path / place / TOKENIZER for place in FOLDERS] if path.is_dir() else [path]
+    file = next(filter(Path.is_file, places), None)
+    if file is None:
         raise BadInput(f"there is no tokenizer at {path}; {TOKENIZER_ADVICE}")
-    if file.suffix != ".model":
-        raise BadInput(f"{file.name} is no .model file; {TOKENIZER_ADVICE}")
     with _refused(file.name):
-        return tokenizer_from_bytes(read_small(file, LARGEST), file.name)
+        model = read_small(file, LARGEST)
+    return tokenizer_from_bytes(model, file.name)
 
 
 def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
@@ -166,7 +159,6 @@ def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
 
 @contextmanager
 def _refused(source: str) -> Iterator[None]:
-    """Turn any error of a damaged tokenizer into `BadInput`."""
     try:
         yield
     except BadInput:
@@ -269,10 +261,7 @@ def _tokenizer_of(stored: WeightFile, given: str | Path | None, path: Path) -> T
         return load_tokenizer(given)
     if SPIECE in stored:
         return tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
-    file = find_tokenizer(path)
-    if file is None:
-        raise BadInput(f"there is no tokenizer in or next to {path}; {TOKENIZER_ADVICE}")
-    return load_tokenizer(file)
+    return load_tokenizer(path if path.is_dir() else path.parent)
 
 
 def _wanted(model: nn.Module) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..checkpoints.latents import load_latents
 from ..checkpoints.model_files import ModelFiles
-from ..engine.plan import MISSING, ModelSet
+from ..engine.plan import Roles
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import (
@@ -128,7 +128,7 @@ class BatchPlan:
     batch: Batch
     headers: Headers
     routes: Routes
-    needed: ModelSet
+    needed: Roles
     videos: tuple[Video, ...]
     notes: tuple[str, ...]
 
@@ -157,8 +157,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     resolved = resolve_files(request, headers)
     routed = [route_of_prompt(prompt.first, resolved) for prompt in prompts]
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
-    sets = [of_route.plan.models_needed for of_route in routes.values()]
-    needed = ModelSet(**{role: any(getattr(models, role) for models in sets) for role in MISSING})
+    needed = Roles().union(*(of_route.plan.models_needed for of_route in routes.values()))
     headers = headers.restrict_to(needed)
     last = resolved.plan.spans[-1].index
     notes = [note for of_route in routes.values() for note in of_route.notes]
@@ -175,7 +174,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     batch = replace(batch, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, placed, folder_notes):
         notes += folder_notes
-        if flags := [flag for flag in batch.stated if flag in OF_PARTS and not getattr(needed, OF_PARTS[flag])]:
+        if flags := [flag for flag in batch.stated if flag in OF_PARTS and OF_PARTS[flag] not in needed]:
             notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
         planned = BatchPlan(folder, batch, headers, routes, needed, placed, tuple(dict.fromkeys(notes)))
         if batch.reuse and planned.to_make:
@@ -278,14 +277,14 @@ def _look_into(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vid
     return looked_up
 
 
-def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:
+def needed_files(files: ModelFiles, needed: Roles) -> ModelFiles:
     """Return the files without those of models that no block needs."""
     return replace(
         files,
-        drafter=files.drafter if needed.drafter else None,
-        target=files.target if needed.target else None,
-        reward=files.reward if needed.scorer else None,
-        vocabulary=files.vocabulary if needed.scorer else None,
+        drafter=files.drafter if "drafter" in needed else None,
+        target=files.target if "target" in needed else None,
+        reward=files.reward if "scorer" in needed else None,
+        vocabulary=files.vocabulary if "scorer" in needed else None,
     )
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..devices.workers import Stop, spread
-from ..engine.plan import ModelSet
+from ..engine.plan import Roles
 from ..errors import BadInput, see
 from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
 from ..memory.plan import Plan
@@ -195,7 +195,7 @@ class VideoMaker:
             return report
 
 
-def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
+def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Callable[[Task, Stop], RunReport]:
     """Load the `needed` models, and return a function that makes one video with them.
 
     `batch`: with all files, as a budget depends on models that it may not use. `threads`: of the calling process,

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import device_clock
 from ..engine.outside import checked_parts, note_on
-from ..engine.plan import ModelSet
+from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
 from ..models.headers import check_models
@@ -140,7 +140,7 @@ class Streamer:
         encode = load_encoder(files, options) if keep_text_encoder else None
         # 8 MB for each prompt.
         self._embed = lru_cache(16)(encode or (lambda text: load_encoder(files, options)(text)))
-        from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
+        from_files = self._headers.restrict_to(EVERY_ROLE - parts.keys())
         files = replace(files, reward=None) if scorer else files
         self._loaded = replace(load_models(files, options, from_files), **parts)
         self._scorer = None if scorer else self._loaded.scorer
@@ -163,7 +163,7 @@ class Streamer:
             request = replace(request, router=replace(request.router, part=self._router))
         resolved = resolve_files(request, self._headers)
         loaded = self._loaded
-        scorer = self._scorer if resolved.plan.models_needed.scorer else None
+        scorer = self._scorer if "scorer" in resolved.plan.models_needed else None
         of_parts = (*notes_on(loaded.execution, scorer, schedule.texts, loaded.notes), *self._outside_notes)
         with self._lock:
             newest = self._newest()

@@ -149,12 +149,12 @@ def stored_as(dtype, share: int = 1):
         ),
         (metadata_form()[0], {"layers": {LAYERS[0]: {"format": "nvfp4"}}}, "is nvfp4, not float8_e4m3fn or "),
         # Even though their shape is right: cast to float they would be noise.
-        (stored_as(torch.int8), None, f"{LINEARS[0]} is int8"),
-        (stored_as(torch.uint8), None, f"{LINEARS[0]} is uint8"),
-        (stored_as(torch.uint8, share=2), None, "is uint8"),
-        ({**fp8_state(), f"{LAYERS[0]}.weight_scale": torch.ones(128, 4)}, None, "block-wise"),
+        (stored_as(torch.int8), None, f"another quantisation, in {LINEARS[0]}"),
+        (stored_as(torch.uint8), None, f"another quantisation, in {LINEARS[0]}"),
+        (stored_as(torch.uint8, share=2), None, "another quantisation"),
+        ({**fp8_state(), f"{LAYERS[0]}.weight_scale": torch.ones(128, 4)}, None, "not one number or one a row"),
         # Dropping it would give another model; so would multiplying a weight that was scaled already.
-        ({**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": ONE}, None, "is bfloat16"),
+        ({**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": ONE}, None, "for bfloat16"),
         (without_a_scale(), None, f"the quantised {LAYERS[0]} has no scale"),
         *((marked(text), None, "comfy_quant") for text in (b"{", b"[1]", b"\xff\xff")),
     ],

@@ -55,7 +55,7 @@ def without(*parts):
         (sized(in_dim=36), "36 input and 16 output channels, not 16"),
         (sized(out_dim=48), "16 input and 48 output channels, not 16"),
         ({"decoder.middle.0.residual.0.gamma": ONE}, "Wan 2.1 VAE"),
-        (dict.fromkeys("cadb", ONE), "(found: a, b, c, ...);"),
+        (dict.fromkeys("cadb", ONE), "(found: a, b, c);"),
         (
             without(".ffn.2."),
             "lacks blocks.0.ffn.2.weight, blocks.0.ffn.2.bias, blocks.1.ffn.2.weight and 1 more; use",
@@ -134,13 +134,12 @@ def test_a_transformer_is_described_and_would_load(tmp_path):
         NARROW_METADATA,
     )
     found = inspect_file(path)
-    assert (found.kind, found.would_load, found.reason) == ("causal Wan 2.1 transformer", True, "")
-    assert found.config == NARROW
-    assert found.size == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
-    assert found.parameters == NARROW.parameters + 1
-    assert found.dtypes == {"float32": len(wan_shapes(NARROW)), "float16": 1}
-    assert (found.layout, found.quantisation, found.preset) == ("safetensors", "none", None)
-    assert "same names and shapes as plain Wan 2.1" in found.notes[0]
+    assert (found["kind"], found["reason"]) == ("causal Wan 2.1 transformer", "")
+    assert found["size"] == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
+    assert found["parameters"] == f"{NARROW.parameters + 1:,}"
+    assert found["dtypes"] == f"{len(wan_shapes(NARROW))} float32, 1 float16"
+    assert (found["layout"], found["quantisation"], found["preset"]) == ("safetensors", "none", "")
+    assert "same names and shapes as plain Wan 2.1" in found["notes"]
 
 
 @pytest.mark.parametrize(
@@ -155,19 +154,18 @@ def test_a_file_with_values_that_are_not_finite_is_not_promised_to_load(tmp_path
     state[name] = torch.full_like(state[name], bad).to(dtype)
     path = save(tmp_path / "wan.safetensors", state, NARROW_METADATA)
     quick, thorough = inspect_file(path), inspect_file(path, values=True)
-    assert (quick.would_load, "not read" in quick.values) == (True, True)
-    assert (thorough.would_load, name in thorough.reason) == (False, True)
-    assert "values       not read" in str(quick)
+    assert (quick["reason"], quick["values"][:8]) == ("", "not read")
+    assert name in thorough["reason"]
     save(path, random_state(NARROW), NARROW_METADATA)
-    assert inspect_file(path, values=True).values == "all finite"
+    assert inspect_file(path, values=True)["values"] == "all finite"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file with holes: this one is 2.8 GB long")
 def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
     config, preset = WAN_1_3B, "self-forcing-1.3b"
     found = inspect_file(save_hollow(tmp_path / "wan.safetensors", config))
-    assert (found.would_load, found.config, found.preset) == (True, config, preset)
-    assert found.size == "1.3B: 30 blocks, width 1536, 12 heads"
+    assert (found["reason"], found["preset"]) == ("", preset)
+    assert found["size"] == "1.3B: 30 blocks, width 1536, 12 heads"
 
 
 @pytest.mark.parametrize("kind", [*FAMILIES, LORA, "unknown"])
@@ -185,22 +183,21 @@ def test_every_kind_of_file_is_recognised_and_refused_as_a_transformer_in_a_sent
             assert f"; {remedy}" in str(refused.value)
             assert kind in str(refused.value) or kind == "unknown"
         found = inspect_file(save(tmp_path / "given.safetensors", parts))
-        assert (found.kind, found.would_load, found.preset, found.notes) == (kind, False, None, ())
-        assert "; " in found.reason
+        assert (found["kind"], found["would load"], found["preset"], found["notes"]) == (kind, "no", "", "")
+        assert "; " in found["reason"]
 
 
 def test_the_other_parts_of_a_run_would_load_too(files):
     parts = {files.vae: "Wan 2.1 VAE", files.text_encoder: "UMT5 text encoder", files.reward: "ImageReward"}
     for path, kind in parts.items():
         found = inspect_file(path)
-        assert (found.kind, found.would_load, found.reason) == (kind, True, "")
+        assert (found["kind"], found["reason"]) == (kind, "")
 
 
 def test_the_state_dicts_of_a_training_checkpoint_are_listed_and_the_one_looked_at_is_named(files):
     found = inspect_file(files.drafter)
-    assert (found.dictionary, found.dictionaries) == ("generator_ema", ("generator", "generator_ema"))
-    assert "layout       PyTorch pickle, generator_ema\ndictionaries generator, generator_ema\n" in str(found)
-    assert "holds two sets of weights" in found.notes[-1]
+    assert (found["dictionary"], found["dictionaries"]) == ("generator_ema", "generator, generator_ema")
+    assert "holds two sets of weights" in found["notes"]
 
 
 CPU = torch.device("cpu")
@@ -275,4 +272,4 @@ def test_a_module_of_zeros_is_refused_when_it_is_loaded(tmp_path):
 def test_inspect_says_what_it_is(whole, tmp_path):
     state = {**module_state(), **(random_state() if whole else {})}
     found = inspect_file(save(tmp_path / "vace.safetensors", state))
-    assert (found.kind, found.would_load) == ("control module (VACE)", True)
+    assert (found["kind"], found["reason"]) == ("control module (VACE)", "")

@@ -54,7 +54,8 @@ class Counted:
     passes: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.inner._model = replace(self.inner._model, ops=OpenOps(torch.float32))
+        model = self.inner._model
+        self.inner._model = replace(model, wan=replace(model.wan, ops=OpenOps(torch.float32)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -183,6 +184,6 @@ def test_what_cannot_be_compiled_whole_is_an_error_and_not_half_compiled(fresh_c
         def forward(self, x: Tensor) -> Tensor:
             return x if float(x.sum()) > 0 else -x
 
-    engine.target._model.tree.blocks[0].ffn = Asking()
+    engine.target._model.wan.tree.blocks[0].ffn = Asking()
     with pytest.raises(torch._dynamo.exc.TorchDynamoException):
         run(engine, ROUTE, blocks=BLOCKS)

@@ -127,7 +127,8 @@ def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, 
 
 def make(policy: str, fp8: bool):
     generator = make_generator(1, EchoCodec(), policy)
-    generator._model = replace(generator._model, kv_fp8=fp8)
+    model = generator._model
+    generator._model = replace(model, wan=replace(model.wan, kv_fp8=fp8))
     return generator
 
 

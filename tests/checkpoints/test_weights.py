@@ -154,7 +154,7 @@ def test_a_missing_shard_and_a_missing_tensor_are_named(tmp_path):
 
 
 def test_a_folder_with_several_files_or_none_is_refused(tmp_path):
-    assert " has no .safetensors file and no index of shards; name a file" in refusal(tmp_path)
+    assert " has none, not one .safetensors file or index of shards; name a file" in refusal(tmp_path)
     for name in ("a", "b"):
         save_file(state(), tmp_path / f"{name}.safetensors")
     assert " has a.safetensors, b.safetensors, not one" in refusal(tmp_path)
@@ -271,32 +271,22 @@ def test_with_a_torch_whose_reader_could_be_tricked_no_pickle_is_read(tmp_path, 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 5676000000\n"
 PAGES = {
-    "page": (b"<!DOCTYPE html>\n<html class=''><head></head></html>", "a web page"),
-    "upper case": (b"\n<!doctype HTML>", "a web page"),
-    "no doctype": (b"\xef\xbb\xbf<html lang='en'>", "a web page"),
-    "markup of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "a web page"),
-    "error": (b'{"error":"Access to model x is restricted\\n"}', r"error message (Access to model x is restricted"),
-    "errors": (b'{ "errors" : [{"message": "gone"}]}', "a server's error message;"),
-    "pointer": (POINTER, "a pointer of Git LFS; run git lfs pull"),
+    "page": b"<!DOCTYPE html>\n<html class=''><head></head></html>",
+    "upper case": b"\n<!doctype HTML>",
+    "no doctype": b"\xef\xbb\xbf<html lang='en'>",
+    "markup of a store": b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>',
+    "error": b'{"error":"Access to model x is restricted\\n"}',
+    "errors": b'{ "errors" : [{"message": "gone"}]}',
+    "pointer": POINTER,
 }
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.pt", "m.safetensors.index.json"])
-@pytest.mark.parametrize("content, said", PAGES.values(), ids=PAGES)
-def test_what_is_no_checkpoint_is_called_what_it_is(tmp_path, name, content, said):
+@pytest.mark.parametrize("content", PAGES.values(), ids=PAGES)
+def test_what_is_no_checkpoint_is_called_what_it_is(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    sentence = refusal(tmp_path / name)
-    assert said in sentence
-    assert "download the file itself" in sentence
-    assert len(sentence) < 400
-
-
-def test_an_archive_that_was_renamed_is_called_that_and_the_name_it_needs_is_stated(tmp_path):
-    """Catches a header of 85,966,670,672 bytes, which is what the letters of an archive spell."""
-    torch.save(state(), tmp_path / "model.safetensors")
-    sentence = refusal(tmp_path / "model.safetensors")
-    assert "model.safetensors is a zip archive" in sentence
-    assert "rename it to model.pt" in sentence
+    said = "is no checkpoint, but a web page, a server's error or a pointer of Git LFS; download the file itself"
+    assert said in refusal(tmp_path / name)
 
 
 def test_a_shard_is_looked_at_too(tmp_path):
@@ -315,7 +305,7 @@ def test_inspect_and_doctor_say_it(tmp_path, capsys):
     (tmp_path / "image_reward" / "vocab.txt").write_bytes(b"<!DOCTYPE html>")
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     assert "UNUSABLE" in (out := capsys.readouterr().out)
-    assert "vocab.txt is a web page" in out
+    assert "vocab.txt is no vocabulary" in out
 
 
 EMA, RAW = "generator_ema", "generator"
@@ -382,12 +372,6 @@ def test_a_file_that_can_hold_no_state_dicts_is_refused_too(tmp_path, weights):
         open_weights(tmp_path / "a.safetensors", Choice(weights))
     for likely in ("auto", "ema", "raw"):
         assert open_weights(tmp_path / "a.safetensors", Choice(likely=likely)).state_dict == ""
-
-
-@pytest.mark.parametrize("words", [("EMA", "auto"), ("auto", "average"), (None, "auto"), ("", "auto")])
-def test_other_words_are_refused_with_those_there_are(words):
-    with pytest.raises(BadInput, match=r"(choose one of auto, ema, raw|give auto or ema or raw)"):
-        Choice(*words)
 
 
 @pytest.mark.parametrize(

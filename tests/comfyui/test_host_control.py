@@ -31,8 +31,8 @@ from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_control, open_control
 from sdvg_pack.sdvg_core.causal_wan.config import control_shapes
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental
-from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
+from sdvg_pack.sdvg_core.causal_wan.context import Incremental, Wan
+from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_pack.sdvg_core.checkpoints.weights import open_weights
 from sdvg_pack.sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip

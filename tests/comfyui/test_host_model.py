@@ -41,8 +41,8 @@ from sdvg_pack.nodes.loaders import TargetLoader
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental
-from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
+from sdvg_pack.sdvg_core.causal_wan.context import Incremental, Wan
+from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.inputs import InputClip, Strength

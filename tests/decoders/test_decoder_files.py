@@ -58,7 +58,7 @@ def test_it_computes_in_the_dtype_that_is_asked_for_whatever_the_file_has(weight
 def test_the_published_sizes_are_read_off_the_shapes():
     shapes = tae_shapes(**PUBLISHED)
     info = {name: TensorInfo(shape, torch.float16) for name, shape in shapes.items()}
-    file, net = find_taehv(WeightFile(Path("tae"), "", info, info.__getitem__, {n: n for n in info}))
+    file, net = find_taehv(WeightFile(Path("tae"), "", info, info.__getitem__, {n: n for n in info}), "taew2_1")
     assert (net.latent_channels, net.widths) == (16, PUBLISHED["decoder"])
     assert len(file) == 128
     assert sum(t.numel() for t in net.state_dict().values()) == 11_315_539
@@ -139,10 +139,10 @@ def test_only_the_channels_of_wan_can_be_scaled(tmp_path):
 
 def test_a_file_of_either_autoencoder_is_told_by_its_tensors(weights, tmp_path, original_file):
     header = open_vae(saved(weights, tmp_path))
-    assert (header.is_tae, header.tae_kind, header.decoder_base, header.encodes) == (True, "taew2_1", None, True)
+    assert (header.tae_kind, header.decoder_base, header.encodes) == ("taew2_1", None, True)
     assert (header.latent_channels, header.temporal_stride, header.spatial_stride) == (16, 4, 8)
     wan = open_vae(original_file)
-    assert (wan.is_tae, wan.tae_kind, wan.decoder_base, wan.encodes) == (False, None, 4, True)
+    assert (wan.tae_kind, wan.decoder_base, wan.encodes) == (None, 4, True)
     assert (wan.latent_channels, wan.temporal_stride, wan.spatial_stride) == (16, 4, 8)
     assert isinstance(load_vae(saved(weights, tmp_path)), TaehvCodec)
     assert isinstance(load_vae(original_file), WanCodec)
@@ -273,7 +273,7 @@ def test_lightvae_of_a_quarter_of_the_widths_has_its_published_size_and_loads(tm
     save_file(original(vae), path)
     assert abs(path.stat().st_size - LIGHT_BYTES) < 100
     header = open_vae(path)
-    assert (header.latent_channels, header.decoder_base, header.is_tae) == (16, LIGHT_BASE, False)
+    assert (header.latent_channels, header.decoder_base, header.tae_kind) == (16, LIGHT_BASE, None)
     frame, _ = load_vae(path).decode(latents)
     assert torch.equal(frame, decode_whole(vae, latents))
     assert frame.std() > 0.01

@@ -233,7 +233,7 @@ def test_every_encode_starts_afresh(either: Codec) -> None:
         ((1, 4, 3, 16, 24), "1 \\+ 4 \\* k RGB frames"),
         ((1, 0, 3, 16, 24), "1 \\+ 4 \\* k RGB frames"),
         ((1, 5, 4, 16, 24), "RGB"),
-        ((1, 5, 3, 16, 20), "16 x 20 are no multiples of 8"),
+        ((1, 5, 3, 16, 20), "multiples of 8"),
     ],
 )
 def test_frames_of_another_size_are_refused(either: Codec, shape: tuple[int, ...], words: str) -> None:

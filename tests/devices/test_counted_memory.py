@@ -24,7 +24,7 @@ from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
 from sdvg_core.devices.streaming import LayerStream, _LayerWeights
-from sdvg_core.engine.plan import ModelSet
+from sdvg_core.engine.plan import EVERY_ROLE
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.memory.plan import Plan, plan
 from sdvg_core.memory.sizes import PlanRequest
@@ -40,10 +40,10 @@ USUAL = replace(
     fp8=False,
 )
 ROUTERS = {
-    ModelSet(): RouterConfig(directions="ttr"),
-    ModelSet(scorer=False): ROUTER_PRESETS["balanced"],
-    ModelSet(drafter=False, scorer=False): RouterConfig(policy="always-target"),
-    ModelSet(target=False, scorer=False): RouterConfig(policy="first", forced_blocks=0),
+    EVERY_ROLE: RouterConfig(directions="ttr"),
+    frozenset({"drafter", "target"}): ROUTER_PRESETS["balanced"],
+    frozenset({"target"}): RouterConfig(policy="always-target"),
+    frozenset({"drafter"}): RouterConfig(policy="first", forced_blocks=0),
 }
 """Routes by the models that they need."""
 IN_COMFYUI = replace(USUAL, where="in ComfyUI")
@@ -136,9 +136,9 @@ def check(planned: Plan) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "gate": {},
-    "balanced": {"needed": ModelSet(scorer=False)},
-    "always target": {"needed": ModelSet(drafter=False, scorer=False)},
-    "always draft": {"needed": ModelSet(target=False, scorer=False)},
+    "balanced": {"needed": frozenset({"drafter", "target"})},
+    "always target": {"needed": frozenset({"target"})},
+    "always draft": {"needed": frozenset({"drafter"})},
     "TAEHV": {"vae": "tae", "where": "in ComfyUI"},
     "incremental": INCREMENTAL,
     "framewise drafter": INCREMENTAL | FRAMEWISE,

@@ -96,7 +96,7 @@ def test_cross_attention_is_projected_once_per_prompt_and_model(policy):
     engine = make_engine(policy)
     calls = []
     for model in (engine.drafter, engine.target):
-        tree = model._model.tree
+        tree = model._model.wan.tree
         tree.text_embedding.register_forward_hook(lambda *_, name=model.name: calls.append(name))
     run(engine, scripted("rarararar"))
     assert sorted(calls) == ["drafter", "target"]

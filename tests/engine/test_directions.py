@@ -26,10 +26,11 @@ from torch import Tensor
 
 from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.plan import (
+    EVERY_ROLE,
     MISSING,
     MOST_TAKES,
     Lead,
-    ModelSet,
+    Roles,
     RunPlan,
     check_directions,
     plan_blocks,
@@ -41,22 +42,20 @@ from sdvg_core.engine.router import DIRECTION_LETTERS, LETTERS_IN_SHORT, ROUTER_
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
 
-EVERYTHING = ModelSet()
 
-
-def route(router: RouterConfig, available: ModelSet = EVERYTHING, **options: Any) -> RunPlan:
-    sizes = {role: 3 for role in ("drafter", "target") if getattr(available, role)}
-    return plan_blocks(router, **{"blocks": 6, "block_frames": sizes, "scorer": available.scorer, **options})
+def route(router: RouterConfig, available: Roles = EVERY_ROLE, **options: Any) -> RunPlan:
+    sizes = {role: 3 for role in ("drafter", "target") if role in available}
+    return plan_blocks(router, **{"blocks": 6, "block_frames": sizes, "scorer": "scorer" in available, **options})
 
 
 def asked(router: RouterConfig, **options: Any) -> str:
     """The parts a run may ask for, by their first letters."""
     roles = route(router, **options).models_needed
-    return "".join(name[0] for name in ("drafter", "target", "scorer") if getattr(roles, name))
+    return "".join(name[0] for name in ("drafter", "target", "scorer") if name in roles)
 
 
-def models(letters: str) -> ModelSet:
-    return ModelSet(drafter="d" in letters, target="t" in letters, scorer="s" in letters)
+def models(letters: str) -> Roles:
+    return Roles(role for role in EVERY_ROLE if role[0] in letters)
 
 
 def without(engine: Engine, *roles: str) -> Engine:
@@ -148,7 +147,7 @@ def test_the_letters_to_take_out_are_those_that_ask_for_a_model(role: str) -> No
     for letter in DIRECTION_LETTERS:
         asks = letter in re.findall(r"\b\w\b", MISSING[role][2])
         with pytest.raises(BadInput, match=f"take {MISSING[role][2]} out of them") if asks else nullcontext():
-            route(policy, ModelSet(**{role: False}), directions=f"..{letter}...")
+            route(policy, EVERY_ROLE - {role}, directions=f"..{letter}...")
 
 
 def test_a_router_of_ones_own_is_named_in_place_of_the_policy() -> None:

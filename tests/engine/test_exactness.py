@@ -220,7 +220,7 @@ def test_repair_goes_on_from_the_drafts_own_trajectory(policy, step):
     schedule = get_schedule("four-step")
     seen = []
     target = make_engine(policy, schedule="four-step").target
-    tree = target._model.tree
+    tree = target._model.wan.tree
     tree.patch_embedding.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
     again = target.generate(BlockCall(history, span, make_noise(), PROMPT, draft.predictions[:step]))
     draft_steps = renoise(draft.predictions[step - 1], make_noise().draw(span, step), schedule[step].sigma)

@@ -25,7 +25,7 @@ from tiny import (
 from research.memo import ShortDrafts
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.inputs import BlockCall, Strength
-from sdvg_core.engine.plan import ModelSet, check_available
+from sdvg_core.engine.plan import Roles, check_available
 from sdvg_core.engine.protocols import steps_made
 from sdvg_core.engine.router import POLICIES as POLICIES_OF_ROUTER
 from sdvg_core.engine.router import Reason, RouterConfig
@@ -138,7 +138,7 @@ def test_a_handover_needs_both_models_and_one_schedule():
     other = replace(engine, drafter=make_engine(schedule="1000,500").drafter)
     with pytest.raises(BadInput, match="a handover needs one schedule"):
         run(other, first(2, handover=1))
-    alone, router = ModelSet(drafter=False, scorer=False), RouterConfig(policy="always-target", handover=1)
+    alone, router = Roles({"target"}), RouterConfig(policy="always-target", handover=1)
     with pytest.raises(BadInput, match="a handover needs a drafter; load one, or set handover to 0"):
         check_available(router, plan_spans(3, 3), alone)
     check_available(router, plan_spans(1, 3), alone)

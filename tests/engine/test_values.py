@@ -119,9 +119,9 @@ def test_a_bad_schedule_is_refused(name):
 
 
 def test_blocks_are_committed_in_order():
-    with pytest.raises(ValueError, match="latent frame 3"):
+    with pytest.raises(ValueError, match="do not follow 3 frames"):
         History().commit(block(0, 0)).commit(block(2, 6))
-    with pytest.raises(ValueError, match="3 frames for"):
+    with pytest.raises(ValueError, match="3 frames at"):
         History().commit(Block(Span(0, 0, 2), block(0, 0).latents, PROMPT))
 
 
@@ -141,7 +141,7 @@ def test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame():
     assert frames.shape[1] == 1 + 4 * 8
     for latent_frame in (5, 6, 7, 8):
         assert torch.equal(history.anchor(latent_frame), frames[:, 4 * latent_frame, None])
-    with pytest.raises(ValueError, match="horizon of at least 5"):
+    with pytest.raises(ValueError, match=r"the horizon . keeps no pixels"):
         history.anchor(4)
     first = last_frames(frames[:, :9], 3, 4)
     assert torch.equal(torch.cat(first, 1), frames[:, (0, 4, 8)])

@@ -122,11 +122,11 @@ def test_a_bad_prompt_of_any_block_stops_the_run_and_names_the_block(bad):
 @pytest.mark.parametrize("model, bad", [("drafter", "inf"), ("target", "nan")])
 def test_bad_weights_stop_the_run_at_the_first_block_they_make(model, bad):
     """In every tensor that reaches the latents."""
-    tree: Any = getattr(make_engine(), model)._model.tree
+    tree: Any = getattr(make_engine(), model)._model.wan.tree
     hidden = (".q.", ".k.", "norm_q", "norm_k", "norm3")
     for name in [name for name, _ in tree.named_parameters() if not any(part in name for part in hidden)]:
         engine = make_engine()
-        parameter = getattr(engine, model)._model.tree.get_parameter(name)
+        parameter = getattr(engine, model)._model.wan.tree.get_parameter(name)
         with torch.no_grad():
             parameter.copy_(spoiled(parameter, BAD[bad]))
         first = 0 if model == "target" else 1

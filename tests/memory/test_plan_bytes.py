@@ -14,7 +14,7 @@ from benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache
 from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED
-from sdvg_core.causal_wan.context import Model
+from sdvg_core.causal_wan.context import Model, Wan
 from sdvg_core.causal_wan.forward import ControlBranch, Pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.open import LIGHT_BASE
@@ -86,9 +86,7 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, 
     cache = kind(tree, frames, 1560, torch.bfloat16, META)
     text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
     model = Model(
-        tree=tree,
-        ops=ops,
-        device=META,
+        wan=Wan(tree=tree, ops=ops, preset=FULL.target.preset, device=META),
         text_of=lambda _: text,
         rope=lambda first, grid: ops.rope(tree, first, grid, META),
         before_pass=lambda _: None,
@@ -122,7 +120,7 @@ def test_a_pass_with_a_control_needs_what_is_planned_for_a_while(size):
     with Peak([*weights, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
         branch = ControlBranch(module, config.num_layers, text[config.num_layers :], [control], ops)
         denoise_pass(tree, x, 500.0, Pass(text, cache, CacheSlots(3, (3, 4, 5), 6), rope, ops, control=branch))
-    more = sizes.control_working_bytes(config, 3, 1560, 2)
+    more = int(3 * 1560 * sizes.CONTROL_WIDTHS * config.dim) * 2
     planned = sizes.pass_bytes(config, 3, 1560, 2) + more
     assert planned - more < peak.bytes
     assert 0.94 * planned <= peak.bytes <= planned

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import ContextPolicy
-from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
+from sdvg_core.causal_wan.context import ContextPolicy, Wan
+from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.inputs import BlockCall, ControlClip, KeyedNoise

@@ -18,8 +18,8 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
-from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
+from sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute, Wan
+from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import Preset, get_schedule
 from sdvg_core.engine.inputs import BlockCall

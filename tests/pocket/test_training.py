@@ -11,8 +11,8 @@ from research.metrics import judge
 from research.world import render_with_mask
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
-from sdvg_core.causal_wan.generator import CausalWanGenerator, Wan
+from sdvg_core.causal_wan.context import AnchorEncoder, Recompute, Wan
+from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span

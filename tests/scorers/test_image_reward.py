@@ -187,7 +187,7 @@ SPOILED = {
         k: v for k, v in case_state("tiny").items() if k != "mlp.layers.7.bias"
     },
     "vision_heads": case_state("narrow"),
-    r"float8_e4m3fn.*not quantised": {
+    r"float8_e4m3fn; use a copy without LoRA and quantisation": {
         k: v.to(torch.float8_e4m3fn) if v.ndim == 2 else v for k, v in case_state("tiny").items()
     },
 }
@@ -359,21 +359,10 @@ def test_a_vocabulary_without_a_token_we_need_is_refused(token: str, tmp_path: P
         load_prompt_tokenizer(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        (b"<!DOCTYPE html>\n<html><head></head></html>", "a web page"),
-        (b'{"error": "Repository not found"}', r"a server's error message \(Repository not found\)"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 231508\n", "a pointer of Git LFS"),
-        (b"", "an empty"),
-        (b" \r\n\n", "an empty"),
-    ],
-    ids=["page", "error", "pointer", "empty", "blank"],
-)
-def test_what_only_has_a_vocabularys_name_is_called_what_it_is(content: bytes, what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"<!DOCTYPE html>\n<html></html>", b"", b" \r\n\n"])
+def test_what_only_has_a_vocabularys_name_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes(content)
-    advice = "download the file itself.*: vocab.txt of google-bert/bert-base-uncased$"
-    with pytest.raises(BadInput, match=rf"^vocab.txt is {what}.*{advice}"):
+    with pytest.raises(BadInput, match=r"is no vocabulary.*; take vocab.txt of google-bert/bert-base-uncased$"):
         load_prompt_tokenizer(tmp_path / "vocab.txt")
 
 

@@ -81,12 +81,12 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("videos.identity", "models.headers", "models.headers", "devices.device"):
+    for module in ("videos.identity", "models.headers", "devices.device"):
         monkeypatch.setattr(f"sdvg_core.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr(Setting, "fitted", lambda _, value: value)
     for module in ("videos.identity", "models.headers"):
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
-    monkeypatch.setattr("sdvg_core.models.headers.attention_for", lambda *_: None)
+    monkeypatch.setattr("sdvg_core.models.headers.choose_attention", lambda *_, **__: None)
     monkeypatch.setattr("sdvg_core.models.headers.check_compile", lambda *_: None)
     monkeypatch.setattr("sdvg_core.models.headers.open_vae", lambda path, tae_kind: open_vae(path))
 

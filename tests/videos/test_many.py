@@ -17,7 +17,6 @@ from mortal import GRAVE, open_mortal
 from reuse_folders import results
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.engine.plan import ModelSet
 from sdvg_core.errors import BadInput
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
@@ -117,7 +116,7 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, mo
     Catches: workers that are sent only the files they will load, and then refuse the budget.
     """
     batch = batch_of(files, Path("out"), blocks=2, budget=1.0)
-    needed = ModelSet(drafter=False, scorer=False)
+    needed = frozenset({"target"})
     made = []
     make = maker.VideoMaker
     monkeypatch.setattr(maker, "VideoMaker", lambda *what: made.append(make(*what)))
