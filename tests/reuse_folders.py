@@ -16,11 +16,10 @@ from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.files.outputs import BLOCKS
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.report.progress import RouteBar
 from sdvg_core.videos import rendering
-from sdvg_core.videos.blocks import DIGEST, UNSEALED, block_files, read_block, write_block
+from sdvg_core.videos.blocks import block_files, read_block
 
 SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]
@@ -138,13 +137,3 @@ def results(folder: Path) -> dict[str, tuple[list[float], ...]]:
     """What the blocks of a video were made from, by key."""
     read = [read_block(path)[1] for path in block_files(folder)]
     return {key: tuple(t.tolist() for t in result) for of in read for key, result in of.items()}
-
-
-def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor]) -> Path:
-    """Write the blocks of `source` with each result changed, under the same keys and sealed again."""
-    (folder / BLOCKS).mkdir(parents=True)
-    for path in block_files(source):
-        metadata, results_by_key = read_block(path)
-        changed = {key: tuple(map(change, result)) for key, result in results_by_key.items()}
-        write_block(folder / BLOCKS / path.name, changed, {**metadata, DIGEST: UNSEALED})
-    return folder

@@ -1,3 +1,5 @@
+"""Checkpoints of the transformer: every layout, wrapper, dtype and quantisation loads to the same weights."""
+
 import dataclasses
 import json
 import subprocess
@@ -6,13 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from torch import nn
 from torch.nn import functional as F
 from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefixed, random_state, save, save_hollow
 
-from sdvg_core.causal_wan.checkpoint import inspect_weights, load_wan, open_wan
+from sdvg_core.causal_wan.checkpoint import find_lora, inspect_weights, load_wan, open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, wan_shapes
 from sdvg_core.causal_wan.modules import RMSNorm, WanTree
+from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
+from sdvg_core.errors import BadInput
 
 
 def shapes_of(config, metadata):
@@ -156,3 +162,187 @@ def test_the_layers_work_in_bfloat16_with_float32_statistics():
     embedded = tree.patch_embedding(frames)
     assert embedded.dtype == torch.bfloat16
     assert torch.equal(embedded, tree.patch_embedding(frames.bfloat16()))
+
+
+FP8, ONE = torch.float8_e4m3fn, torch.tensor(0.5)
+LINEARS = [n for n, t in random_state().items() if t.ndim == 2 and n.startswith("blocks.")]
+LAYERS = [n.removesuffix(".weight") for n in LINEARS]
+
+
+def scale_of(layer: str, rows: int = 1) -> torch.Tensor:
+    """A scale of its own for each layer, and no power of two, so that rounding it shows."""
+    return 0.0123 + 0.0007 * LAYERS.index(layer) + 0.0001 * torch.arange(rows, dtype=torch.float32)
+
+
+def fp8_state():
+    state = random_state(dtype=torch.bfloat16)
+    return {n: t.to(FP8) if n in LINEARS else t for n, t in state.items()}
+
+
+def old_form():
+    state = fp8_state()
+    scales = {f"{x}.scale_weight": scale_of(x)[0] for x in LAYERS}
+    inputs = {f"{x}.scale_input": torch.tensor(0.5) for x in LAYERS[::2]}
+    return {**state, **scales, **inputs, "scaled_fp8": torch.zeros(2, dtype=FP8)}
+
+
+def new_form(extra=None):
+    state = fp8_state()
+    for layer in LAYERS:
+        stated = json.dumps({"format": "float8_e4m3fn", "full_precision_matrix_mult": True, **(extra or {})})
+        state[f"{layer}.weight_scale"] = scale_of(layer)[0]
+        state[f"{layer}.input_scale"] = torch.tensor(0.5)
+        state[f"{layer}.comfy_quant"] = torch.tensor(list(stated.encode()), dtype=torch.uint8)
+    return state
+
+
+def metadata_form():
+    state = {n: t for n, t in new_form().items() if not n.endswith(".comfy_quant")}
+    layers = {f"model.{layer}": {"format": "float8_e4m3fn"} for layer in LAYERS}
+    return state, {"_quantization_metadata": json.dumps({"layers": layers})}
+
+
+def row_form():
+    state = fp8_state()
+    for n, layer in zip(LINEARS, LAYERS, strict=True):
+        state[f"{layer}.weight_scale"] = scale_of(layer, state[n].shape[0])[:, None]
+    return state
+
+
+def assert_layers_compute(tree, scale, *, dtype=torch.float32):
+    """Each layer is compared with what its own stored weight and its own scale make in float32."""
+    state = fp8_state()
+    g = torch.Generator().manual_seed(3)
+    for layer in LAYERS:
+        module = tree.get_submodule(layer)
+        assert isinstance(module, Fp8Linear)
+        assert module.weight.dtype == FP8
+        weight = (state[f"{layer}.weight"].float() * scale(layer)).to(dtype)
+        x = torch.randn(5, weight.shape[1], generator=g).to(dtype)
+        wanted = F.linear(x, weight, state[f"{layer}.bias"].to(dtype))
+        assert torch.equal(module(x), wanted), layer
+
+
+@pytest.mark.parametrize(
+    "state, metadata, label",
+    [
+        (old_form(), None, "fp8 scaled, old form"),
+        (new_form(), None, "fp8 scaled, new form"),
+        (*metadata_form(), "fp8 scaled, new form"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_scaled_layer_is_its_stored_weight_times_its_own_scale(tmp_path, state, metadata, label, dtype):
+    """Catches a scale that is dropped, taken from another layer, or rounded to the compute dtype first."""
+    state = {f"model.{n}": t for n, t in state.items()}
+    path = save(tmp_path / "fp8.safetensors", state, metadata)
+    found = open_wan(path)
+    assert (found.quantisation.label, found.unused) == (label, ())
+    assert_layers_compute(load_wan(path, dtype=dtype).tree, lambda x: scale_of(x), dtype=dtype)
+
+
+def test_a_scale_for_every_row_is_applied_row_by_row(tmp_path):
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", row_form()), dtype=torch.float32)
+    rows = {n.removesuffix(".weight"): t.shape[0] for n, t in fp8_state().items() if n in LINEARS}
+    assert_layers_compute(loaded.tree, lambda x: scale_of(x, rows[x])[:, None])
+
+
+def test_plain_fp8_is_cast_up_on_use(tmp_path):
+    path = save(tmp_path / "fp8.safetensors", fp8_state())
+    assert open_wan(path).quantisation.label == "fp8 plain"
+    assert_layers_compute(load_wan(path).tree, lambda x: 1.0)
+
+
+def test_in_a_file_that_is_fp8_throughout_only_linear_weights_stay_fp8(tmp_path):
+    state = {n: t.to(FP8) for n, t in random_state().items()}
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", state))
+    assert loaded.ops.dtype == torch.bfloat16
+    assert {p.dtype for p in loaded.tree.parameters()} == {torch.bfloat16}
+    linears = [m for m in loaded.tree.modules() if isinstance(m, Fp8Linear)]
+    assert len(linears) == sum(t.ndim == 2 for t in state.values())
+    assert torch.equal(loaded.tree.patch_embedding.weight, state["patch_embedding.weight"].to(torch.bfloat16))
+    assert torch.equal(loaded.tree.head.modulation, state["head.modulation"].to(torch.bfloat16))
+
+
+def test_a_scaled_weight_that_is_no_linear_layer_is_cast_up_with_its_scale(tmp_path):
+    state = {**old_form(), "patch_embedding.scale_weight": torch.tensor(0.037)}
+    state["patch_embedding.weight"] = state["patch_embedding.weight"].to(FP8)
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", state), dtype=torch.float32)
+    assert torch.equal(loaded.tree.patch_embedding.weight, state["patch_embedding.weight"].float() * 0.037)
+
+
+def test_a_layer_gives_the_same_twice_even_after_it_was_cast_to_its_inputs_dtype():
+    """Catches scaling in place a weight that needed no cast and so was no copy."""
+    g = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(4, 6, generator=g).to(FP8), nn.Parameter(torch.randn(4, generator=g))
+    layer = Fp8Linear(weight, torch.tensor(0.3), bias).to(torch.float32)
+    x = torch.randn(3, 6, generator=g)
+    assert torch.equal(layer(x), layer(x))
+
+
+def without_a_scale():
+    return {n: t for n, t in new_form().items() if n != f"{LAYERS[0]}.weight_scale"}
+
+
+def marked(text: bytes):
+    return {**new_form(), f"{LAYERS[0]}.comfy_quant": torch.tensor(list(text), dtype=torch.uint8)}
+
+
+def stored_as(dtype, share: int = 1):
+    rows, columns = random_state()[LINEARS[0]].shape
+    return {**random_state(), LINEARS[0]: torch.zeros(rows, columns // share, dtype=dtype)}
+
+
+@pytest.mark.parametrize(
+    "state, metadata, words",
+    [
+        *(
+            (new_form({"format": form}), None, f"is {form}, not float8_e4m3fn or ")
+            for form in ("nvfp4", "mxfp8", "int8_tensorwise", None, 7)
+        ),
+        (metadata_form()[0], {"layers": {LAYERS[0]: {"format": "nvfp4"}}}, "is nvfp4, not float8_e4m3fn or "),
+        # Even though their shape is right: cast to float they would be noise.
+        (stored_as(torch.int8), None, f"another quantisation, in {LINEARS[0]}"),
+        (stored_as(torch.uint8), None, f"another quantisation, in {LINEARS[0]}"),
+        (stored_as(torch.uint8, share=2), None, "another quantisation"),
+        ({**fp8_state(), f"{LAYERS[0]}.weight_scale": torch.ones(128, 4)}, None, "not one number or one a row"),
+        # Dropping it would give another model; so would multiplying a weight that was scaled already.
+        ({**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": ONE}, None, "for bfloat16"),
+        (without_a_scale(), None, f"the quantised {LAYERS[0]} has no scale"),
+        *((marked(text), None, "comfy_quant") for text in (b"{", b"[1]", b"\xff\xff")),
+    ],
+)
+def test_a_quantisation_that_is_not_read_is_refused_by_what_it_is(tmp_path, state, metadata, words):
+    stated = metadata and {"_quantization_metadata": json.dumps(metadata)}
+    with pytest.raises(BadInput) as caught:
+        load_wan(save(tmp_path / "q.safetensors", state, stated))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [fp8_state, old_form, new_form, row_form])
+def test_a_lora_on_fp8_weights_is_added_to_what_they_mean_and_rounded_once(tmp_path, form):
+    """Catches: a scale left out, or kept too small for the sum; other weights touched; a second rounding."""
+    layer = LAYERS[1]
+    state = form()
+    rows, columns = state[f"{layer}.weight"].shape
+    change = 3 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(1))
+    save_file({f"diffusion_model.{layer}.diff": change}, tmp_path / "lora.safetensors")
+    path = save(tmp_path / "model.safetensors", state)
+    plain = load_wan(path).tree
+    tree = load_wan(path, loras=[find_lora(str(tmp_path / "lora.safetensors"), open_wan(path))]).tree
+    for name in LAYERS:
+        before, after = plain.get_submodule(name), tree.get_submodule(name)
+        assert after.weight.dtype == FP8
+        if name != layer:
+            assert torch.equal(after.weight.view(torch.uint8), before.weight.view(torch.uint8))
+            continue
+        scale = torch.ones(1) if after.scale is None else after.scale
+        wanted = before.weight.float() * (1 if before.scale is None else before.scale) + change
+        error = (after.weight.float() * scale - wanted).abs()
+        # Half a step of e4m3: a sixteenth of the number's power of two, or of the least one's.
+        steps = torch.exp2((wanted / scale).abs().log2().floor().clamp(min=-6)) / 16
+        assert bool((error <= steps * scale * 1.001).all())
+        assert (after.scale is None) == (before.scale is None)
+        if after.scale is not None:
+            assert after.scale.shape == (before.scale.shape if before.scale.numel() > 1 else ())
+            torch.testing.assert_close(after.weight.float().abs().amax(), torch.tensor(448.0))

@@ -73,6 +73,8 @@ def test_the_size_suggests_the_preset():
         {"window": 12.0},
         {"weights": "EMA"},
         {"weights": None},
+        {"draft_steps": 0},
+        {"draft_steps": 5},
     ],
 )
 def test_values_that_cannot_be_are_refused(change):
@@ -128,6 +130,7 @@ def test_a_known_file_states_the_weights_and_a_size_does_not():
     assert ModelOptions().choice(MODELS / "chunkwise/ar/model.pt") == Choice("auto", "ema")
     assert ModelOptions(weights="ema").choice(MODELS / "chunkwise/causal_forcing.pt") == Choice("ema", "raw")
     assert ModelOptions().choice(MODELS / "other.pt") == Choice()
+    assert ModelOptions(preset="longlive-1.0").choice(MODELS / "other.pt") == Choice("auto", "raw")
 
 
 def test_a_preset_that_the_name_alone_suggests_is_noted():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from cli_runs import refused
 
 from sdvg_core.checkpoints import model_files
+from sdvg_core.checkpoints.latents import lead_metadata, load_latents, read_lead, save_latents
 from sdvg_core.checkpoints.model_files import (
     CONTROL_FILES,
     KNOWN_FILES,
@@ -17,6 +19,7 @@ from sdvg_core.checkpoints.model_files import (
     known_model,
 )
 from sdvg_core.cli import main
+from sdvg_core.engine.plan import Lead
 from sdvg_core.errors import BadInput
 
 EVERY = (*KNOWN_FILES, *CONTROL_FILES)
@@ -44,10 +47,7 @@ def lay(folder: Path, layout: str, role_folder: str, name: str) -> Path:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_every_model_is_found_wherever_comfyui_lists_it(layout, tmp_path):
-    """The kind: a place where people have their models.
-
-    All names of all roles. Catches: 28.6 GB asked for again, because they lie in a subfolder or in `unet`.
-    """
+    """All names of all roles. Catches: 28.6 GB asked for again, because they lie in a subfolder or in `unet`."""
     for known in EVERY:
         # At the top, a name's own folder is not looked for in other letters.
         for name in known.names if layout != "{NAME}" else [name for name in known.names if "/" not in name]:
@@ -57,10 +57,7 @@ def test_every_model_is_found_wherever_comfyui_lists_it(layout, tmp_path):
 
 
 def test_a_model_is_known_whatever_the_case_of_its_name():
-    """The kind: a name that is the same to its owner.
-
-    By its preset. Catches: a model that is found, and run in another way.
-    """
+    """By its preset. Catches: a model that is found, and run in another way."""
     assert known_model(Path("x/SELF_FORCING_SID.PT")) == known_model(Path("self_forcing_sid.pt"))
     assert known_model(Path("ChunkWise/Causal_Forcing.pt")).preset == "causal-forcing"
 
@@ -157,3 +154,40 @@ def test_what_is_no_text_in_the_folders_of_comfyui_is_passed_over(tmp_path):
     text = f"a0: &a0 [x, x]\n{doubled}\ncomfyui:\n  base_path: {tmp_path}\n  vae: *a9\n  loras: here\n"
     (tmp_path / "extra_model_paths.yaml").write_text(text, encoding="utf-8")
     assert extra_folders(tmp_path, ("vae", "loras")) == [tmp_path / "here"]
+
+
+CLIP = torch.randn(1, 4, 12, 2, 2, generator=torch.Generator().manual_seed(0))
+IMAGE = Lead(frames=12, start_image_frames=3)
+PIXELS = Lead(frames=12, from_pixels=9)
+
+
+@pytest.mark.parametrize("lead", [IMAGE, PIXELS], ids=["image", "pixels"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("first", "last", "begins"), [(0, 12, True), (0, 6, True), (0, 2, True), (3, 12, False)])
+def test_a_cut_clip_keeps_what_its_beginning_was_only_if_it_still_begins_so(
+    first, last, begins, dtype, lead, tmp_path
+):
+    """Catches a tail that is taken for a start image, whose pixels are then left out of the video."""
+    clip = CLIP.to(dtype)
+    values = lead_metadata(lead, clip)
+    cut = clip[:, :, first:last]
+    frames = last - first
+    kept = {
+        "start_image_frames": min(lead.start_image_frames, frames),
+        "from_pixels": min(lead.from_pixels, frames),
+    }
+    wanted = Lead(frames=frames, **(kept if begins else {}))
+    assert read_lead(values, cut) == wanted
+    save_latents(tmp_path / "cut.safetensors", cut, values)
+    file = load_latents(tmp_path / "cut.safetensors")
+    assert read_lead(file.metadata, file.latents) == wanted
+
+
+def test_a_whole_clip_with_other_values_keeps_it():
+    """A node between two samplers may sharpen latents; how many frames came as pixels is still true."""
+    assert read_lead(lead_metadata(PIXELS, CLIP), CLIP * 1.01) == PIXELS
+
+
+def test_a_clip_that_models_made_says_nothing():
+    assert lead_metadata(Lead(frames=12), CLIP) == {}
+    assert read_lead({}, CLIP) == Lead(frames=12)

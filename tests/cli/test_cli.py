@@ -11,8 +11,6 @@ from PIL import Image
 
 import sdvg_core
 from sdvg_core.checkpoints.latents import save_latents
-from sdvg_core.cli import make_parser
-from sdvg_core.cli.options import video_request
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.router import CASCADE_MARGIN
 
@@ -106,25 +104,6 @@ def test_every_option_makes_a_video(base, tmp_path, more):
     jsonschema.validate(report(tmp_path / "out"), SCHEMA)
 
 
-@pytest.mark.parametrize(
-    ("more", "same", "policy"),
-    [
-        ("", "--preset balanced", "first"),
-        ("--blocks 3 --directions ..a", "--preset balanced", "first"),
-        ("--preset balanced --handover 1", "--policy first --forced-blocks 2 --handover 1", "first"),
-        ("--tau -1.5", "--preset paper --gate -1.5", "reward"),
-        ("--preset careful --gate -0.7", "--policy reward --forced-blocks 4 --handover 2", "reward"),
-        ("--forced-blocks 2", "--policy reward --forced-blocks 2", "reward"),
-    ],
-)
-def test_balanced_is_the_default_and_what_names_the_gate_means_the_gate(more, same, policy):
-    """Catches: a command of earlier, such as --tau alone, that is read by the new default."""
-    parsed = [make_parser().parse_args(["generate", *words.split()]) for words in (more, same)]
-    one, other = (video_request(options, {}).router for options in parsed)
-    assert one == other
-    assert one.policy == policy
-
-
 def test_the_default_works_with_models_of_fewer_steps(base, tmp_path, capsys):
     """They are two here. Catches: a command without any option of the router that is refused for one."""
     assert generate(base, tmp_path / "out", "--prompt", "a red ball", "--blocks", "3") == 0
@@ -156,12 +135,6 @@ def test_hybrid_keeps_as_many_steps_as_the_schedules_and_the_drafts_allow_at_any
     assert generate(base, tmp_path / "kept", *kept) == 0
     [note] = [note for note in report(tmp_path / "kept")["notes"] if "cascade" in note]
     assert note.startswith("By their first frames the cascade kept 1 draft: 8 frames were not scored")
-
-
-def test_where_drafts_stop_is_a_setting_of_the_drafter_alone(base, tmp_path, capsys):
-    words = ["--prompt", "a red ball", "--blocks", "2", "--target-settings", "draft-steps=1"]
-    assert generate(base, tmp_path / "out", *words) == 2
-    assert "draft_steps is for the drafter; leave it out of the target's settings" in capsys.readouterr().err
 
 
 def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):

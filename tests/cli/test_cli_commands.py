@@ -94,18 +94,12 @@ def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_p
     assert repr(listed[2][1]) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("prompt", ["", "  "])
-def test_demo_refuses_an_empty_prompt(tmp_path, monkeypatch, capsys, prompt):
+@pytest.mark.parametrize("prompt", ["", "  ", "0", "7", "-1", "99"])
+def test_demo_refuses_an_empty_prompt_and_a_number_that_its_list_lacks(tmp_path, monkeypatch, capsys, prompt):
+    """Catches a red ball, the prompt nearest to `0`."""
     monkeypatch.chdir(tmp_path)
-    assert "the prompt is empty; write one" in refused(capsys, ["demo", "--prompt", prompt])
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize("number", ["0", "7", "-1", "99"])
-def test_demo_refuses_a_number_that_its_list_does_not_have(tmp_path, monkeypatch, capsys, number):
-    """The kind: a number taken for words. Catches a red ball, the prompt nearest to `0`."""
-    monkeypatch.chdir(tmp_path)
-    assert f"there is no prompt {number}; choose 1 to 6" in refused(capsys, ["demo", f"--prompt={number}"])
+    fault = f"there is no prompt {prompt}; choose 1 to 6" if prompt.strip() else "the prompt is empty; write one"
+    assert fault in refused(capsys, ["demo", f"--prompt={prompt}"])
     assert names(tmp_path) == []
 
 

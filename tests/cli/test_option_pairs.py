@@ -123,9 +123,14 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
         ("--preset hybrid --gate -1", "--gate -1 --cascade 0.2 --handover 3"),
         ("--preset hybrid --cascade 0.5 --handover 1", "--gate -0.7 --cascade 0.5 --handover 1"),
         ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
+        ("", "--preset balanced"),
+        ("--blocks 3 --directions ..a", "--preset balanced"),
+        ("--preset balanced --handover 1", "--policy first --forced-blocks 2 --handover 1"),
+        ("--tau -1.5", "--policy reward --gate -1.5"),
+        ("--forced-blocks 2", "--policy reward --forced-blocks 2"),
     ],
 )
-def test_options_override_the_preset_as_the_help_says(words, same):
+def test_options_override_the_preset_as_the_help_says_and_balanced_is_the_default(words, same):
     assert router_of(words) == router_of(same)
 
 
@@ -294,10 +299,7 @@ def test_of_two_options_that_are_taken_the_one_without_effect_is_told(tmp_path, 
 
 
 def test_an_option_of_a_part_that_no_block_asks_for_is_told(files, tmp_path, capsys):
-    """The kind: an option for a part that the route does not use.
-
-    A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody.
-    """
+    """A broken file too, which is not read. Catches: `--reward` of a route without scores, checked by nobody."""
     (tmp_path / "broken.pt").write_text("no weights")
     more = ["--reward", str(tmp_path / "broken.pt"), "--reward-dtype", "float16"]
     more += ["--policy", "first", "--forced-blocks", "0", "--blocks", "1"]

@@ -89,10 +89,7 @@ def test_without_docstrings_and_asserts_every_command_says_the_same(words):
 
 @pytest.mark.heavy
 def test_workers_leave_nothing_behind_in_the_system(tmp_path, command):
-    """The kind: what outlives a process.
-
-    Catches `leaked semaphore objects` at the end of a list, one for every worker.
-    """
+    """Catches `leaked semaphore objects` at the end of a list, one for every worker."""
     (tmp_path / "prompts.txt").write_text(f"{PROMPT}\n{PROMPT}\n", encoding="utf-8")
     listed = [*command, "--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "1", "--workers", "2"]
     done = subprocess.run(

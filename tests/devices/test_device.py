@@ -12,15 +12,12 @@ from random_set import write_random_set
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.devices import device, execution
-from sdvg_core.devices.device import Elapsed, begin_upload, cpu_quota, device_clock, pick_device, resolved_threads
+from sdvg_core.devices.device import cpu_quota, device_clock, pick_device, resolved_threads
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models, part_fingerprints
+from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
 from sdvg_core.models.options import LoadOptions, ModelOptions
-from sdvg_core.request.request import VideoRequest
-from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos.identity import request_fingerprint
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 
@@ -166,24 +163,6 @@ def test_one_gpu_is_timed_by_events_that_nobody_waits_for(gpu):
     assert gpu.waits == 1, "once all of it has come, nothing waits"
 
 
-def test_seconds_by_events_are_those_by_waiting(gpu, monkeypatch):
-    """The same work, timed by both clocks side by side."""
-    events = device_clock(FIRST)
-    began, waited = events(), []
-    for milliseconds in (3, 5, 11):
-        gpu.now += milliseconds
-        waited.append(gpu.now / 1000)
-    ended = events()
-    gpu.wait()
-    assert float(ended - began) == pytest.approx(waited[-1] - 0.001 + 0.001)
-    assert isinstance(ended - began, Elapsed)
-
-
-def test_on_a_cpu_nothing_is_pinned():
-    tensor = torch.ones(2)
-    assert begin_upload(tensor, CPU) is tensor
-
-
 def compiling(**changes) -> LoadOptions:
     preset = ModelOptions(preset="krea-14b")
     return LoadOptions(drafter=preset, target=preset, execution=Execution(**changes))
@@ -232,16 +211,3 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
     layer = ["_before", "_between", "_after"]
     assert [name for name, _ in asked] == ["_trial", "_decode_frame", *layer, *layer]
     assert {backend for _, backend in asked} == {"inductor"}
-
-
-def test_the_layers_of_the_vae_are_named_wherever_results_are_compared(files):
-    """Catches a report, a key or a request without them: other layers round otherwise."""
-    usual, planes, plain = compiling(), compiling(vae_layers="planes"), compiling(vae_layers="diffusers")
-    loaded = load_models(files, usual, check_models(files, usual))
-    assert loaded.settings["vae"]["layers"] == loaded.execution.vae_layers == "planes"
-    codecs = [part_fingerprints(files, load, {}).codec for load in (usual, planes, plain)]
-    requests = [
-        request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (usual, planes, plain)
-    ]
-    for one, same, other in (codecs, requests):
-        assert one == same != other

@@ -349,14 +349,6 @@ def test_a_wrong_take_is_one_sentence(text: Any, says: str) -> None:
     assert says in refusal(read_takes, text, 9)
 
 
-def test_a_run_refuses_wrong_directions_and_takes_before_anything_is_made() -> None:
-    engine = make_engine()
-    for options in ({"letters": "t"}, {"letters": "......x"}, {"takes": "7:2"}, {"takes": "x"}):
-        with pytest.raises(BadInput):
-            directed(**options, engine=engine)
-    assert (engine.drafter.calls, engine.target.calls) == ((), ())
-
-
 # --- runs that are directed
 
 

@@ -204,12 +204,6 @@ def test_the_sum_of_two_controls_is_in_the_order_they_are_given():
     assert torch.allclose(both, turned, atol=1e-4)
 
 
-@pytest.mark.parametrize("strength", [-0.1, 11.0, float("nan")])
-def test_a_control_s_strength_that_is_none_is_refused(strength):
-    with pytest.raises(BadInput, match="strength"):
-        ControlClip(DEPTH, strength)
-
-
 def test_a_model_without_the_module_is_refused_by_name():
     with pytest.raises(BadInput, match="the target has no control module"):
         made(make_engine(), TARGET_ONLY, controlled(CONTROL))

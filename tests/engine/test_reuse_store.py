@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from reuse_runs import ROUTERS, Asked, made, parts_of, route, same
+from test_reuse import ROUTERS, Asked, made, parts_of, route, same
 from tiny import (
     CONFIG,
     SIZE,

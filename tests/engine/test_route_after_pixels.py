@@ -82,27 +82,6 @@ def authors(blocks: list[EmittedBlock]) -> str:
     return "".join("d" if b.record.decision.accepted else "h" if b.record.handover else "t" for b in blocks)
 
 
-FIRST_TWO = {
-    "paper": ("t?", "??"),
-    "hybrid": ("t?", "??"),
-    "fast": ("td", "dd"),
-    "balanced": ("th", "dd"),
-    "careful": ("th", "dd"),
-}
-"""By preset, who makes the first two new blocks after pixels, and after latents. `?`: the gate decides."""
-
-
-@pytest.mark.parametrize("preset", ROUTER_PRESETS)
-def test_extend_with_every_preset_who_made_the_first_two_new_blocks(preset: str) -> None:
-    """The kind: a count from the start of a clip that nobody made. Catches forced and whole blocks counted so."""
-    two, after_latents = FIRST_TWO[preset]
-    router, given = small(ROUTER_PRESETS[preset]), clip_of(3 * CLIP_BLOCKS)
-    for from_pixels, wanted in ((given.shape[2], two), (0, after_latents)):
-        blocks = made(router, given, from_pixels, 2)
-        scored = [block.record.decision.scored for block in blocks]
-        assert "".join("?" if s else who for s, who in zip(scored, authors(blocks), strict=True)) == wanted
-
-
 @pytest.mark.parametrize("name", ROUTERS)
 @pytest.mark.parametrize("frames", [3, 7, 3 * CLIP_BLOCKS])
 def test_after_pixels_a_route_is_that_of_a_clip_from_its_start(name: str, frames: int) -> None:
@@ -167,11 +146,6 @@ def test_blocks_between_two_of_a_stride_keep_the_targets_size() -> None:
     assert [(span.index, span.frames) for span in plan.spans] == [(2, 3), (3, 3)]
     assert plan.models_needed >= {"target"}, "whose blocks these are"
     assert plan.notes == (NO_TARGET_BLOCK,)
-
-
-def test_the_first_new_block_needs_the_target_that_the_policy_gives_it_to() -> None:
-    with pytest.raises(BadInput, match="the policy balanced needs a target"):
-        planned(ROUTER_PRESETS["balanced"], 9, 9, block_frames={"drafter": 3})
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from sdvg_core.engine.router import (
     score_and_decide,
     stages,
 )
-from sdvg_core.errors import BadInput
 
 
 def scores(*values: float) -> torch.Tensor:
@@ -86,26 +85,6 @@ def test_of_equal_frames_the_first_is_the_worst():
 
 
 @pytest.mark.parametrize(
-    "settings, part",
-    [
-        ({"tau": math.nan}, "tau is nan; give a number"),
-        ({"tau": "high"}, "tau is 'high'; give a number"),
-        ({"quantile": 10**400}, "quantile is .*; give a number"),
-        ({"policy": ["reward"]}, "policy is .*; give reward or first"),
-        ({"policy": "rewrad"}, "reward, first, stride, always-target"),
-        ({"aggregation": "max"}, "min, mean, quantile"),
-        ({"quantile": -0.1}, "quantile is -0.1; give 0 to 1"),
-        ({"bail_out": -1}, "bail_out is -1; give 0"),
-        ({"handover": -1}, "handover is -1; give 0"),
-        *(({"directions": text}, "letters") for text in ("rab", "R", "r a")),
-    ],
-)
-def test_bad_settings_say_what_would_do(settings, part):
-    with pytest.raises(BadInput, match=part):
-        RouterConfig(**settings)
-
-
-@pytest.mark.parametrize(
     ("router", "authors"),
     [
         (RouterConfig(policy="first", forced_blocks=0), "ddd"),
@@ -134,7 +113,8 @@ def test_a_stride_of_b_over_k_spreads_k_blocks_evenly_over_b():
 
 @pytest.mark.parametrize("tau", [math.inf, -math.inf])
 def test_a_threshold_without_end_can_be_made_again_from_its_report(tau):
-    """Catches null in the report, which no router takes. JSON has no infinity."""
+    """Catches null in the report, which no router takes, or is read back as no cascade. JSON has no infinity."""
+    assert RouterConfig(**{**EXACT.settings, "directions": ""}).cascade == 1e9
     again = RouterConfig(**json.loads(json.dumps(RouterConfig(tau=tau).settings, allow_nan=False)))
     for score in (-1e6, 1e6):
         assert decide(again, 1, scores(score)).accepted == decide(RouterConfig(tau=tau), 1, scores(score)).accepted
@@ -244,18 +224,6 @@ def test_where_the_worst_frame_alone_does_not_decide_all_frames_are_scored_and_a
     plan = plan_blocks(replace(config, directions=""), blocks=4, block_frames=sizes, directions=letters)
     assert NOT_CASCADED in plan.notes
     assert NOT_CASCADED not in plan_blocks(QUICK, blocks=4, block_frames=sizes).notes
-
-
-@pytest.mark.parametrize("margin", [-0.1, math.nan])
-def test_a_margin_that_is_none_is_refused(margin):
-    with pytest.raises(BadInput, match=r"cascade is .*; give 0 or more"):
-        RouterConfig(cascade=margin)
-
-
-def test_an_infinite_margin_is_a_number_in_the_report():
-    """Catches: null, which would be read back as no cascade."""
-    assert RouterConfig(**{**EXACT.settings, "directions": ""}).cascade == 1e9
-    assert QUICK.settings["cascade"] == 0.2
 
 
 @every_pair("policy, context, margin", POLICIES, CONTEXTS, (0.0, 0.1, math.inf))

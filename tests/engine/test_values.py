@@ -26,7 +26,6 @@ from sdvg_core.engine.pixels import last_frames
 from sdvg_core.engine.types import Block, Generated, History, Span, plan_spans, spans_of_clip
 from sdvg_core.engine.wrappers import ColourHold, drift
 from sdvg_core.errors import BadInput
-from sdvg_core.request.request import VideoRequest
 
 
 def block(index: int, start: int, frames: int = 3) -> Block:
@@ -222,9 +221,3 @@ def test_a_cut_begins_anew_and_steps_to_be_continued_are_not_held():
     for before in (0, 1):
         assert torch.equal(held(1.0, (PROMPT,) * (before + 1)).latents, latents(9))
     assert torch.equal(held(1.0, stop=1).latents, latents(8))
-
-
-@pytest.mark.parametrize("hold", [-0.1, 1.1, float("nan"), "much"])
-def test_a_hold_is_a_share(hold):
-    with pytest.raises(BadInput, match="colour_hold is"):
-        VideoRequest(colour_hold=hold)

@@ -159,19 +159,13 @@ def test_colours_that_are_not_read_are_refused_in_a_sentence(settings, says, tmp
     ],
 )
 def test_what_is_not_honoured_is_said(settings, says, tmp_path):
-    """The kind: a part of the input that is lost.
-
-    The decoder of VP9 in FFmpeg leaves alpha out, so its frames have none to be seen by.
-    """
+    """The decoder of VP9 in FFmpeg leaves alpha out, so its frames have none to be seen by."""
     frames = [frame.reformat(format=settings.pop("kind", "yuv420p")) for frame in greys(1)]
     assert says in read_footage(film(tmp_path / "c.mkv", frames, **settings), 32, 32).note
 
 
 def test_pixels_that_are_not_square_are_made_square(tmp_path):
-    """The kind: what a container says of its frames.
-
-    A disc drawn in the pixels of wide PAL, 64 columns for 36 rows of 4:3 height. Catches: an oval.
-    """
+    """A disc drawn in the pixels of wide PAL, 64 columns for 36 rows of 4:3 height. Catches: an oval."""
     rows, columns = np.mgrid[:144, :180]
     aspect = 64 / 45
     disc = ((rows - 71.5) ** 2 + ((columns - 89.5) * aspect) ** 2 < 50**2).astype(np.uint8)[..., None] * 255
@@ -185,10 +179,7 @@ def test_pixels_that_are_not_square_are_made_square(tmp_path):
 
 
 def test_interlaced_frames_are_deinterlaced_and_said(tmp_path):
-    """The kind: two moments in one frame.
-
-    An edge that moves a pixel a field: rows of one frame agree. Catches: combs, and frames lost on the way.
-    """
+    """An edge that moves a pixel a field: rows of one frame agree. Catches: combs, and frames lost on the way."""
     frames = []
     for number in range(12):
         picture = np.zeros((64, 64, 3), np.uint8)
@@ -232,10 +223,7 @@ def test_a_cover_is_not_taken_for_the_video(container, marked, tmp_path):
 
 @pytest.mark.parametrize("container", ["avi", "mkv", "mp4"])
 def test_frames_keep_their_order_where_time_stamps_go_backwards(container, tmp_path):
-    """The kind: times that cannot be believed.
-
-    AVI has no room for the time of B-frames. Catches: frames repeated and left out.
-    """
+    """AVI has no room for the time of B-frames. Catches: frames repeated and left out."""
     options = {"crf": "1", "bf": "3", "b_strategy": "0"}
     path = film(tmp_path / f"b.{container}", greys(20, 64), codec="libx264", options=options)
     assert numbers(path) == list(range(20))
@@ -243,18 +231,30 @@ def test_frames_keep_their_order_where_time_stamps_go_backwards(container, tmp_p
     assert ("counted as 16 a second" in read_footage(path, 32, 32).note) == (container == "avi")
 
 
-def test_a_mirrored_clip_is_read_as_it_is_shown(tmp_path):
-    """A front camera may file its picture mirrored: a matrix of -1 0 0 1. Catches: upside down."""
-    path = tmp_path / "mirrored.mp4"
+ONE, NONE, MINUS = (65536).to_bytes(4, "big"), bytes(4), (-65536).to_bytes(4, "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "size", "red", "black"),
+    [
+        (MINUS + 3 * NONE + ONE, (64, 32), np.s_[:12, 36:], (np.s_[:12, :28], np.s_[20:])),
+        (NONE + ONE + NONE + MINUS + NONE, (32, 64), np.s_[:28, 20:], (np.s_[:28, :12], np.s_[36:])),
+    ],
+    ids=["mirrored, as a front camera files it", "a phone held upright"],
+)
+def test_a_clip_that_lies_otherwise_and_says_so_is_read_as_it_is_shown(matrix, size, red, black, tmp_path):
+    """Red is at the top left in the file. Catches: sideways, upside down, or turned the other way."""
+    path = tmp_path / "clip.mp4"
     frames = torch.zeros(2, 3, 32, 64)
     frames[:, 0, :16, :32] = 1
     write_mp4(path, frames, fps=16)
-    one, minus, none = (65536).to_bytes(4, "big"), (-65536).to_bytes(4, "big", signed=True), bytes(4)
-    header, matrix, track = path.read_bytes().rpartition(one + 3 * none + one)
-    assert matrix, "the track's matrix"
-    path.write_bytes(header + minus + 3 * none + one + track)
-    red = read_footage(path, 64, 32).pixels[0, 0].float()
-    assert red[:12, 36:].mean() > 200 > 60 > max(red[:12, :28].mean(), red[20:].mean())
+    header, plain, track = path.read_bytes().rpartition(ONE + 3 * NONE + ONE)
+    assert plain, "the track's matrix"
+    path.write_bytes(header + matrix + track)
+    shown = read_footage(path, *size)
+    pixels = shown.pixels[0, 0].float()
+    assert pixels[red].mean() > 200 > 60 > max(pixels[place].mean() for place in black)
+    assert f"{size[0]}x{size[1]}, taken" in shown.note
 
 
 def test_a_file_with_sound_alone_is_no_clip(tmp_path):
@@ -364,22 +364,6 @@ def test_a_clip_of_another_shape_is_cropped_in_the_middle_and_never_stretched(tm
     inside = read.pixels[0, 0] > 127
     assert abs(int(inside.any(0).sum()) - int(inside.any(1).sum())) <= 2
     assert "160x64, taken as 2 frames at 16 a second in 64x64" in read.note
-
-
-def test_a_clip_of_a_phone_held_upright_is_read_upright(tmp_path):
-    """The file lies on its side, and says so. Catches: sideways, or turned the other way."""
-    path = tmp_path / "phone.mp4"
-    frames = torch.zeros(2, 3, 32, 64)
-    frames[:, 0, :, :32] = 1  # red on the left, which is at the top once it is turned clockwise
-    write_mp4(path, frames, fps=16)
-    one, none = (65536).to_bytes(4, "big"), bytes(4)
-    lying = one + 3 * none + one
-    header, matrix, track = path.read_bytes().rpartition(lying)
-    assert matrix, "the track's matrix"
-    path.write_bytes(header + none + one + none + (-65536).to_bytes(4, "big", signed=True) + none + track)
-    read = read_footage(path, 32, 64).pixels[0].float()
-    assert read[0, :24].mean() > 200 > 60 > read[0, 40:].mean()
-    assert "32x64, taken" in read_footage(path, 32, 64).note
 
 
 def test_a_clip_that_is_damaged_in_its_middle_is_refused_or_read(tmp_path):

@@ -66,10 +66,7 @@ EIGHT = {
 
 @pytest.mark.parametrize("name", [*DEEP, *EIGHT])
 def test_a_ramp_of_every_mode_is_read_at_its_own_brightness(name, tmp_path):
-    """The kind: a mode of Pillow with its own scale.
-
-    Half a level of 255. Catches: 16 bits cut off at 255: a depth map that is read as white; in any mode.
-    """
+    """Half a level of 255. Catches: 16 bits cut off at 255: a depth map that is read as white; in any mode."""
     path = tmp_path / name
     {**DEEP, **EIGHT}[name].save(path, **({"lossless": True} if path.suffix == ".webp" else {}))
     wanted = torch.from_numpy(RAMP / 257 if name in DEEP else np.asarray(EIGHT_BITS, dtype=np.float64))
@@ -96,10 +93,7 @@ COLOURED = {
 
 @pytest.mark.parametrize("name", COLOURED)
 def test_a_colour_of_every_mode_is_read_as_it_is(name, tmp_path):
-    """The kind: a mode with other channels than red, green and blue. Within what the mode itself rounds, in levels.
-
-    As a start image, as a clip of one picture and in a folder; controls and masks are read as clips are.
-    """
+    """As a start image, as a clip of one picture and in a folder; controls and masks are read as clips are."""
     picture, rounding = COLOURED[name]
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -159,10 +153,7 @@ def test_the_folder_of_a_finished_video_is_not_read_as_its_chart(tmp_path, names
 
 
 def test_a_folder_is_read_by_its_numbers_without_what_is_hidden(tmp_path):
-    """The kind: names that people read otherwise than sorting does.
-
-    As file managers sort. Catches: 1, 10, 11, 2; a file that macOS leaves, or a folder, taken for a picture.
-    """
+    """As file managers sort. Catches: 1, 10, 11, 2; a file that macOS leaves, or a folder, taken for a picture."""
     names = [f"shot2_{number}.png" for number in range(1, 13)] + ["shot10_1.png", "shot10_002.PNG"]
     for number, name in enumerate(names):
         Image.new("L", (SIDE, SIDE), 10 * number).save(tmp_path / name)
@@ -200,10 +191,7 @@ def numbers(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("name", ["a.webp", "a.png", "a.apng", "a.gif", "a.avif"])
 def test_every_frame_of_a_picture_that_moves_is_shown_for_its_time(name, tmp_path):
-    """The kind: a file of pictures that is a clip.
-
-    Catches: one still of it; frames taken by their index; a note on alpha that it has not.
-    """
+    """Catches: one still of it; frames taken by their index; a note on alpha that it has not."""
     if name == "a.avif" and ".avif" not in Image.registered_extensions():
         pytest.skip("this Pillow reads no AVIF")
     path = moving(tmp_path / name)
@@ -248,10 +236,7 @@ def test_two_pictures_of_a_camera_are_one(tmp_path):
 @pytest.mark.parametrize("hole", [True, False])
 @pytest.mark.parametrize("kind", ["LA.png", "RGBA.webp", "RGBA.gif", "L.png", "P.png", "RGB.png", "moving.webp"])
 def test_alpha_that_is_dropped_is_told_and_none_other(kind, hole, tmp_path):
-    """The kind: a part of the input that is lost.
-
-    By the pixels. Catches: a GIF without a hole that is noted; a hole in a palette or a key that is not.
-    """
+    """By the pixels. Catches: a GIF without a hole that is noted; a hole in a palette or a key that is not."""
     path, mode = tmp_path / kind, kind.partition(".")[0]
     picture = EIGHT_BITS.convert("RGBA")
     alpha = HOLE if hole else OPAQUE

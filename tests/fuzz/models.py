@@ -17,8 +17,7 @@ from sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
 
-from .files import Entry, Files, changed_file, entries_of, safetensors
-from .values import changed_json, to_json
+from .files import Entry, Files, changed_file, changed_json, entries_of, safetensors, to_json
 
 WAN = WanConfig(dim=24, ffn_dim=8, num_layers=2, num_heads=2, text_dim=4, freq_dim=4)
 REWARD = ImageRewardConfig(

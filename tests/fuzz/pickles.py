@@ -10,7 +10,7 @@ from random import Random
 
 import torch
 
-from .values import changed_bytes, odd_text
+from .files import changed_bytes, odd_text
 
 # What a checkpoint has no business with. Whatever is called leaves `ran` behind, if it is ever called.
 WANTED = (

@@ -10,8 +10,7 @@ from random import Random
 
 from PIL import Image
 
-from .files import Files
-from .values import changed_bytes
+from .files import Files, changed_bytes
 
 READ = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 OTHERS = ("PPM", "TGA", "ICO", "PCX", "SGI", "EPS", "PDF", "JPEG2000")

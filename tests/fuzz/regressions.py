@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import models, pictures, texts
-from .files import Entry, Files, assembled, entries_of, safetensors
-from .values import to_json
+from .files import Entry, Files, assembled, entries_of, safetensors, to_json
 
 
 @dataclass(frozen=True, slots=True)

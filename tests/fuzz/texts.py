@@ -9,9 +9,8 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
-from .files import Entry, Files, changed_file, safetensors
+from .files import Entry, Files, changed_bytes, changed_file, changed_json, odd_text, safetensors, to_json
 from .models import REWARD_WORDS, piece_model
-from .values import changed_bytes, changed_json, odd_text, to_json
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "shift_jis", "utf-7")
 BREAKS = ("\n", "\n", "\r\n", "\r", "\n\n", "\x0b", "\x0c", "\x85", "\u2028")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -175,35 +174,6 @@ def test_a_decoder_makes_the_pixels_of_the_cpu(gpu, codecs):
         found, states[0] = there.decode(part.to(gpu), states[0])
         wanted, states[1] = here.decode(part, states[1])
         assert off(found, wanted) < 1e-4
-
-
-@pytest.fixture
-def layers(codecs) -> Iterator[list[list[tuple[str, Tensor]]]]:
-    """What each layer of both decoders returned, by name, in order."""
-    seen: list[list[tuple[str, Tensor]]] = [[], []]
-    hooks = []
-    for codec, results in zip(codecs, seen, strict=True):
-        for name, layer in network(codec).named_modules():
-            if not list(layer.children()):
-                keep = lambda _, __, out, n=name, r=results: r.append((n, out.detach().cpu()))  # noqa: E731
-                hooks.append(layer.register_forward_hook(keep))
-    yield seen
-    for hook in hooks:
-        hook.remove()
-
-
-def test_no_layer_of_a_decoder_is_off_by_more_than_rounding(gpu, codecs, layers):
-    """Shows the first layer that is off: a TAEHV was once, by 5.5e-2, and nobody knows where."""
-    for codec, device in zip(codecs, (gpu, CPU), strict=True):
-        codec.decode(drawn(1, 16, 3, 8, 12).to(device))
-    names = [[name for name, _ in of] for of in layers]
-    assert names[0] == names[1]
-    wrong = [
-        f"{name}: {off(found, wanted):.1e}"
-        for (name, found), (_, wanted) in zip(*layers, strict=True)
-        if wanted.is_floating_point() and wanted.norm() > 0 and off(found, wanted) > 1e-4
-    ]
-    assert wrong == []
 
 
 @needs_card

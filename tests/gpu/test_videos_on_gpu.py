@@ -89,13 +89,6 @@ def test_the_same_request_makes_the_same_bits_from_the_first_run_of_any_process_
     assert {*digests, *asked.stdout.split()} == {digests[0]}, (digests, asked.stdout)
 
 
-def test_seconds_of_every_part_are_there(models):
-    records = [emitted.record for emitted in made(models)]
-    assert all(record.seconds.decode > 0 for record in records)
-    assert all(record.seconds.draft > 0 and record.seconds.score > 0 for record in records[1:])
-    assert all(0 < record.seconds.total < 60 for record in records)
-
-
 def held() -> int:
     gc.collect()
     return torch.cuda.memory_allocated()

@@ -12,9 +12,8 @@ from tiny import make_engine, run
 from research.metrics import Oracle, parse_external
 from research.plots import LOOKS
 from research.protocol import POCKET_TAUS, pick, protocol
-from research.routers import PlannedRouter, RandomRouter, planned_route, seeded
+from research.routers import RandomRouter, planned_route, seeded
 from research.world import held_out_prompts, render
-from sdvg_core import Router
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import POLICIES, Reason, RouterConfig, router_preset
 from sdvg_core.errors import BadInput
@@ -152,9 +151,3 @@ def test_a_plan_with_scores_counts_its_rejections_and_one_without_does_not():
 
 def records(router: RouterConfig) -> list[BlockRecord]:
     return [emitted.record for emitted in run(make_engine(), router)]
-
-
-@pytest.mark.parametrize("router", [RandomRouter(0.5), PlannedRouter("ra")], ids=str)
-def test_both_are_routers_of_the_public_protocol_with_a_key(router):
-    assert isinstance(router, Router)
-    assert router.key

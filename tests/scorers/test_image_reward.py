@@ -12,10 +12,9 @@ import image_reward_cases as cases
 import numpy as np
 import pytest
 import torch
-from image_reward_cases import CASES, random_weights, vocabulary
+from image_reward_cases import CASES, random_weights, synthetic_frames, vocabulary
 from PIL import Image
 from safetensors.torch import save_file
-from synthetic_frames import synthetic_frames
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

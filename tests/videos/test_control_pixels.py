@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sdvg_core.engine.types import Span
-from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import Footage
 from sdvg_core.request.control import ControlFootage
 from sdvg_core.request.resolve import fit_control
@@ -122,8 +121,3 @@ def test_what_was_lost_of_the_mask_is_told_too():
     mask = Footage(mask_of([0]).pixels, "mask.png: a picture, without alpha, cropped to 24x16.")
     told = fit_control(ControlFootage(footage=footage(33), mask=mask), PLAN, 4, 0)[1]
     assert told == "Control clip.mp4. Mask mask.png: a picture, without alpha, cropped to 24x16."
-
-
-def test_a_control_that_lacks_more_than_a_block_is_refused():
-    with pytest.raises(BadInput, match="has 20 frames, and the video needs 33"):
-        fit_control(ControlFootage(footage=footage(20)), PLAN, 4, 0)

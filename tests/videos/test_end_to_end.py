@@ -88,21 +88,3 @@ def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engin
         scores = other.scorer.score(frames, one.block.condition.text)
         assert one.record.decision.frame_scores == tuple(scores.tolist())
         assert one.record.decision.accepted == (min(scores.tolist()) >= -0.5)
-
-
-@pytest.mark.heavy
-def test_dtype_bfloat16_makes_finite_video_near_the_float32_one(files, conditions):
-    """Not exact, but not another video either: one block by the target alone."""
-    results = {}
-    for dtype in ("float32", "bfloat16"):
-        preset = ModelOptions(preset="krea-14b")
-        options = LoadOptions(drafter=preset, target=preset, dtype=dtype, schedule="1000,625")
-        engine = load_models(files, options, check_models(files, options)).build()
-        emitted = list(
-            speculate(
-                engine, RouterConfig(policy="always-target"), plan_spans(2, 3), BlockInputs(NOISE, conditions)
-            )
-        )
-        results[dtype] = torch.cat([e.block.latents for e in emitted], 2)
-    difference = (results["bfloat16"] - results["float32"]).abs().mean()
-    assert 0 < float(difference) < 0.1 * float(results["float32"].abs().mean())

@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.files.video import write_mp4
 from sdvg_core.models import loading
@@ -80,15 +79,6 @@ def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, ca
     assert (", choose " in line) is ("the policy" in says)
     assert (" out of them, or try" in line) is ("directions" in says)
     assert not (tmp_path / "out").exists()
-
-
-def test_which_model_is_missing_to_continue_a_clip_depends_on_its_blocks(base, earlier, tmp_path, capsys):
-    more = ["--continue-from", str(earlier[0] / "latents.safetensors"), "--models", str(tmp_path)]
-    arguments = [*without(base, "target", "tau"), *more, "--output", str(tmp_path / "out")]
-    line = refused(capsys, [*arguments, "--policy", "first", "--forced-blocks", "9"])
-    assert "the policy first needs a target, but none was given or found in" in line
-    assert "; get krea-realtime-video-14b.safetensors from" in line
-    assert main(override(arguments, "--policy", "first", "--forced-blocks", "1", "--blocks", "1")) == 0
 
 
 @pytest.mark.heavy

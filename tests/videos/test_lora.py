@@ -110,10 +110,7 @@ def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoin
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_bad_number_in_a_lora_is_named_when_it_is_opened(files, checkpoint, tmp_path, capsys, bad):
-    """The kind: values that no weight can take up, in every part of a change, found before a model is read.
-
-    Catches: the blame on the checkpoint, after all was loaded.
-    """
+    """Catches: the blame on the checkpoint, after all was loaded."""
     rows, columns = checkpoint.weights.info["blocks.0.self_attn.q.weight"].shape
     path, q = tmp_path / "style.safetensors", "diffusion_model.blocks.0.self_attn.q"
     kinds = (
@@ -187,10 +184,7 @@ def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, 
 
 
 def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_path):
-    """The kind: a published file with more in it than weights.
-
-    LongLive's layout, with a critic's LoRA and the step. Catches: the critic's taken, the step as a LoRA.
-    """
+    """LongLive's layout, with a critic's LoRA and the step. Catches: the critic's taken, the step as a LoRA."""
     tensors = spelled(checkpoint, "PEFT")
     critic = {name: torch.full_like(tensor, 9) for name, tensor in tensors.items()}
     for content in (

@@ -97,6 +97,10 @@ def describe(wrong: Any) -> Any:
             lambda: checked("scorer", Part(score=lambda *_: [0.0] * 9, describe=1)).score(FRAMES, ""),
             "the scorer Part returned no tensor but a list; return 9",
         ),
+        (
+            lambda: checked("codec", Part(**vars(VAE), decode=lambda *_: (FRAMES, 1), encode=1)).decode(GOOD, 1),
+            "returned 1 x 9 x 3 x 8 x 8; return 1 x 12 x 3 x 64 x 64",
+        ),
         *(
             (partial(describe, wrong), "describe() of the scorer Part returns what JSON cannot hold; return a dict")
             for wrong in ([1], None, {"name": object()}, {(1, 2): 3})
@@ -112,6 +116,7 @@ def test_what_does_not_fit_is_refused_where_it_enters(use, sentence):
         use()
     assert sentence in str(refused.value)
     assert len(str(refused.value)) <= 120
+    assert describe({"name": "mine", 1: (2,)})["1"] == [2]
 
 
 class OutOfLuck(Exception):
@@ -181,19 +186,6 @@ def test_what_a_scorer_writes_into_its_frames_is_not_in_the_video():
     scorer = checked("scorer", Part(score=lambda given, _: given.zero_()[0, :, 0, 0, 0], describe=dict))
     assert torch.equal(scorer.score(frames, ""), torch.zeros(9))
     assert torch.equal(frames, torch.ones(1, 9, 3, 8, 8))
-
-
-def test_a_description_is_what_a_report_can_hold():
-    assert describe({"name": "mine", 1: (2,)})["1"] == [2]
-
-
-def test_a_codec_is_held_to_its_strides():
-    frames = torch.zeros(1, 9, 3, 64, 64)
-    inner = Part(**vars(VAE), decode=lambda *_: (frames, 1), encode=1)
-    codec = checked("codec", inner)
-    assert codec.decode(GOOD)[0] is frames
-    with pytest.raises(BadInput, match="returned 1 x 9 x 3 x 64 x 64; return 1 x 12 x 3 x 64 x 64"):
-        codec.decode(GOOD, 1)
 
 
 def test_a_router_of_your_own_decides_by_the_worst_frame():

@@ -291,23 +291,6 @@ def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp
     assert results(tmp_path / "out") == results(folder)
 
 
-@pytest.mark.parametrize(
-    ("more", "count"),
-    [
-        (["--tau", "9"], 2),
-        pytest.param(["--takes", "3:2"], 2, marks=pytest.mark.heavy),
-        pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
-        pytest.param(["--vae-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
-)
-def test_a_changed_request_re_uses_the_beginning_and_makes_the_same_video(base, earlier, tmp_path, more, count):
-    nothing = made(tmp_path / "nothing", [*base, *more])
-    again = made(tmp_path / "again", [*base, *more, "--reuse", str(earlier[0])])
-    same(again, nothing)
-    assert reused(again) == count
-
-
 # --- what cannot be re-used
 
 

@@ -17,7 +17,6 @@ from sdvg_core.models.options import LoadOptions, ModelOptions
 ONE = ["--size", "16x16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
 DRAFTED = ["--policy", "first", "--forced-blocks", "0"]
 TAKEN = {"ema": "generator_ema", "raw": "generator"}
-NOTE = "tiny_self_forcing.pt holds two sets of weights, generator_ema and generator, and nothing states which one"
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +57,6 @@ def test_the_weights_asked_for_are_run_and_named_in_the_report(base, tmp_path, c
     assert [block["reused"] for block in again["blocks"]] == [True]
     other = drafted(base, tmp_path / "other", *raw, str(tmp_path / "ema"))
     assert [block["reused"] for block in other["blocks"]] == [False]
-
-
-@pytest.mark.parametrize(
-    "preset, taken, told",
-    [
-        ("self-forcing-1.3b", "generator_ema", False),
-        ("longlive-1.0", "generator", False),
-        ("custom", "generator_ema", True),
-    ],
-)
-def test_without_the_option_the_preset_decides_and_a_choice_of_ours_is_told(
-    base, tmp_path, capsys, preset, taken, told
-):
-    there = drafted(base, tmp_path, "--drafter-settings", f"preset={preset}")
-    assert there["settings"]["drafter"]["dictionary"] == taken
-    assert any(note.startswith(NOTE) for note in there["notes"]) is told
-    assert (NOTE in capsys.readouterr().err) is told
 
 
 def test_the_two_state_dicts_of_one_file_never_share_a_key(files):
