@@ -78,9 +78,6 @@ class Setting:
         return f"{self.name} is {value!r:.80}; give {' or '.join([*self.choices, *ways])}"
 
 
-PLAIN = Setting()
-
-
 def setting(default: Any = MISSING, *, factory: Any = MISSING, **details: Any) -> Any:
     """Declare a dataclass field with the details of a `Setting`. `factory`: makes its default."""
     return field(default=default, default_factory=factory, metadata={"setting": Setting(**details)})
@@ -94,7 +91,7 @@ def settings_of(config: type) -> Mapping[str, Setting]:
     for item in fields(config):
         hint = hints[item.name]
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        declared = item.metadata.get("setting", PLAIN)
+        declared = item.metadata.get("setting", Setting())
         settings[item.name] = replace(
             declared,
             name=item.name,

@@ -235,30 +235,24 @@ def check_output(folder: Path, *, renamed: bool) -> None:
         raise BadInput(f"you are inside {folder}, which a new video replaces; go out of it, or name another one")
 
 
-def check_unfinished(folder: Path) -> Path:
-    """Return the hidden folder of `folder`. Raises `BadInput` if something else has its name."""
+def check_unfinished(folder: Path) -> None:
+    """Raise `BadInput` if something else has the name of the hidden folder."""
     hidden = hidden_folder(folder)
-    if os.path.lexists(hidden) and not _is_ours(hidden):
+    if os.path.lexists(hidden) and not _is_ours(folder):
         raise BadInput(f"{hidden} is not ours; move it away")
-    return hidden
 
 
 def unfinished_blocks(folder: Path) -> list[Path]:
     """Return the blocks of an unfinished video for `folder`. Follows no links."""
-    hidden = hidden_folder(folder)
-    blocks = hidden / UNFINISHED / BLOCKS
-    ours = _is_ours(hidden) and _is(stat.S_ISDIR, blocks)
+    blocks = hidden_folder(folder) / UNFINISHED / BLOCKS
+    ours = _is_ours(folder) and _is(stat.S_ISDIR, blocks)
     return sorted(path for path in blocks.iterdir() if BLOCK.fullmatch(path.name)) if ours else []
 
 
 def unfinished_request(folder: Path) -> dict[str, Any]:
     """Return the request of an unfinished video as given to `staged_video`; empty if it is damaged."""
-    return _request_in(hidden_folder(folder))
-
-
-def _request_in(hidden: Path) -> dict[str, Any]:
     try:
-        content = parse_json(read_small(hidden / REQUEST, LARGEST_REQUEST))
+        content = parse_json(read_small(hidden_folder(folder) / REQUEST, LARGEST_REQUEST))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -283,8 +277,9 @@ def hidden_name(name: str) -> str:
     return f".{name}.unfinished"
 
 
-def _is_ours(hidden: Path) -> bool:
-    """True if a hidden folder was made by a run of ours, and is no link."""
+def _is_ours(folder: Path) -> bool:
+    """True if the hidden folder of `folder` was made by a run of ours, and is no link."""
+    hidden = hidden_folder(folder)
     work = hidden / UNFINISHED
     if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
         return False
@@ -296,7 +291,7 @@ def _is_ours(hidden: Path) -> bool:
     # the rest is ours, or if there is nothing else but our lock, which is empty.
     visible = [path for path in strays if not path.name.startswith(".")]
     rest = [path for path in paths if path.name in HIDDEN and (path.name != LOCK or path.stat().st_size)]
-    return not visible or not rest or bool(_request_in(hidden))
+    return not visible or not rest or bool(unfinished_request(folder))
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:

@@ -76,14 +76,9 @@ def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, An
         yield f"Stopped after block {before + len(records)} of {before + len(run.plan.spans)}, as asked."
     if reused := [place for place, record in enumerate(records, before + 1) if record.reused]:
         yield f"{_were(reused)} made by an earlier run and used again, which counts no seconds."
-    yield from _unscored(records)
-
-
-def _unscored(records: Sequence[BlockRecord]) -> Iterator[str]:
-    """Yield a note on accepted drafts of which not all frames were scored."""
-    kept = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]
-    if frames := sum(kept):
-        blocks = len(kept) - kept.count(0)
+    unscored = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]
+    if frames := sum(unscored):
+        blocks = len(unscored) - unscored.count(0)
         left_out = f"By their first frames the cascade kept {count(blocks, 'draft')}: {count(frames, 'frame')}"
         yield f"{left_out} were not scored, and may be worse than these, or no number."
 

@@ -71,11 +71,6 @@ class Tally:
         return share(self.accepted_scored, self.scored)
 
     @property
-    def acceptance_rate_unforced(self) -> float | None:
-        """Accepted over all blocks but forced ones (the paper's blocks 1 to 8); None if there are none."""
-        return share(self.accepted, self.blocks - self.forced)
-
-    @property
     def draft_share(self) -> float | None:
         """Accepted over all blocks, as in the paper's tables; None if there are none."""
         return share(self.accepted, self.blocks)
@@ -200,9 +195,10 @@ class RunReport:
         """Return the derived figures, which are not read back."""
         tally = self.tally
         counts = ("blocks", "forced", "scored", "accepted", "rejected", "by_target")
-        rates = ("acceptance_rate", "acceptance_rate_unforced", "draft_share")
         return {
-            **{name: getattr(tally, name) for name in (*counts, *rates)},
+            **{name: getattr(tally, name) for name in (*counts, "acceptance_rate", "draft_share")},
+            # The paper's blocks 1 to 8.
+            "acceptance_rate_unforced": share(tally.accepted, tally.blocks - tally.forced),
             "pixel_frames": self.pixel_frames,
             "reasons": {reason.name.lower(): count for reason, count in self.reasons.items()},
             "passes": self.passes,
@@ -340,9 +336,7 @@ def read_member(data: Any, name: str, kind: type, where: str) -> Any:
     """Return `data[name]`. Raises `BadInput` unless it is exactly of type `kind`; `object` allows any."""
     if not isinstance(data, Mapping) or name not in data:
         raise BadInput(f"{where} has no field {name}; {UNCHANGED}")
-    if kind not in (object, type(data[name])):
-        raise _broken(where, name, kind.__name__, type(data[name]).__name__)
-    return data[name]
+    return data[name] if kind is object else _checked(data[name], name, kind, where)
 
 
 def _broken(where: str, name: str, wanted: str, actual: object) -> BadInput:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import groupby
 
@@ -80,15 +80,31 @@ def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
 
 
 def summarise(report: RunReport) -> str:
-    """Summarise a run in lines: length, outcomes, acceptance, worst frame, drift, seconds and notes."""
-    lines = [_length(report), route_in_words(report), acceptance(report), *_worst(report), *_drift(report)]
-    return "\n".join([*lines, *_time(report), *report.notes])
+    """Summarise a run in lines: length, route, acceptance, weakest frame, drift, seconds and notes."""
+    return "\n".join([*_figures(report), *report.notes])
 
 
-def _length(report: RunReport) -> str:
+def _figures(report: RunReport) -> Iterator[str]:
     blocks = count(len(report.blocks), "block")
     frames = count(report.pixel_frames, "pixel frame")
-    return f"{blocks}, {frames}, {report.pixel_frames / report.fps:.1f} s at {report.fps:g} fps"
+    yield f"{blocks}, {frames}, {report.pixel_frames / report.fps:.1f} s at {report.fps:g} fps"
+    yield route_in_words(report)
+    if handed := [report.number_of(record) for record in report.blocks if record.handover]:
+        yield f"begun by the small model and handed over: {ranges(handed)}"
+    yield acceptance(report)
+    if block := report.worst_block:
+        score = worst_score(block)
+        frame = block.decision.frame_scores.index(score) + 1
+        yield f"weakest frame {score:.2f}: pixel frame {frame} of block {report.number_of(block)}"
+    drifts = [(record.drift, report.number_of(record)) for record in report.blocks if record.drift is not None]
+    if drifts:
+        largest, number = max(drifts)
+        yield f"colour shift from the scene's start: at most {largest:.2f} deviations, in block {number}"
+    parts = ", ".join(f"{part} {getattr(report.seconds, part):.1f}" for part in SECONDS)
+    yield f"{report.seconds.total:.1f} s in blocks: {parts}"
+    if report.speed_up:
+        predicted = f"{report.target_only_seconds:.1f} s, predicted from its blocks of this run"
+        yield f"{report.speed_up:.2f}x as fast as target-only ({predicted})"
 
 
 def route_in_words(report: RunReport) -> str:
@@ -96,7 +112,6 @@ def route_in_words(report: RunReport) -> str:
     blocks: dict[str, list[int]] = {outcome.value: [] for outcome in Outcome}
     for record in report.blocks:
         blocks[outcome_of(record).value].append(report.number_of(record))
-    blocks["handed over"] = [report.number_of(record) for record in report.blocks if record.handover]
     return "; ".join(f"{outcome}: {ranges(numbers)}" for outcome, numbers in blocks.items() if numbers)
 
 
@@ -114,34 +129,3 @@ def acceptance(report: RunReport) -> str:
     if not tally.scored:
         return drafted
     return f"{drafted}, {tally.accepted_scored} of {count(tally.scored, 'checked draft')} kept"
-
-
-def _worst(report: RunReport) -> list[str]:
-    block = report.worst_block
-    if block is None:
-        return []
-    frame = block.decision.frame_scores.index(worst_score(block))
-    return [f"weakest frame {worst_score(block):.2f}: pixel frame {frame + 1} of block {report.number_of(block)}"]
-
-
-def _drift(report: RunReport) -> list[str]:
-    drifts = [(record.drift, report.number_of(record)) for record in report.blocks if record.drift is not None]
-    if not drifts:
-        return []
-    largest, at = max(drifts)
-    return [f"colour shift from the scene's start: at most {largest:.2f} deviations, in block {at}"]
-
-
-def _time(report: RunReport) -> list[str]:
-    seconds = report.seconds
-    parts = ", ".join(f"{part} {getattr(seconds, part):.1f}" for part in SECONDS)
-    lines = [f"{seconds.total:.1f} s in blocks: {parts}", speed_up_line(report)]
-    return list(filter(None, lines))
-
-
-def speed_up_line(report: RunReport) -> str:
-    """Return the speed-up over target-only, or an empty string if it is unknown."""
-    if not report.speed_up:
-        return ""
-    predicted = f"{report.target_only_seconds:.1f} s, predicted from its blocks of this run"
-    return f"{report.speed_up:.2f}x as fast as target-only ({predicted})"

@@ -121,7 +121,10 @@ def resolve_request(
     check_compatible(drafter, target, vae.latent_channels, plan.router, plan.spans)
     check_restyle(drafter, target, plan)
     if read_control or controls:
-        _check_controlled(needed, choice=any(model.control_blocks for model in headers.models.values()))
+        for role, model in needed.models.items():
+            if not model.control_blocks:
+                cure = "load one for it, or leave the control out" + see("Models are not found")
+                raise BadInput(f"the {role} has no control module; {cure}")
     padding = start.padding(plan, vae.temporal_stride)
     control: ControlFootage | None = None
     control_note = ""
@@ -251,19 +254,6 @@ def _check_pair(headers: Headers) -> None:
             raise BadInput(f"{fault}; load two models that share one VAE and text encoder")
     if headers.one_model and drafter.preset.identity == target.preset.identity:
         raise BadInput("drafter and target are one model with one schedule; give the drafter fewer steps")
-
-
-ALONE = {"drafter": "the target (policy always-target)", "target": "the drafter (policy first, 0 forced blocks)"}
-"""By role: the other model, and a policy that needs only that one."""
-
-
-def _check_controlled(headers: Headers, *, choice: bool) -> None:
-    """Raise `BadInput` unless each model of the route has a control module. `choice`: whether any model has one."""
-    for role, model in headers.models.items():
-        if not model.control_blocks:
-            way = f"leave all blocks to {ALONE[role]}" if choice else "leave the control out"
-            cure = f"load one for it, or {way}" + see("Models are not found")
-            raise BadInput(f"the {role} has no control module; {cure}")
 
 
 def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tuple[Sound | None, list[str]]:

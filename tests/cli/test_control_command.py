@@ -137,16 +137,16 @@ def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, t
 # --- what is refused
 
 
-def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offered(words, modules, tmp_path, capsys):
+def test_a_model_of_the_route_without_its_module_is_refused(words, modules, tmp_path, capsys):
     small, large = (
         [*words[:-2], str(modules[role]), "--output", str(tmp_path / role)] for role in ("drafter", "target")
     )
     said = refused(capsys, small)
-    assert "load one for it, or leave all blocks to the drafter (policy first, 0 forced blocks)" in said
+    assert "the target has no control module; load one for it, or leave the control out" in said
     assert main(override(small, "--policy", "first", "--forced-blocks", "0", "--handover", "0")) == 0
     capsys.readouterr()
     said = refused(capsys, large)
-    assert "load one for it, or leave all blocks to the target (policy always-target)" in said
+    assert "the drafter has no control module; load one for it, or leave the control out" in said
 
 
 REFUSALS = {

@@ -9,10 +9,9 @@ from cli_runs import OUTPUTS, SMALL, generate, names, options, report
 from read_only import make_read_only
 from reuse_folders import contents, stopped
 
-from sdvg_core.cli import main
+from sdvg_core.cli import main, making
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import lock_folder
-from sdvg_core.pocket import comparison
 from sdvg_core.videos import batch, maker
 
 BALL = ("--prompt", "a red ball", "--blocks", "2")
@@ -320,7 +319,7 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
     out = tmp_path / "out"
 
     with monkeypatch.context() as planted:
-        planted.setattr(comparison, "side_by_side", Mock(side_effect=KeyboardInterrupt))
+        planted.setattr(making, "side_by_side", Mock(side_effect=KeyboardInterrupt))
         assert main([*DEMO, "--output", str(out)]) == 130
     made = {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")}
     assert main([*DEMO, "--output", str(out)]) == 0

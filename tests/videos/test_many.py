@@ -5,7 +5,6 @@ import errno
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -156,10 +155,10 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
     with monkeypatch.context() as planted:
         planted.setattr(Path, name, failing)
         with pytest.raises(BadInput, match="is full; free"):
-            small._put(replace(kept[0], state="failed", error="gone"))
+            small.made(1, BadInput("gone"))
     assert (tmp_path / table.TABLE).read_bytes() == before
     assert names(tmp_path) == [table.TABLE]
-    small._put(replace(kept[0], state="failed", error='a "quoted", error'))
+    small.made(1, BadInput('a "quoted", error'))
     assert [line["state"] for line in rows(tmp_path)] == ["failed", "finished", "finished"]
 
 
