@@ -7,7 +7,7 @@ block through both models at once would waste most of the target's passes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -195,6 +195,7 @@ class _SlotBackup:
     contents: SlotCopy
 
 
+@dataclass(kw_only=True, eq=False)
 class Incremental:
     """Self-Forcing's policy: keep the keys and values of a sliding window.
 
@@ -221,28 +222,17 @@ class Incremental:
     relative ones do not.
     """
 
-    anchor_horizon = 0
+    window: int
+    sink: int = 0
+    relative: bool = False
+    trained: int | None = None
+    recache: bool = False
+    flush: bool = False
+    means: bool = False
+    undo: int = 0
+    anchor_horizon: int = field(default=0, init=False)
 
-    def __init__(
-        self,
-        *,
-        window: int,
-        sink: int = 0,
-        relative: bool = False,
-        trained: int | None = None,
-        recache: bool = False,
-        flush: bool = False,
-        means: bool = False,
-        undo: int = 0,
-    ) -> None:
-        self.window = window
-        self.sink = sink
-        self.undo = undo
-        self.relative = relative
-        self.trained = trained
-        self.recache = recache
-        self.flush = flush
-        self.means = means
+    def __post_init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:

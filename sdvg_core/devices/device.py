@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -97,23 +98,23 @@ class Moment:
         return Elapsed(((earlier.event, self.event),))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Elapsed:
-    """A sum of differences of moments. `float()` returns seconds, and waits for moments that are still to come."""
+    """A sum of seconds and of differences of moments. `float()` waits for moments that are still to come."""
 
-    def __init__(self, spans: tuple[tuple[Any, Any], ...], known: float = 0.0) -> None:
-        self._spans = spans
-        self._known = known
+    spans: tuple[tuple[Any, Any], ...]
+    seconds: float = 0.0
 
     def __add__(self, other: Elapsed | float) -> Elapsed:
         if isinstance(other, Elapsed):
-            return Elapsed(self._spans + other._spans, self._known + other._known)
-        return Elapsed(self._spans, self._known + other)
+            return Elapsed(self.spans + other.spans, self.seconds + other.seconds)
+        return Elapsed(self.spans, self.seconds + other)
 
     __radd__ = __add__
 
     def __float__(self) -> float:
-        seconds = self._known
-        for begin, end in self._spans:
+        seconds = self.seconds
+        for begin, end in self.spans:
             if not end.query():
                 end.synchronize()
             seconds += begin.elapsed_time(end) / 1000

@@ -83,14 +83,14 @@ class DecodeState:
         return self._state is not UNKNOWN
 
 
+@dataclass(eq=False)
 class Pixels:
     """The pixel frames of a block, decoded lazily unless they are stored. `state`: after the block."""
 
-    def __init__(self, block: Block, state: DecodeState) -> None:
-        self.block = block
-        self.state = state
-        self._frames: Tensor | None = None
-        self._anchors: tuple[Tensor, ...] = ()
+    block: Block
+    state: DecodeState
+    _frames: Tensor | None = None
+    _anchors: tuple[Tensor, ...] = ()
 
     @property
     def key(self) -> str:

@@ -6,7 +6,7 @@ So a repeated run goes through the same loop as any other without calling a mode
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -120,6 +120,7 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(torch.isfinite(tensor.sum()))
 
 
+@dataclass(eq=False)
 class OwnDrafts:
     """The drafts of a run, each continuing the one before it and not the committed block (an option of the paper).
 
@@ -127,14 +128,11 @@ class OwnDrafts:
     drafter's context needs pixels.
     """
 
-    def __init__(self, session: Session, spans: tuple[Span, ...], inputs: BlockInputs, start: History) -> None:
-        self._session = session
-        # Its decode time counts as part of the draft.
-        self._decoder = Decoder(session.decoder.codec)
-        self._spans = spans
-        self._inputs = inputs
-        self._history = start
-        self._newest: Block | None = None
+    session: Session
+    spans: tuple[Span, ...]
+    inputs: BlockInputs
+    history: History
+    _newest: Block | None = None
 
     def draft(self, span: Span, stop: int | None = None) -> Generated:
         """Generate the draft at `span`, after earlier drafts that were skipped or unfinished, at their joint cost.
@@ -142,20 +140,22 @@ class OwnDrafts:
         `stop`: as in `BlockCall`.
         """
         caught_up = Cost()
-        for skipped in self._spans:
-            if self._history.frames <= skipped.start < span.start:
+        # Its decode time counts as part of the draft.
+        decoder = Decoder(self.session.decoder.codec)
+        for skipped in self.spans:
+            if self.history.frames <= skipped.start < span.start:
                 if self._newest is None or self._newest.span != skipped:
                     caught_up += self._make(skipped).cost
                 block = self._newest
                 assert block is not None
-                pixels = self._decoder.pixels(self._history, block)
-                self._history = self._history.commit(block, pixels.anchors, pixels.state)
+                pixels = decoder.pixels(self.history, block)
+                self.history = self.history.commit(block, pixels.anchors, pixels.state)
         made = self._make(span, stop)
         return replace(made, cost=caught_up + made.cost)
 
     def _make(self, span: Span, stop: int | None = None) -> Generated:
-        call = self._inputs.call(self._history, span, stop)
-        made = self._session.generate("drafter", call)
+        call = self.inputs.call(self.history, span, stop)
+        made = self.session.generate("drafter", call)
         if stop is None:
             self._newest = Block(span, made.latents, call.condition)
         return made
