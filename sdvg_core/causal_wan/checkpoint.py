@@ -307,10 +307,7 @@ def has_control(file: WeightFile) -> bool:
 
 
 def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
-    """Return a control module's tensors under Wan names, its model's width, and its number of blocks.
-
-    Raises `BadInput` if the file has none.
-    """
+    """Return a control module's tensors under Wan names, its width and number of blocks, or raise `BadInput`."""
     style = _style(file)
     if style is None:
         raise BadInput(f"{file.path.name} has no control module ({TELLTALE}); {GIVE_VACE}")

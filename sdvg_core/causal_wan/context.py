@@ -143,10 +143,7 @@ class Recompute:
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> BlockContext:
-        """Pass the window in pieces of the block's size, each of which sees those before it.
-
-        `size`: (h, w) of the block's latents.
-        """
+        """Pass the window in pieces of the block's size; each sees those before it. `size`: (h, w) of latents."""
         window = min(history.frames, self.frames)
         # Full size even while the clip is shorter, so that every block takes the same memory.
         cache = model.new_cache(self.frames + span.frames, size)

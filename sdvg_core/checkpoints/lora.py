@@ -95,10 +95,7 @@ class Lora:
         return f"{self.file.path.name}:{self.strength:g}"
 
     def applied(self, name: str, weight: Tensor) -> Tensor:
-        """Return a weight with its change, if any, in the weight's dtype.
-
-        Raises `BadInput` if the dtype cannot hold the result.
-        """
+        """Return a weight with its change, if any, in its dtype. Raises `BadInput` if that overflows."""
         if name not in self.changes:
             return weight
         change = self.changes[name]

@@ -77,10 +77,7 @@ class WeightFile(Mapping[str, Tensor]):
         return len(self.names)
 
     def renamed(self, rename: Callable[[str], str | None]) -> WeightFile:
-        """Return the tensors under new names, without those renamed to None.
-
-        Raises `BadInput` if two tensors would get one name.
-        """
+        """Return the tensors under new names, without those named None. Raises `BadInput` for two of one name."""
         names: dict[str, str] = {}
         info: dict[str, TensorInfo] = {}
         for old, source in self.names.items():
@@ -317,10 +314,7 @@ def check_finite_weights(model: nn.Module, file: str) -> None:
 
 
 def first_not_finite(weights: Mapping[str, Tensor], *, fp8: bool = False) -> str | None:
-    """Return the name of the first tensor with NaN or infinity, or None. Reads one at a time.
-
-    `fp8`: whether fp8 tensors are checked too.
-    """
+    """Return the name of the first tensor with NaN or infinity, or None. `fp8`: whether fp8 ones are read too."""
     for name in weights:
         tensor = weights[name]
         if tensor.element_size() == 1 and tensor.is_floating_point():

@@ -78,10 +78,7 @@ def begun_key(block: str, stop: int) -> str:
 
 
 def pixels_key(codec: str, blocks: Sequence[Block]) -> str:
-    """Return the cache key of the last block's pixel frames and of the decoder's state after them.
-
-    `blocks`: all from the start of the clip.
-    """
+    """Return the cache key of the frames of a clip's last block (of `blocks`), and of the state after them."""
     return _hash("pixels", codec, [tensor_key(block.latents) for block in blocks])
 
 

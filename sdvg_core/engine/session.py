@@ -135,10 +135,7 @@ class OwnDrafts:
     _newest: Block | None = None
 
     def draft(self, span: Span, stop: int | None = None) -> Generated:
-        """Generate the draft at `span`, after earlier drafts that were skipped or unfinished, at their joint cost.
-
-        `stop`: as in `BlockCall`.
-        """
+        """Generate the draft at `span` after those left out, at their joint cost. `stop`: see `BlockCall`."""
         caught_up = Cost()
         # Its decode time counts as part of the draft.
         decoder = Decoder(self.session.decoder.codec)

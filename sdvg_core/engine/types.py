@@ -234,10 +234,7 @@ class History:
         return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[-1]) for part in parts], dim=2)
 
     def anchor(self, frame: int) -> Tensor:
-        """Return the last pixel frame of latent frame `frame`, `b 1 c h w` in [0, 1].
-
-        Raises `ValueError` if it is older than the horizon.
-        """
+        """Return the last pixel frame of a latent frame, `b 1 c h w`. Raises `ValueError` beyond the horizon."""
         back = self.frames - frame
         if not 0 < back <= len(self.anchors):
             raise ValueError(f"the horizon {self.horizon} keeps no pixels of latent frame {frame} of {self.frames}")

@@ -119,10 +119,7 @@ class Headers:
 
     @property
     def one_model(self) -> bool:
-        """True if drafter and target have the same weights, which are then loaded once.
-
-        Two state dicts of one file are two models.
-        """
+        """True if drafter and target have the same weights, loaded once; two state dicts of a file differ."""
         return len({model.weights for model in self.models.values()}) < len(self.models)
 
     @property

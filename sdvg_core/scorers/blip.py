@@ -114,10 +114,7 @@ class RewardModel(nn.Module):
         self.head = head
 
     def forward(self, ids: Tensor, mask: Tensor, squares: Tensor) -> Tensor:
-        """Return float32 rewards `(b,)`.
-
-        `ids`, `mask`: `(1, l)`, shared by all images; `squares`: `b c h w`, normalised.
-        """
+        """Return float32 rewards `(b,)`. `ids`, `mask`: `(1, l)`, for all; `squares`: `b c h w`, normalised."""
         images = self.vision(pixel_values=squares, return_dict=True).last_hidden_state
         batch = len(images)
         # With is_decoder, the prompt would be read causally.

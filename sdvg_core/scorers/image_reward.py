@@ -38,10 +38,7 @@ PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTokenizer:
-    """Tokenizer of prompts.
-
-    `tokenizer`: truncates and pads to 35 tokens, [CLS] and [SEP] included. `size`: entries of the vocabulary.
-    """
+    """Tokenizer of prompts: 35 tokens, [CLS], [SEP] and padding included. `size`: entries of the vocabulary."""
 
     tokenizer: Tokenizer
     size: int
@@ -126,10 +123,7 @@ class ImageRewardScorer:
 
     @torch.inference_mode()
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Score frames `b f c h w` in [0, 1], b = 1, in one batch; return `(f,)` float32 on the CPU.
-
-        A frame with NaN or infinity scores NaN.
-        """
+        """Score frames `b f c h w` in [0, 1] in a batch: `(f,)` float32 on the CPU, NaN if not finite."""
         clip = frames[0].to(self.device)
         squares = preprocess(clip, self.config.image_size)
         ids, mask = _tokens_on(self.tokenizer, prompt, self.device)

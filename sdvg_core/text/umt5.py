@@ -79,10 +79,7 @@ def from_original(name: str) -> str:
 
 
 def read_sizes(file: WeightFile) -> dict[str, int]:
-    """Return the arguments of transformers' `UMT5Config` for weights with its names.
-
-    Raises `BadInput` if they are not UMT5's.
-    """
+    """Return the arguments of transformers' `UMT5Config` for weights with its names, or raise `BadInput`."""
     layers = count_layers(file, "encoder.block")
     bias = "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
     is_t5 = layers > 1 and not any(bias.format(n) in file for n in range(1, layers))
@@ -121,10 +118,7 @@ class Tokenizer:
     source: str
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """Return at most `limit` ids of `text`, the last of which is the end token.
-
-        Raises `BadInput` if the tokenizer is damaged.
-        """
+        """Return at most `limit` ids of `text`, with the end token. Raises `BadInput` for a damaged tokenizer."""
         with _refused(self.source):
             ids: list[int] = self.pieces.encode(text)
         if len(ids) >= limit:
