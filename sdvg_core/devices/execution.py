@@ -23,10 +23,7 @@ DTYPE_NAMES = get_args(Dtype)
 TextDtype = Literal["bfloat16", "float32"]
 """The dtype of the text encoder, which overflows in float16."""
 RewardDtype = Literal["auto", "float32", "float16"]
-"""The dtype of the scorer; bfloat16 would shift scores by 0.04.
-
-`auto` is float16 on CUDA, which takes a third of the time, and float32 elsewhere.
-"""
+"""The dtype of the scorer; `auto` is float16 on CUDA, else float32. bfloat16 would shift scores by 0.04."""
 CompileMode = Literal["off", "default"]
 """`default` compiles the stages around a layer's attentions, and the VAE's decoder."""
 Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
@@ -38,9 +35,7 @@ WeightDtype = Literal["default", "fp8_e4m3fn", "fp8_e4m3fn_fast"]
 VaeLayers = Literal["diffusers", "planes"]
 """The VAE's layers: diffusers' own, or 2-D ones, which are faster and equal up to rounding.
 
-Seconds of one CPU core (torch 2.13.0, float32) as planes and diffusers' own: a block at width 8
-and 64x64 0.08, 0.28; at width 16 and 192x128 0.91, 4.3; at width 32 and 96x64 0.69, 1.7; a frame at the released
-width 96 and 96x64 1.48, 1.67. Nine blocks of full size take an H100 1.67 s, as diffusers' own 2.70 s.
+Nine blocks of full size take an H100 1.67 s as planes, and 2.70 s as diffusers' own (benchmarks/LOG.md).
 """
 
 WITHOUT_FLOAT64 = ("mps", "xpu", "privateuseone")

@@ -26,11 +26,8 @@ WEIGHTS: Mapping[str, float] = {
 }
 """The cost of each kind of pass in target blocks: four denoising steps, a context pass, a decode, an encode.
 
-Named as in `RunReport.passes`; `encodes` and `scores` are of one pixel frame. From seconds on one H200 (26 November
-2026, benchmarks/LOG.md): random weights of 1.3B and 14B, 832x480, nine blocks, compiled, bfloat16, the Wan VAE as
-planes in float16, the scorer in float32, torch 2.11. With one draft of eight rejected, 32 draft steps take 1.37 s,
-10 decodes 1.48, the scores of 96 frames 0.50, all contexts and encodes 0.56; a later block of the target's takes
-1.42 s. An encode was not timed apart: 12.5 ms are taken.
+Named as in `RunReport.passes`; `encodes` and `scores` are of one pixel frame. From seconds of the published sizes on
+one H200, compiled; benchmarks/LOG.md has the conditions, and how each weight follows.
 """
 
 

@@ -127,12 +127,9 @@ class Headers:
         """A note if the drafter has more weights than the target."""
         drafter = self.shape("drafter").config
         target = self.shape("target").config
-        if drafter.parameters <= target.parameters:
-            return ()
-        return (
-            f"The drafter ({drafter.size}) has more weights than the target ({target.size}), so drafting costs "
-            "more than it can save; swap the two if that was not meant.",
-        )
+        fault = f"The drafter ({drafter.size}) has more weights than the target ({target.size})"
+        note = f"{fault}, so drafting costs more than it can save; swap the two if that was not meant."
+        return (note,) if drafter.parameters > target.parameters else ()
 
     @property
     def roles(self) -> Roles:
