@@ -83,6 +83,7 @@ def load_wan(
     loras: Sequence[Lora] = (),
     fp8: bool = False,
     streamed: Collection[int] = (),
+    attention: AttentionBackend = SDPA,
 ) -> Wan:
     """Load a checkpoint, opened or not, onto a device, with LoRAs merged; fp8 weights are cast to `dtype` on use.
 
@@ -100,7 +101,7 @@ def load_wan(
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
     return Wan(
         tree=tree,
-        ops=TorchOps(dtype),
+        ops=TorchOps(dtype, attention),
         preset=preset or get_preset("custom"),
         device=device,
         copied=stream.bytes if stream else 0,

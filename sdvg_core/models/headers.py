@@ -46,8 +46,9 @@ PIECE_BYTES = 1 << 16
 def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanHeader]) -> Identities:
     """Return the identities of a run's parts: files, settings and arithmetic. `models`: the run's, by role."""
     execution = load.execution
+    side = load.side
     arithmetic = arithmetic_on(check_device(load.device))
-    side_arithmetic = arithmetic_on(load.side)
+    side_arithmetic = arithmetic_on(side)
 
     def model(role: str) -> str:
         path: Path | None = getattr(files, role)

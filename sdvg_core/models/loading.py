@@ -11,7 +11,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..causal_wan.attention import TorchOps
 from ..causal_wan.checkpoint import WanHeader, load_control, load_wan
 from ..causal_wan.context import Wan
 from ..causal_wan.forward import compiled_stages
@@ -200,20 +199,22 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
     `planned`: the memory plan; without one, nothing is streamed. Raises `BadInput` for NaN or infinity in weights.
     """
     device = check_device(options.device)
+    side = options.side
+    one_model = headers.one_model
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     codec = load_decoder(headers.vae, options)
     scorer: ImageRewardScorer | None = None
     if files.reward:
         dtype = DTYPES[options.scorer_dtype]
-        scorer = load_image_reward(files.reward, vocabulary=files.vocabulary, device=options.side, dtype=dtype)
+        scorer = load_image_reward(files.reward, vocabulary=files.vocabulary, device=side, dtype=dtype)
         check_finite_weights(scorer.model, files.reward.name)
     wans: dict[str, Wan] = {}
     settings: dict[str, dict[str, Any]] = {}
     for role, header in sorted(headers.models.items()):
-        shared = next(iter(wans.values()), None) if headers.one_model else None
+        shared = next(iter(wans.values()), None) if one_model else None
         streamed = planned.streamed.get(role, 0) if planned else 0
-        weight_dtype = options.weight_dtype if role == "target" or headers.one_model else DEFAULT
+        weight_dtype = options.weight_dtype if role == "target" or one_model else DEFAULT
         wans[role] = _load_wan(header, options, device, shared, streamed, weight_dtype)
         settings[role] = _wan_settings(header, options, wans[role], weight_dtype)
     return Models(
@@ -237,7 +238,7 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
         },
         execution=options.execution,
         device=device,
-        side=options.side,
+        side=side,
         by_files=part_fingerprints(files, options, headers.models),
         plan=planned,
     )
@@ -287,13 +288,13 @@ def _load_wan(
         fp8=weight_dtype == ROUNDED,
         # Evenly spread, for as much work as possible between two copies.
         streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
+        attention=header.attention,
     )
     check_finite_weights(wan.tree, checkpoint.weights.path.name)
     return replace(
         wan,
         tree=multiply_in_fp8(wan.tree, device) if fast else wan.tree,
         device=device,
-        ops=TorchOps(wan.ops.dtype, header.attention),
         kv_fp8=options.execution.kv_fp8,
         stages=compiled_stages(compiler_of(options.execution.compile)),
         control=_load_control(header, device),
