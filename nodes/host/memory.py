@@ -215,9 +215,8 @@ def usable_on(device: torch.device) -> int:
     free = int(mm.get_free_memory(device))
     if device.type == "cpu":
         return free
-    loaded = [
-        patcher for patcher in mm.loaded_models() if patcher is not None
-    ]  # None: dropped, its model still in use
+    # None stands for a MODEL that was dropped while its weights are in use.
+    loaded = [patcher for patcher in mm.loaded_models() if patcher is not None]
     movable = sum(patcher.loaded_size() for patcher in loaded if patcher.load_device == device)
     return max(0, free + movable - int(mm.extra_reserved_memory()) - SPARE)
 

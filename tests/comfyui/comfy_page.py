@@ -53,7 +53,9 @@ def page_of(program, *, seed):
     @pytest.fixture(scope="module", params=["canvas", pytest.param("nodes 2.0", marks=pytest.mark.exhaustive)])
     def page(request, server, tmp_path_factory):
         vue = request.param == "nodes 2.0"
-        return browse(server, tmp_path_factory.mktemp("page"), program, vue=vue, seed=seed + 20 * vue)
+        seen = browse(server, tmp_path_factory.mktemp("page"), program, vue=vue, seed=seed + 20 * vue)
+        assert (seen["errors"], seen["hosts"]) == ([], []), "nothing goes wrong, and no other host is asked"
+        return seen
 
     return page
 

@@ -38,7 +38,6 @@ FP8 = "float8_e4m3fn"
 # Options of the command line, and the same as settings of the router and inputs of the sampler.
 GATE = {"policy": "reward", "tau": TAU}
 CASES = {
-    "as it comes": ([], {}, {}),
     "the drafter goes on from its own drafts, and a remake from the draft": (
         ["--drafter-context", "own", "--handover", "2", "--drafter-settings", f"preset={DRAFTER}", "draft-steps=3"],
         {"handover": 2},
@@ -113,13 +112,7 @@ class Hidden:
     unique_id = extra_pnginfo = prompt = None
 
 
-@pytest.mark.parametrize(
-    ("options", "changes", "inputs"),
-    [
-        pytest.param(*case, id=name, marks=() if name != "as it comes" else pytest.mark.exhaustive)
-        for name, case in CASES.items()
-    ],
-)
+@pytest.mark.parametrize("options, changes, inputs", CASES.values(), ids=CASES)
 def test_nodes_and_command_line_make_decide_and_say_the_same(options, changes, inputs, tmp_path, monkeypatch):
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)

@@ -6,7 +6,6 @@ run every text encoder becomes an SDVG Pocket Models node, whose conditioning st
 
 import io
 import json
-import math
 import re
 
 import av
@@ -210,31 +209,3 @@ def test_a_note_says_what_the_files_are_as_the_readme_does(path):
     listed = re.findall(r"^- \[(\S+)\]\(\S+\), ([\d.]+ [GM]B), in \*\w+\*: ", files, re.MULTILINE)
     assert len(listed) >= 4
     assert [(name, known.get(name, size)) for name, size in listed] == listed
-
-
-TITLE, SLOT = 30, 20
-"""Pixels, of a note's title and of a slot."""
-
-
-@each([path for path in FILES if path.suffix == ".json" and "MarkdownNote" in path.read_text(encoding="utf-8")])
-def test_no_wire_runs_behind_a_note(path):
-    """A wire is drawn as a curve that leaves and enters sidewards. Catches: a note between two nodes."""
-    workflow = load(path)
-    nodes = {node["id"]: node for node in workflow["nodes"]}
-    notes = [node for node in nodes.values() if node["type"] == "MarkdownNote"]
-    for _, start, output, end, entry, _ in workflow["links"]:
-        first, last = nodes[start]["pos"], nodes[end]["pos"]
-        left, right = first[0] + nodes[start]["size"][0], last[0]
-        top, bottom = first[1] + SLOT * (output + 0.7), last[1] + SLOT * (entry + 0.7)
-        bend = math.dist((left, top), (right, bottom)) / 4
-        for t in (step / 100 for step in range(101)):
-            x = (
-                left * (1 - t) ** 3
-                + 3 * t * (1 - t) * ((left + bend) * (1 - t) + (right - bend) * t)
-                + right * t**3
-            )
-            y = top + (bottom - top) * t * t * (3 - 2 * t)
-            for note in notes:
-                across, down = x - note["pos"][0], y - note["pos"][1]
-                behind = 0 < across < note["size"][0] and -TITLE < down < note["size"][1]
-                assert not behind, (note["title"], nodes[start]["type"], nodes[end]["type"])

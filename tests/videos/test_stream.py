@@ -1,6 +1,7 @@
 """Blocks for a program that shows them itself: the same video, one at a time, ended when asked to."""
 
 import gc
+import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -65,21 +66,26 @@ def written_frames(files, tmp_path, monkeypatch) -> Callable[..., torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "router",
+    "changes",
     [
-        REQUEST.router,
-        RouterConfig(policy="first", forced_blocks=0),
-        RouterConfig(policy="first", forced_blocks=2),
+        {},
+        {"router": RouterConfig(policy="first", forced_blocks=0)},
+        {"router": RouterConfig(policy="first", forced_blocks=2)},
+        {"router": RouterConfig(), "budget": 0.98},
     ],
-    ids=["scored", "draft-only", "unscored"],
+    ids=["scored", "draft-only", "unscored", "budget"],
 )
-def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, written_frames, router):
-    """Catches an engine with parts the video does not ask for, and frames in another layout."""
-    request = replace(REQUEST, router=router)
-    blocks = list(streamer.stream(request, PROMPT))
+def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, written_frames, changes, tmp_path):
+    """And its notes are the report's. Catches an engine with parts the video does not ask for."""
+    request = replace(REQUEST, **changes)
+    made = streamer.stream(request, PROMPT)
+    blocks = list(made)
     assert [(block.number, block.of) for block in blocks] == [(1, 3), (2, 3), (3, 3)]
     assert [tuple(block.frames.shape) for block in blocks] == [(9, 32, 32, 3), (12, 32, 32, 3), (12, 32, 32, 3)]
     assert torch.cat([block.frames for block in blocks]).equal(written_frames(request))
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert list(made.notes) == report["notes"]
+    assert any("budget" in note for note in made.notes) == ("budget" in changes)
 
 
 @pytest.mark.heavy
