@@ -45,6 +45,8 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--fps", "1e18"], "give 0.001 to 1000"),
         (["--size", "16400x32"], "H.264 cannot take"),
         (["--size", "0x32"], "width is 0; give 16 or more"),
+        (["--size", "1x2x3"], "is no size; give landscape, portrait, square or 640x352"),
+        (["--size", "wide"], "is no size; give landscape, portrait, square or 640x352"),
         (["--size", "40x32"], "width 40 is no multiple of 16; use 32 or 48"),
         (["--drafter-settings", "preset=krea"], "no preset 'krea'; choose among"),
         (["--target-settings", "preset=auto"], "name one, such as custom"),

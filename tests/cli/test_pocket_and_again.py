@@ -78,13 +78,6 @@ def test_a_size_is_a_word_or_pixels(words, size):
     assert (found.width, found.height) == size
 
 
-@pytest.mark.parametrize("size", ["wide", "640", "1x2x3", "x", ""])
-def test_another_word_is_refused(capsys, size):
-    with pytest.raises(SystemExit):
-        main(["generate", "--prompt", "x", "--size", size])
-    assert "is no size; give landscape, portrait, square or 640x352" in capsys.readouterr().err
-
-
 def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, capsys):
     base = [*options(files), "--policy", "first", "--blocks", "1"]
     (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")

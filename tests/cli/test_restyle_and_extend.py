@@ -113,17 +113,6 @@ def test_sound_that_has_no_place_is_left_out_and_said(asked, tmp_path, capsys):
             assert [stream.type for stream in file.streams] == ["video"]
 
 
-def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(asked, tmp_path, capsys):
-    write_mp4(tmp_path / "short.mp4", FRAMES[:4], fps=16)
-    more = ["--blocks", "1", "--continue-from", str(tmp_path / "short.mp4"), "--output", str(tmp_path / "out")]
-    assert main([*asked, *more]) == 0
-    assert pixel_frames(tmp_path / "out") == 4 + 12
-    said = capsys.readouterr()
-    assert "Its first frame is held: it is shorter than a block." in said.err
-    assert "as fast as target-only" not in said.out, "a clip that goes on has no first block"
-    assert latents(tmp_path / "out").shape[2] == 3 + 3
-
-
 # --- restyle
 
 

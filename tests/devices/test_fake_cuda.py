@@ -1,35 +1,42 @@
-"""Every tensor on its device: the benchmark's videos at their real size, on tensors without memory.
+"""The benchmark's videos at their real size, on tensors without memory: devices that do not meet, and bytes.
 
 torch's FakeTensorMode keeps shapes, dtypes and devices, and no numbers; an operation on tensors of two devices is
 an error as on a GPU. The device `lazy` stands for CUDA, whose name a build of torch without CUDA cannot even index
-with. What needs a GPU itself is not here: streams, events, compiled code and kernels.
+with. The bytes of each layout are counted through the loop and the layer streams that a GPU runs, against the plan.
+What needs a GPU itself is not here: streams, events, compiled code, kernels and their workspaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from live_bytes import Peak
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import models
-from benchmarks.measure import Bench, Gauge
+from benchmarks.measure import Bench, Gauge, metered
 from benchmarks.models import PROMPT, Models, random_models
-from benchmarks.variants import Case, Variant, parse_route, parse_variant, set_up
+from benchmarks.variants import Case, Setup, Variant, parse_route, parse_variant, set_up
+from research.observed import plan_run
 from sdvg_core.causal_wan import attention, forward
+from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.causal_wan.presets import shifted_table
 from sdvg_core.decoders import wan_vae
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
+from sdvg_core.devices.streaming import LayerStream
 from sdvg_core.engine import speculate
-from sdvg_core.engine.router import decide
+from sdvg_core.engine.plan import EVERY_ROLE
+from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig, decide
 from sdvg_core.engine.types import FiniteChecks
+from sdvg_core.memory.plan import Plan, plan
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
@@ -167,3 +174,152 @@ def test_scores_come_to_the_host_from_frames_on_either(shapes):
     for device in (GPU, CPU):
         scores = scorer.score(torch.empty(1, 5, 3, 480, 832, device=device), PROMPT)
         assert (scores.shape, scores.dtype, scores.device) == ((5,), torch.float32, CPU)
+
+
+LAYERS = 6
+USUAL = replace(
+    REQUEST,
+    **{
+        role: replace(model, config=replace(model.config, num_layers=LAYERS))
+        for role, model in REQUEST.models.items()
+    },
+    where="on the command line",
+    fp8=False,
+)
+ROUTERS = {
+    EVERY_ROLE: RouterConfig(directions="ttr"),
+    frozenset({"drafter", "target"}): ROUTER_PRESETS["balanced"],
+    frozenset({"target"}): RouterConfig(policy="always-target"),
+    frozenset({"drafter"}): RouterConfig(policy="first", forced_blocks=0),
+}
+"""Routes by the models that they need."""
+INCREMENTAL = {
+    role: replace(model, preset=replace(model.preset, policy="incremental", window=9))
+    for role, model in REQUEST.models.items()
+}
+SLOW = INCREMENTAL["drafter"]
+FRAMEWISE = {"drafter": replace(SLOW, preset=replace(SLOW.preset, block_frames=1))}
+
+
+class Card(Peak, Gauge):
+    """Counts the bytes alive on the stand-in for a GPU, and the most there were since it was last cleared."""
+
+    def clear(self) -> None:
+        self.bytes = self.now()
+
+    def peak(self) -> int:
+        return self.bytes
+
+
+def made(planned: Plan) -> tuple[Models, Setup]:
+    """Make the models of a plan."""
+    request = planned.request
+    models = random_models(request, GPU, fp8=planned.fp8)
+    variant = Variant(name="it", execution=request.execution, vae=request.vae)
+    [setup] = set_up([variant], models, request).values()
+    return models, setup
+
+
+def load(planned: Plan, models: Models, setup: Setup, card: Card) -> None:
+    """Count the models, but for layers that are copied over in every pass."""
+    parts: dict[str, Any] = {
+        "drafter": models.drafter,
+        "target": models.target,
+        "scorer": models.scorer.model,
+        "vae": getattr(setup.codec, "_vae", None) or setup.codec.net,
+    }
+    for role in planned.request.parts:
+        for tensor in parts[role].state_dict().values():
+            card.count(tensor)
+    for role, count in planned.streamed.items():
+        LayerStream(parts[role].blocks[:count], GPU)
+
+
+def peaks_of(planned: Plan, blocks: int = BLOCKS) -> Mapping[str, int]:
+    """Make a video in the layout of a plan; return the peak of every step."""
+    request, peaks = planned.request, dict[str, int]()
+    models, setup = made(planned)
+    with Card(device=GPU) as card:
+        load(planned, models, setup, card)
+        engine = build_engine(
+            setup.drafter if "drafter" in request.parts else None,
+            setup.target if "target" in request.parts else None,
+            setup.codec,
+            models.scorer if "scorer" in request.parts else None,
+            clock=float,
+        )
+        run = plan_run(
+            metered(engine, card, peaks),
+            ROUTERS[request.needed],
+            lambda _: models.condition,
+            blocks=blocks,
+            seed=0,
+            width=request.width,
+            height=request.height,
+        )
+        for _ in run.play():
+            pass
+    return peaks
+
+
+def lacking(request: PlanRequest, layers: float, role: str = "target") -> Plan:
+    """Return the plan of a card that lacks so many layers of a transformer."""
+    everything = plan(10_000, request)
+    missing = layers * everything.sizes.layers[role]
+    if role == "drafter":
+        missing += (LAYERS - 2) * everything.sizes.layers["target"]
+    found = plan((everything.peak - missing) / 1e9, request)
+    assert found.fits
+    return found
+
+
+def check(planned: Plan) -> None:
+    peaks = peaks_of(planned)
+    assert set(peaks) == set(planned.parts)
+    for step, peak in peaks.items():
+        assert peak == pytest.approx(sum(planned.parts[step].values()), rel=0.05), step
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "gate": {},
+    "balanced": {"needed": frozenset({"drafter", "target"})},
+    "always target": {"needed": frozenset({"target"})},
+    "always draft": {"needed": frozenset({"drafter"})},
+    "TAEHV": {"vae": "tae", "where": "in ComfyUI"},
+    "incremental": INCREMENTAL,
+    "framewise drafter": INCREMENTAL | FRAMEWISE,
+    "half precision": {"vae_dtype": "bfloat16"},
+    "keys and values in fp8": {"execution": Execution(kv_dtype="float8_e4m3fn")},
+    "target in fp8": {"fp8": True},
+    "as in ComfyUI": {"where": "in ComfyUI"},
+}
+STREAMED = [("as in ComfyUI", "target"), ("gate", "drafter"), ("target in fp8", "target")]
+STREAMED += [("target in fp8", "drafter"), ("incremental", "target"), ("TAEHV", "drafter")]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name, streamed", [*((name, None) for name in CASES), *STREAMED])
+def test_every_step_takes_what_is_planned(name, streamed, shapes):
+    """`streamed`: the transformer of which a card copies some layers, and all of any before it."""
+    request = replace(USUAL, **CASES[name])
+    planned = lacking(request, 1.5, streamed) if streamed else plan(10_000, request)
+    expected = {None: [], "target": ["target"], "drafter": ["target", "drafter"]}
+    assert list(planned.streamed) == expected[streamed]
+    check(planned)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("where", ["on the command line", "in ComfyUI"])
+def test_a_given_clip_is_encoded_in_what_is_planned_for_decoding(where, shapes):
+    """So the models may be there already, where memory is short too. Catches: a clip that goes over as a whole."""
+    planned = lacking(replace(USUAL, where=where), 1.5)
+    models, setup = made(planned)
+    with Card(device=GPU) as card:
+        load(planned, models, setup, card)
+        peaks = []
+        for frames in (9, 33):
+            card.clear()
+            setup.codec.encode(torch.zeros(1, frames, 3, planned.request.height, planned.request.width))
+            peaks.append(card.peak())
+    assert max(peaks) <= sum(planned.parts["decode"].values())
+    assert peaks[1] - peaks[0] < 20e6

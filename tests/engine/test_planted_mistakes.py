@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import test_counts
 import test_exactness
 import test_handover
-import test_incremental
 import test_reuse
 import test_reuse_store
 import torch
@@ -90,7 +90,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         KVCache,
         "restore",
         lambda cache, copied: None,
-        lambda: test_incremental.test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes("keep", (1, 5)),
+        lambda: test_counts.test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes("keep", (1, 5)),
     ),
     "a control does not reach a draft that stops early": (
         CausalWanGenerator,

@@ -99,7 +99,7 @@ def test_every_setting_is_told_of_below():
         "execution",
         "loras",
     }  # LoRAs: see test_lora
-    assert {f.name for f in fields(ModelOptions)} == {*MODEL, "draft_steps", "weights"}  # see test_which_weights
+    assert {f.name for f in fields(ModelOptions)} == {*MODEL, "draft_steps", "weights"}  # see test_fewer_models
 
 
 @pytest.mark.parametrize("name", [*LOAD, *EXECUTION])

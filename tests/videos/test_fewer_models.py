@@ -1,23 +1,29 @@
-"""Runs of `generate` that need not every model, one file in both roles, and a TAEHV in the VAE's place."""
+"""Runs of `generate` without every model, one file in both roles, two sets of weights in one file, a TAEHV."""
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import av
 import pytest
 import torch
-from cli_runs import SMALL, generate, override, refused, report, without
+from cli_runs import SMALL, generate, latents, options, override, refused, report, without
 from cli_runs import options as files_of
 from PIL import Image
+from random_set import write_random_set
 from reuse_folders import made, reused, same
 from safetensors.torch import save_file
 
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.checkpoints.pickles import Weights
+from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.files.video import write_mp4
 from sdvg_core.models import loading
+from sdvg_core.models.headers import check_models, part_fingerprints
+from sdvg_core.models.options import LoadOptions, ModelOptions
 
 DRAFT_ONLY = ("--policy", "first", "--forced-blocks", "0")
 
@@ -52,27 +58,17 @@ def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
     ("roles", "more", "says"),
     [
         (("drafter",), [], "the policy reward needs a drafter, but none was given or found in"),
-        (("target",), [], "the policy reward needs a target, but none"),
-        (("reward",), [], "the policy reward needs a reward model, but none"),
         (("drafter", "target"), [], "needs a drafter or target, but none"),
         (("vae",), ["--policy", "first"], "needs vae, but none"),
         (("drafter",), ["--policy", "always-target", "--directions", "..d"], "directions need a drafter, but none"),
-        (("target",), ["--policy", "first"], "the policy fast needs a target, but none"),
         (("target",), [*DRAFT_ONLY, "--directions", "..t"], "directions need a target, but none"),
         (("reward",), [*DRAFT_ONLY, "--directions", "..a"], "directions need a reward model"),
     ],
     ids=str,
 )
 def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, capsys, roles, more, says):
-    arguments = [
-        *without(base, *roles, *(["tau"] if more else [])),
-        *more,
-        "--models",
-        str(tmp_path),
-        "--output",
-        str(tmp_path / "out"),
-    ]
-    line = refused(capsys, arguments)
+    given = without(base, *roles, *(["tau"] if more else []))
+    line = refused(capsys, [*given, *more, "--models", str(tmp_path), "--output", str(tmp_path / "out")])
     assert says in line
     assert "; get " in line
     assert line.endswith(" (troubleshooting: Models are not found)")
@@ -178,3 +174,60 @@ def test_without_an_encoder_a_taehv_is_refused_where_one_is_needed(files, half, 
         asked += [*INCREMENTAL, way[0], str(half.parent / way[1])]
     assert f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE" in refused(capsys, asked)
     assert not (tmp_path / "out").exists()
+
+
+ONE = ["--size", "16x16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
+DRAFTED = ["--policy", "first", "--forced-blocks", "0"]
+TAKEN = {"ema": "generator_ema", "raw": "generator"}
+
+
+@pytest.fixture(scope="module")
+def two_sets(tmp_path_factory) -> ModelFiles:
+    """A drafter whose raw weights are those of another seed."""
+    two_sets = write_random_set(tmp_path_factory.mktemp("models"))
+    other = write_random_set(tmp_path_factory.mktemp("others"), seed=1)
+    averaged, raw = (torch.load(f.drafter, weights_only=True)["generator_ema"] for f in (two_sets, other))
+    torch.save({"generator": raw, "generator_ema": averaged}, two_sets.drafter)
+    return two_sets
+
+
+@pytest.fixture(scope="module")
+def two_base(two_sets) -> list[str]:
+    return [*options(two_sets), *ONE]
+
+
+def load_options(weights: Weights = "auto", preset: str = "self-forcing-1.3b") -> LoadOptions:
+    drafter = ModelOptions(preset=preset, weights=weights)
+    return LoadOptions(drafter=drafter, target=ModelOptions(preset="krea-14b"))
+
+
+def drafted(two_base: list[str], folder: Path, *more: str) -> dict[str, Any]:
+    assert main([*override([*two_base, *DRAFTED], *more), "--output", str(folder)]) == 0
+    return report(folder)
+
+
+def test_the_weights_asked_for_are_run_and_named_in_the_report(two_base, tmp_path, capsys):
+    made = {}
+    for weights, taken in TAKEN.items():
+        there = drafted(two_base, tmp_path / weights, "--drafter-settings", f"weights={weights}")
+        assert there["settings"]["drafter"]["dictionary"] == taken
+        assert not any("sets of weights" in note for note in there["notes"])
+        made[weights] = latents(tmp_path / weights)
+    assert not torch.equal(made["ema"], made["raw"])
+    raw = ["--drafter-settings", "weights=raw", "--reuse"]
+    again = drafted(two_base, tmp_path / "again", *raw, str(tmp_path / "raw"))
+    assert [block["reused"] for block in again["blocks"]] == [True]
+    other = drafted(two_base, tmp_path / "other", *raw, str(tmp_path / "ema"))
+    assert [block["reused"] for block in other["blocks"]] == [False]
+
+
+def test_the_two_state_dicts_of_one_file_never_share_a_key(two_sets):
+    """Catches a key of the file alone: both have the same name, the same hash and the same preset."""
+    found = {}
+    for weights in TAKEN:
+        load = load_options(weights)
+        found[weights] = part_fingerprints(two_sets, load, check_models(two_sets, load).models)
+    assert found["ema"].drafter != found["raw"].drafter
+    assert found["ema"].target == found["raw"].target
+    auto = part_fingerprints(two_sets, load_options(), check_models(two_sets, load_options()).models)
+    assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"
