@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -51,13 +51,6 @@ class VaeHeader:
     file: WeightFile | None = None
     sizes: dict[str, Any] | None = None
     net: Taehv | None = None
-
-    @property
-    def planned_as(self) -> Literal["wan", "lightvae", "tae"]:
-        """The decoder's name in memory plans."""
-        if self.tae_kind:
-            return "tae"
-        return "lightvae" if self.decoder_base == LIGHT_BASE else "wan"
 
 
 def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:

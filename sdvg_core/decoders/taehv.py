@@ -307,29 +307,20 @@ def find_taehv(file: WeightFile, kind: TaeKind) -> tuple[WeightFile, Taehv]:
     file = file.renamed(without_wrapper)
     if not is_taehv(file):
         raise BadInput(f"{file.path.name} is no {WHAT}; {ADVICE}")
-    net = _empty_network(file)
-    file = _with_last_rows(file, net.widths)
-    check_complete(file, net.state_dict(), WHAT, ADVICE)
-    if kind == "lighttaew2_1" and net.latent_channels != len(WAN_MEAN):
-        channels = f"{net.latent_channels} latent channels, not {len(WAN_MEAN)}"
-        raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")
-    return file, net
-
-
-def _empty_network(file: WeightFile) -> Taehv:
-    """Return a network with the file's sizes, on the meta device.
-
-    Raises `BadInput` for another model's latents, and if a weight needed for a size is missing.
-    """
     channels = _shape(file, "decoder.1.weight")[1]
     if channels in STRANGERS:
         raise BadInput(f"{file.path.name} is for {STRANGERS[channels]}, with {channels} latent channels; {ADVICE}")
+    if kind == "lighttaew2_1" and channels != len(WAN_MEAN):
+        fault = f"{file.path.name} is no lighttaew2_1, with {channels} latent channels, not {len(WAN_MEAN)}"
+        raise BadInput(f"{fault}; check what it was trained for")
     has_encoder = any(name.startswith("encoder.") for name in file)
     decoder = tuple(_shape(file, f"decoder.{n}.weight")[0] for n in (1, 8, 14, 20))
     encoder = tuple(_shape(file, f"encoder.{n}.weight")[0] for n in (0, 3, 8, 13)) if has_encoder else None
     with torch.device("meta"):
         net = Taehv(channels, decoder, encoder)
-    return net.train(False).requires_grad_(False)
+    file = _with_last_rows(file, net.widths)
+    check_complete(file, net.state_dict(), WHAT, ADVICE)
+    return file, net.train(False).requires_grad_(False)
 
 
 def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .inputs import BlockCall, NoiseSource
-from .protocols import BlockGenerator, ModelShape, WrappedGenerator
+from .protocols import BlockGenerator, WrappedGenerator
 from .types import Block, Condition, Cost, Generated, History, Span, scene_of
 
 # --- drift of a block from the start of its scene, by mean and deviation of each latent channel, both of which
@@ -92,7 +92,9 @@ class FramewiseAdapter(WrappedGenerator):
         super().__init__(inner)
         check_sub_blocks(inner.block_frames, inner.anchor_horizon, block_frames)
         self.block_frames = block_frames
-        self.first_timesteps = first_timesteps(inner, block_frames)
+        # Of the clip's first block; empty if its frames take two lists.
+        one_list = inner.block_frames == block_frames or inner.first_timesteps == inner.timesteps
+        self.first_timesteps = inner.first_timesteps if one_list else ()
         # A block with its sub-blocks. A committed draft keeps these objects, so their cached keys and values stay
         # valid.
         self._newest: tuple[Block, ...] = ()
@@ -136,12 +138,6 @@ def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) ->
     if own_frames < block_frames and 0 < anchor_horizon < least:
         problem = f"{anchor_horizon} context frames are too few for a drafter with blocks of {own_frames}"
         raise BadInput(f"{problem}; give at least {least}, or the incremental policy")
-
-
-def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
-    """Return the timesteps of the clip's first `block_frames` latent frames; empty if those take two lists."""
-    one_list = model.block_frames == block_frames or model.first_timesteps == model.timesteps
-    return model.first_timesteps if one_list else ()
 
 
 def split_span(span: Span, frames: int) -> tuple[Span, ...]:

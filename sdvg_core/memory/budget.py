@@ -39,11 +39,6 @@ def pass_weights(presets: Mapping[str, Preset]) -> dict[str, float]:
     return {name: weight * shares[name] for name, weight in WEIGHTS.items()}
 
 
-def context_passes(preset: Preset) -> int:
-    """Return the number of context passes before a block."""
-    return -(-preset.context_frames // preset.block_frames) if preset.policy == "recompute" else 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetedRun:
     """The run of a budget. `presets`: by role. `blocks`: new ones. `given_blocks`: of the continued clip."""
@@ -123,6 +118,9 @@ def _block_cost(run: BudgetedRun, drafter: int, target: int, *, opening: bool = 
         earlier = run.presets["target"].block_frames // preset.block_frames - 1
         cost += (earlier * preset.steps_made + steps) * weights[f"{role}_denoising"]
         if not opening:
-            cost += (earlier + 1) * context_passes(preset) * weights[f"{role}_context"]
+            passes = 1
+            if preset.policy == "recompute":
+                passes = -(-preset.context_frames // preset.block_frames)
+            cost += (earlier + 1) * passes * weights[f"{role}_context"]
             anchors = max(anchors, preset.anchor_horizon)
     return cost + (weights["encodes"] if anchors else 0.0)

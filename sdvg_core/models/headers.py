@@ -132,11 +132,6 @@ class Headers:
         note = f"{fault}, so drafting costs more than it can save; swap the two if that was not meant."
         return (note,) if drafter.parameters > target.parameters else ()
 
-    @property
-    def roles(self) -> Roles:
-        """The models that there are."""
-        return Roles(self.models) | Roles(["scorer"] if self.scorer else [])
-
     def restrict_to(self, needed: Roles) -> Headers:
         """Return the headers without models that a run does not need."""
         models = {role: model for role, model in self.models.items() if role in needed}

@@ -19,7 +19,8 @@ from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import multiply_in_fp8
 from ..checkpoints.weights import check_finite_weights, stored_tensors, weight_digest
-from ..decoders.open import VaeHeader, load_vae
+from ..decoders import DecoderName
+from ..decoders.open import LIGHT_BASE, VaeHeader, load_vae
 from ..devices.device import DTYPES, check_device, dtype_name
 from ..devices.execution import AUTO, Execution, WeightDtype, compiler_of
 from ..engine.memo import Identities
@@ -161,7 +162,7 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
     target = files.get("target")
     request = replace(
         memory_request(headers, width, height, blocks),
-        needed=headers.roles,
+        needed=Roles(headers.models) | Roles(["scorer"] if headers.scorer else []),
         dtype=dtype_name(max((file.dtype for file in files.values()), key=lambda dtype: dtype.itemsize)),
         execution=options.execution,
         side=options.side != device,
@@ -182,13 +183,14 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
 
 def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
     """Return the request of a memory plan; a missing model counts with the header of the other one."""
+    decoder: DecoderName = "lightvae" if headers.vae.decoder_base == LIGHT_BASE else "wan"
     return PlanRequest(
         width=width,
         height=height,
         blocks=blocks,
         drafter=headers.shape("drafter"),
         target=headers.shape("target"),
-        vae=headers.vae.planned_as,
+        vae="tae" if headers.vae.tae_kind else decoder,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
     )
 

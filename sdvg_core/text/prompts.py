@@ -185,19 +185,15 @@ def clean_prompt(prompt: str) -> str:
 
     Raises `BadInput` if nothing is left, or if ftfy is needed and not installed.
     """
-    text = html.unescape(html.unescape(_repair(prompt)))
-    text = " ".join(text.split())
+    # ftfy repairs mojibake, look-alike characters and control codes; printable ASCII has none.
+    if not (prompt.isascii() and all(c.isprintable() or c.isspace() for c in prompt)):
+        try:
+            import ftfy
+        except ImportError as error:
+            fault = "a prompt beyond ASCII needs the package ftfy"
+            raise BadInput(f"{fault}; pip install ftfy, or write ASCII") from error
+        prompt = str(ftfy.fix_text(prompt))
+    text = " ".join(html.unescape(html.unescape(prompt)).split())
     if not text:
         raise BadInput(EMPTY)
     return text
-
-
-def _repair(text: str) -> str:
-    # ftfy repairs mojibake, look-alike characters and control codes; printable ASCII has none.
-    if text.isascii() and all(c.isprintable() or c.isspace() for c in text):
-        return text
-    try:
-        import ftfy
-    except ImportError as error:
-        raise BadInput("a prompt beyond ASCII needs the package ftfy; pip install ftfy, or write ASCII") from error
-    return str(ftfy.fix_text(text))

@@ -64,18 +64,13 @@ def with_hf_names(file: WeightFile) -> WeightFile:
             return None
         if name == TABLE_COPY:
             return None if has_table else TABLE
-        return from_original(name)
+        layer, _, leaf = name.rpartition(".")
+        block = re.fullmatch(r"blocks\.(\d+)\.(.+)", layer)
+        if block and block.group(2) in _BLOCK:
+            return f"encoder.block.{block.group(1)}.{_BLOCK[block.group(2)]}.{leaf}"
+        return f"{_TOP[layer]}.{leaf}" if layer in _TOP else name
 
     return file.renamed(rename)
-
-
-def from_original(name: str) -> str:
-    """Return Hugging Face's name for a name of the original release; other names are unchanged."""
-    layer, _, leaf = name.rpartition(".")
-    block = re.fullmatch(r"blocks\.(\d+)\.(.+)", layer)
-    if block and block.group(2) in _BLOCK:
-        return f"encoder.block.{block.group(1)}.{_BLOCK[block.group(2)]}.{leaf}"
-    return f"{_TOP[layer]}.{leaf}" if layer in _TOP else name
 
 
 def read_sizes(file: WeightFile) -> dict[str, int]:
@@ -209,7 +204,11 @@ def load_umt5(
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
     stored, file, model = open_umt5(path)
-    pieces = _tokenizer_of(stored, tokenizer, Path(path))
+    if tokenizer is None and SPIECE in stored:
+        pieces = tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
+    else:
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        pieces = load_tokenizer(tokenizer or folder)
     rows = model.get_input_embeddings().num_embeddings
     entries = pieces.pieces.get_piece_size()
     if not rows - SPARE_ROWS <= entries <= rows:
@@ -248,14 +247,6 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, WeightFile, Any]:
     side = find_quantisation(file, wanted).side
     check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
     return stored, file, model.train(False).requires_grad_(False)
-
-
-def _tokenizer_of(stored: WeightFile, given: str | Path | None, path: Path) -> Tokenizer:
-    if given is not None:
-        return load_tokenizer(given)
-    if SPIECE in stored:
-        return tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
-    return load_tokenizer(path if path.is_dir() else path.parent)
 
 
 def _wanted(model: nn.Module) -> dict[str, Tensor]:
