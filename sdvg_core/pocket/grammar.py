@@ -24,7 +24,6 @@ DIRECTION = {" | ".join(DIRECTIONS)}
 PLACE     = {" | ".join(PLACES)}
 GROUND    = {" | ".join(GROUNDS)}"""
 
-OUTSIDE = "is outside the grammar"
 READ = 1000
 """Characters of a prompt that are read to find the nearest one."""
 
@@ -68,7 +67,9 @@ def _read(prompt: str) -> tuple[Scene, str | None]:
         if relation != "beside":
             other = replace(other, pace="", direction="")
         scene = replace(scene, relation=relation, other=other)
-    return scene, clash(scene) if scene.text == " ".join(prompt.lower().split()) else OUTSIDE
+    if scene.text != " ".join(prompt.lower().split()):
+        return scene, "is outside the grammar"
+    return scene, clash(scene)
 
 
 def _recoloured(scene: Scene) -> Scene:

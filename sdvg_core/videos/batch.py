@@ -54,8 +54,6 @@ OF_PARTS = {
 MOST_FOLDERS = 999
 Routes = Mapping[VideoRequest, ResolvedRequest]
 """Resolved requests of a batch, by request; seeds are ignored, so they differ in their routers only."""
-TABLE_BEGINS = b"number,folder,"
-"""The first bytes of our tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +270,10 @@ def _look_into(batch: Batch, videos: Sequence[Video], folder: Path) -> tuple[Vid
         numbered = [folder / name for name in names if name.isdecimal()]
         if any(video_file(path) or unfinished_blocks(path) for path in numbered):
             raise BadInput(f"{folder} has other videos; name another folder, or add --overwrite")
-    if batch.numbered and _is_foreign_table(folder / TABLE):
-        raise BadInput(f"{folder} has a table that is not ours; name another folder")
+    if batch.numbered:
+        with suppress(FileNotFoundError), (folder / TABLE).open("rb") as file:
+            if not file.read(40).startswith(b"number,folder,"):
+                raise BadInput(f"{folder} has a table that is not ours; name another folder")
     return looked_up
 
 
@@ -328,13 +328,6 @@ def _is_full(folder: Path) -> bool:
     if not folder.is_dir():
         return os.path.lexists(folder)
     return any(not path.name.startswith(".") for path in folder.iterdir())
-
-
-def _is_foreign_table(path: Path) -> bool:
-    """True if there is a table of another program."""
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        return not file.read(40).startswith(TABLE_BEGINS)
-    return False
 
 
 def _request_of(latents: Path) -> object:
