@@ -366,6 +366,18 @@ def test_a_folder_is_not_renamed_under_the_feet_of_who_stands_in_it(tmp_path, mo
     check_output(base / "other", renamed=True)
 
 
+def test_a_desktops_own_file_in_the_hidden_folder_is_no_reason_to_begin_again(tmp_path):
+    """Catches `.DS_Store`, after which finished blocks were not found; a folder there is somebody's."""
+    hidden = tmp_path / ".out.unfinished"
+    blocks = hidden / "video" / BLOCKS
+    blocks.mkdir(parents=True)
+    (blocks / "000001.safetensors").write_text("")
+    (hidden / ".DS_Store").write_text("")
+    assert unfinished_blocks(tmp_path / "out") == [blocks / "000001.safetensors"]
+    (hidden / ".git").mkdir()
+    assert unfinished_blocks(tmp_path / "out") == []
+
+
 def test_somebodys_file_in_the_hidden_folder_of_a_stopped_run_stays_and_the_run_goes_on(tmp_path):
     """The kind: any file that is not ours. Without a request nothing shows that the folder is."""
     out = tmp_path / "out"
@@ -428,4 +440,11 @@ def test_latents_come_back_bit_for_bit_with_what_was_noted(tmp_path, dtype):
 def test_a_file_that_holds_no_latents_is_refused(tmp_path, name, tensor, sentence):
     save_file({name: tensor}, tmp_path / LATENTS)
     with pytest.raises(BadInput, match=sentence):
+        load_latents(tmp_path / LATENTS)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000], ids=["cut", "list", "deep"])
+def test_broken_metadata_is_refused(tmp_path, text):
+    save_file({"latents": torch.zeros(1, 16, 3, 2, 2)}, tmp_path / LATENTS, {"sdvg": text})
+    with pytest.raises(BadInput, match=r"latents\.safetensors has damaged metadata \(sdvg is not a JSON object\)"):
         load_latents(tmp_path / LATENTS)
