@@ -55,9 +55,10 @@ class Trace:
     def enter(self, frame: FrameType, file: str) -> None:
         """Count a function of `sdvg_core`."""
         self.entered[frame.f_code] = file
-        room = file.split("/")[1]
-        self.changes += self.room is not None and room != self.room
-        self.room = room
+        room, inside, _ = file.removeprefix("sdvg_core/").partition("/")
+        if inside:  # settings.py and errors.py are the ground under all rooms
+            self.changes += self.room is not None and room != self.room
+            self.room = room
         if frame.f_code.co_name in READERS:
             self.read[frame.f_code.co_name, Path(frame.f_locals["path"]).name] += 1
 

@@ -97,6 +97,7 @@ class Job:
         return Headers(
             models={
                 role: WanHeader(
+                    name=role,
                     config=config_of(patcher.model.diffusion_model),
                     preset=presets[role],
                     weights=(id(patcher.model), patcher.patches_uuid),

@@ -139,7 +139,7 @@ class Headers:
 
     def shape(self, role: str) -> WanHeader:
         """Return the header of a role; that of the other model if it is missing."""
-        return replace(self.models.get(role, next(iter(self.models.values()))), name=role)
+        return self.models.get(role, next(iter(self.models.values())))
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
@@ -150,7 +150,7 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     check_compile(options.execution.compile, device)
     options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
     models = {
-        role: _check_wan(path, model, options, device)
+        role: _check_wan(role, path, model, options, device)
         for role, (path, model) in options_of.items()
         if path is not None
     }
@@ -170,7 +170,7 @@ def check_encoder(headers: Headers, *needs: str) -> None:
         raise BadInput(f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE, or a whole TAEHV")
 
 
-def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
+def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
     choice = model.choice(path)
     checkpoint = open_wan(path, choice)
     if options.dtype:
@@ -181,6 +181,7 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
         notes.append(f"Beside the transformer, {file.path.name} has tensors that are not used: {unused}.")
     notes += notes_by_name(file.path, checkpoint.config, stated=model.preset != AUTO)
     return WanHeader(
+        name=role,
         config=checkpoint.config,
         preset=model.resolve(checkpoint, options.schedule),
         weights=(file.path.resolve(), file.state_dict),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..checkpoints.latents import lead_metadata, save_latents
@@ -77,10 +77,7 @@ def render(
         more.append(problem)
     if reuse and not used_again:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
-    if resumed:
-        more.append(f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.")
-    if blocks.damaged:
-        more.append(f"Not as they were written, and so not used again: {', '.join(blocks.damaged[:MOST_NAMED])}.")
+    more += _notes_on_files(resumed, blocks.damaged)
     texts = [condition.text for _, condition in conditions.entries]
     return assemble_report(
         run,
@@ -91,6 +88,14 @@ def render(
         notes=(*resolved.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
         asked=request.settings,
     )
+
+
+def _notes_on_files(resumed: int, damaged: Sequence[str]) -> Iterator[str]:
+    """Yield notes on blocks of an interrupted run. `resumed`: their number. `damaged`: names of files."""
+    if resumed:
+        yield f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed."
+    if damaged:
+        yield f"Not as they were written, and so not used again: {', '.join(damaged[:MOST_NAMED])}."
 
 
 def write_report(report: RunReport, work: Path) -> None:
