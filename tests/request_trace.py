@@ -24,6 +24,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
 FORMS = {"VideoRequest", "ResolvedRequest", "RunPlan", "Batch", "BatchPlan", "Video", "Job", "Run", "PlanRequest"}
 LAST = "denoise_pass"
 READERS = ("open_weights", "_of_contents")
@@ -126,11 +127,10 @@ def _stack(frame: FrameType | None) -> list[str]:
 
 @cache
 def _file(path: str) -> str | None:
-    """Return a file's path within the product."""
-    for part in ("/sdvg_core/", "/nodes/"):
-        if part in path and "comfy" not in path.rpartition(part)[0].rpartition("/")[2].lower():
-            return path[path.rindex(part) + 1 :]
-    return None
+    """Return a file's path within the product; None for another file."""
+    place = Path(path).resolve()
+    inside = place.relative_to(ROOT).as_posix() if place.is_relative_to(ROOT) else ""
+    return inside if inside.startswith(("sdvg_core/", "nodes/")) else None
 
 
 def from_the_command_line() -> None:
