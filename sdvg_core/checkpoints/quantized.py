@@ -189,6 +189,9 @@ def _bytes(weights: WeightFile, name: str) -> bytes:
 
 def _json(text: str | bytes, where: str) -> dict[str, Any]:
     try:
-        return dict(parse_json(text))
-    except (ValueError, TypeError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise BadInput(f"{where} is no JSON object ({error}); fetch the file again") from error
+    if not isinstance(value, dict):
+        raise BadInput(f"{where} is no JSON object ({value!r:.60}); fetch the file again")
+    return value

@@ -8,7 +8,6 @@ Source: ImageReward (arXiv 2304.05977), with the constants of its published code
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -267,8 +266,11 @@ def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
 
 def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:
     try:
-        heads = parse_json(file.metadata.get("config", "{}")).get("image_reward", {})
-        return {name: operator.index(heads[name]) for name in ("vision_heads", "text_heads") if name in heads}
+        config = parse_json(file.metadata.get("config", "{}")).get("image_reward", {})
+        heads = {name: number for name, number in config.items() if name in ("vision_heads", "text_heads")}
     except (ValueError, AttributeError, TypeError) as error:
         fault = f"the metadata config of {file.path.name} states no heads ({error})"
         raise BadInput(f"{fault}; write whole numbers") from error
+    if any(type(number) is not int for number in heads.values()):
+        raise BadInput(f"the heads in the metadata of {file.path.name} are {heads!r:.60}; write whole numbers")
+    return heads

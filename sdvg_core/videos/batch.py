@@ -153,6 +153,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     check_output(batch.output, renamed=not numbered)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
+    handover = resolved.plan.router.handover
+    if "--handover" in batch.stated and request.router.handover > handover:
+        fault = f"handover is {request.router.handover}, and the schedules and the drafts' steps allow {handover}"
+        raise BadInput(f"{fault}; hand over {handover} at most")
     routed = [route_of_prompt(prompt.first, resolved) for prompt in prompts]
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
     needed = Roles().union(*(of_route.plan.models_needed for of_route in routes.values()))

@@ -309,7 +309,7 @@ def stored_as(dtype, share: int = 1):
         # Dropping it would give another model; so would multiplying a weight that was scaled already.
         ({**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": ONE}, None, "for bfloat16"),
         (without_a_scale(), None, f"the quantised {LAYERS[0]} has no scale"),
-        *((marked(text), None, "comfy_quant") for text in (b"{", b"[1]", b"\xff\xff")),
+        *((marked(text), None, "comfy_quant") for text in (b"{", b"[1]", b'[["a", 1]]', b"\xff\xff")),
     ],
 )
 def test_a_quantisation_that_is_not_read_is_refused_by_what_it_is(tmp_path, state, metadata, words):

@@ -193,6 +193,10 @@ OF_VIDEO = [
         "--target-settings cache=incremental context-frames=6",
         "cache=incremental reads no context-frames; leave it out, or choose cache=recompute",
     ),
+    (
+        "--handover 3 --preset hybrid --drafter-settings draft-steps=1",
+        "handover is 3, and the schedules and the drafts' steps allow 1; hand over 1 at most",
+    ),
     ("--gate 0 --directions ttttttttt", "none of 9 blocks uses --gate with the policy reward and --directions"),
     ("--strength medium", "strength has no effect without restyle; add it, or leave strength out"),
     ("--control-strength 1", "control strength has no effect without control; add it, or leave"),

@@ -272,7 +272,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change):
-    """ComfyUI's nodes pass the text on beside another embedding, so it is not all that the video shows."""
+    """ComfyUI's nodes pass the text on with another embedding, so it is not all that the video shows."""
     one, other = ([[torch.full((1, 4, 8), value), {}]] for value in (1.0, 2.0))
     changed = change(with_text(one, SHOWN), with_text(other, STALE))
     both = f"{SHOWN}, {STALE}"

@@ -219,7 +219,7 @@ WORKFLOW = {"workflow": {"nodes": [{"type": "PrimitiveString", "widgets_values":
 
 
 class Hidden:
-    """What ComfyUI tells a node beside its inputs."""
+    """What ComfyUI tells a node in addition to its inputs."""
 
     unique_id = "6"
     prompt = {"1": {"class_type": "PrimitiveString", "inputs": {"value": TEXT}}}  # noqa: RUF012

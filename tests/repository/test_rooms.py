@@ -168,7 +168,7 @@ def test_the_page_is_the_one_that_the_release_script_writes():
 
 
 def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
-    """These lie beside the package, and are not in the registry's archive."""
+    """These lie next to the package, and are not in the registry's archive."""
     assert not {"research", "benchmarks"} & packages("sdvg_core", "nodes")
     asked = import_names(declared() | declared("standalone", "research")) | {"research", "benchmarks", "filelock"}
     of_the_host = COMFYUI | {"comfy_aimdo", "cuda_malloc", "utils", "sdvg_pack"}

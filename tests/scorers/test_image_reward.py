@@ -55,7 +55,7 @@ def write_vocabulary(path: Path, tokens: Iterable[str]) -> Path:
 
 
 def write_case(folder: Path, case: str, suffix: str = ".safetensors") -> Path:
-    """Write the case's weights, with the vocabulary beside them. Only safetensors can tell the heads."""
+    """Write the case's weights, with the vocabulary next to them. Only safetensors can tell the heads."""
     path = folder / f"{case}{suffix}"
     if suffix == ".safetensors":
         config = case_config(case)
@@ -196,6 +196,17 @@ SPOILED = {
 def test_a_file_that_is_no_whole_image_reward_is_refused_by_name(tmp_path: Path, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         load_image_reward(rewrite(tmp_path, SPOILED[words]))
+
+
+@pytest.mark.parametrize(
+    "stated", ["[]", '{"image_reward": [["vision_heads", 3]]}', '{"image_reward": {"text_heads": true}}']
+)
+def test_heads_that_are_no_whole_numbers_are_refused(tmp_path: Path, stated: str) -> None:
+    """True would count as one head, and every score would be another."""
+    path = write_case(tmp_path, "tiny", ".safetensors")
+    save_file(case_state("tiny"), path, metadata={"config": stated})
+    with pytest.raises(BadInput, match="write whole numbers"):
+        load_image_reward(path)
 
 
 def test_a_vocabulary_of_another_model_is_refused(weights: Path, tmp_path: Path) -> None:
