@@ -58,19 +58,31 @@ def test_no_process_is_left_when_the_caller_goes_away(tmp_path):
     assert not is_alive(worker)
 
 
-def test_no_process_is_left_when_the_caller_is_killed(tmp_path):
-    """The workers of a pool wait for ever for one that is gone. Catches: a worker that does not look after it."""
+def calling(folder: Path, tasks: list[str]) -> subprocess.Popen[str]:
+    """Start a program with a worker for each task."""
     program = (
         "from toy_workers import Toy\nfrom sdvg_core.devices.workers import spread\n"
-        f"if __name__ == '__main__': list(spread(['wait {tmp_path / 'there'}'], Toy, ['a']))\n"
+        f"if __name__ == '__main__': list(spread({tasks}, Toy, ['a'] * {len(tasks)}))\n"
     )
-    (tmp_path / "caller.py").write_text(program, encoding="utf-8")
+    (folder / "caller.py").write_text(program, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), *sys.path]))}
-    caller = subprocess.Popen([sys.executable, tmp_path / "caller.py"], env=environment)
-    wait_for(lambda: (tmp_path / "there").exists() and (tmp_path / "there").read_text())
-    worker = int((tmp_path / "there").read_text())
-    caller.send_signal(signal.SIGKILL)
-    caller.wait()
+    command = [sys.executable, folder / "caller.py"]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_workers_leave_nothing_behind_in_the_system(tmp_path):
+    """Catches `leaked semaphore objects` at the end, one for every worker."""
+    with calling(tmp_path, ["say a", "say b"]) as caller:
+        _, errors = caller.communicate()
+    assert (caller.returncode, errors) == (0, "")
+
+
+def test_no_process_is_left_when_the_caller_is_killed(tmp_path):
+    """The workers of a pool wait for ever for one that is gone. Catches: a worker that does not look after it."""
+    with calling(tmp_path, [f"wait {tmp_path / 'there'}"]) as caller:
+        wait_for(lambda: (tmp_path / "there").exists() and (tmp_path / "there").read_text())
+        worker = int((tmp_path / "there").read_text())
+        caller.send_signal(signal.SIGKILL)
     wait_for(lambda: not is_alive(worker))
 
 

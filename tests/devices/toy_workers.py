@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -17,6 +18,9 @@ class Toy:
         if device == "full":
             raise BadInput("the models do not fit")
         self.name = device
+        self.lock = (
+            multiprocessing.RLock()
+        )  # which the system keeps until an orderly end; tqdm has one in a real worker
 
     def __call__(self, task: str, stop: Callable[[], bool]) -> tuple[str, int]:
         word, _, rest = task.partition(" ")

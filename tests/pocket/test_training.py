@@ -1,6 +1,8 @@
 """What is trained is what runs, batched and with gradients; the drafter's program for a GPU."""
 
 import json
+from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -21,8 +23,9 @@ from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from training import gpu_clips, train_drafter
 from training.causal import SCHEDULE, Prompted
 from training.common import seeded
+from training.gpu_clips import Data, World
 from training.many_scenes import Scenes, quality, recognise
-from training.measure_pair import ROUTES, HandedOver, scenes_of
+from training.measure_pair import SEAMS, HandedOver, scenes_of
 from training.on_gpu import Gradients
 from training.presence import presence
 from training.roll_out import moment
@@ -94,9 +97,9 @@ CPU = torch.device("cpu")
 
 def test_many_scenes_are_what_they_are_one_by_one():
     """Pictures, the oracle's decibels, and the moment that late, early and spoiled frames show."""
-    scenes = scenes_of(seeded(3, "many"), 24)
+    scenes = scenes_of(seeded(3, "many"), 8)
     many, times = Scenes.of(scenes, CPU), torch.arange(40)
-    frames, visible = many.render(times.expand(24, -1))
+    frames, visible = many.render(times.expand(8, -1))
     spoiled = (frames + 0.1 * torch.randn(frames.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
     dB = quality(many, spoiled)
     ahead, errors, on_things = recognise(many, spoiled[:, 16:24], 13, 12)
@@ -111,7 +114,7 @@ def test_many_scenes_are_what_they_are_one_by_one():
         assert (wrong[1][number] < 0.06) == (recognised is not None)
         assert errors[number] < 0.02
         assert on_things[number].max() < 0.02
-    blank, _ = Scenes.of(scenes, CPU).render(times.expand(24, -1))
+    blank, _ = Scenes.of(scenes, CPU).render(times.expand(8, -1))
     bare = many.ground.mean(dim=1)[:, None, :, None, None].expand_as(blank[:, :8])
     lost = recognise(many, bare, 13, 12)[2].amax(dim=1) > 0.01
     assert lost.float().mean() > 0.9
@@ -174,13 +177,17 @@ def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path,
     """A clock that goes on by a second a look ends it, once in training and once in measuring."""
     ticks = iter(range(10_000))
     monkeypatch.setattr(train_drafter, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    for name, value in {"CHECKED": 1, "LOOKED": 3, "SAVED": 2, "RESERVED": 4, "MEASURED": 1}.items():
+    often = {"CHECKED": 1, "LOOKED": 3, "SAVED": 2, "RESERVED": 4, "MEASURED": 1, "OWN_FROM": 0.5}
+    for name, value in often.items():
         monkeypatch.setattr(train_drafter, name, value)
-    routes = {"anchor": ROUTES["anchor"]}
+    monkeypatch.setattr(train_drafter, "World", cache(World))
+    made = cache(Data.make)
+    monkeypatch.setattr(Data, "make", lambda *drawn: replace(made(*drawn), own=[]))
+    routes = {"anchor": ((1, "target"), (3, "drafter"))}
     monkeypatch.setattr(train_drafter, "ROUTES", routes)
-    for name, value in {"RECOGNISED": 9.0, "LOST": 9.0, "ROUTES": routes}.items():
+    for name, value in {"RECOGNISED": 9.0, "LOST": 9.0, "ROUTES": routes, "SEAMS": SEAMS[:2]}.items():
         monkeypatch.setattr(gpu_clips, name, value)
-    sizes = "--batch 4 --clips 2 --own 1 --held-back 2 --prompts 3 --device cpu"
+    sizes = "--batch 4 --clips 1 --own 1 --held-back 2 --prompts 3 --device cpu"
     command = [str(tmp_path), *sizes.split()]
     look = Trainer._look
     with monkeypatch.context() as stopping:
@@ -210,4 +217,4 @@ def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path,
     assert lines[-1]["prompts"] == 3
     assert {"anchor before", "anchor after", "anchor change"} <= set(lines[-1])
     after = (tmp_path / "after.jsonl").read_text().splitlines()
-    assert [len(json.loads(line)["anchor"]) for line in after] == [9, 9, 9]
+    assert [len(json.loads(line)["anchor"]) for line in after] == [3, 3, 3]
