@@ -94,6 +94,7 @@ def load_wan(
     checkpoint = source if isinstance(source, WanCheckpoint) else open_wan(source)
     dtype = dtype or checkpoint.dtype
     device = torch.device(device)
+    ops = TorchOps(dtype, attention)
     with torch.device("meta"):
         tree = WanTree(checkpoint.config)
     names = wan_shapes(checkpoint.config)
@@ -101,7 +102,7 @@ def load_wan(
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
     return Wan(
         tree=tree,
-        ops=TorchOps(dtype, attention),
+        ops=ops,
         preset=preset or get_preset("custom"),
         device=device,
         copied=stream.bytes if stream else 0,
@@ -116,13 +117,13 @@ def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
     """Check an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
+    styles = key_styles(file.names)
     adapters = [tensor for tensor in file.names if is_lora(tensor)]
     if adapters:
         tensors = f"{len(adapters)} tensors such as {adapters[0]}"
         raise BadInput(
             f"{name} holds a LoRA ({tensors}), not a model; load its base model and apply the LoRA to it"
         )
-    styles = key_styles(file.names)
     if not styles:
         raise foreign(name, family_of(file.names) or ", ".join(sorted(file.names)[:3]))
     if len(styles) > 1:

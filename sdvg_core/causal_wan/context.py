@@ -145,6 +145,7 @@ class Recompute:
     ) -> BlockContext:
         """Pass the window in pieces of the block's size; each sees those before it. `size`: (h, w) of latents."""
         window = min(history.frames, self.frames)
+        position = beyond_cut(window) if scene_of(history.blocks, condition).cut else window
         # Full size even while the clip is shorter, so that every block takes the same memory.
         cache = model.new_cache(self.frames + span.frames, size)
         passes = 0
@@ -157,7 +158,6 @@ class Recompute:
                 model.write_context(clean[:, :, first:last], condition, cache, slots)
                 passes += 1
         stop = window + span.frames
-        position = beyond_cut(window) if scene_of(history.blocks, condition).cut else window
         return BlockContext(cache, CacheSlots(position, tuple(range(window, stop)), stop), passes, encodes)
 
     def _window_latents(self, history: History, window: int) -> tuple[Tensor, int]:

@@ -80,13 +80,6 @@ class Execution:
         return self.kv_dtype if self.kv_fp8 else dtype
 
 
-def resolved_reward_dtype(asked: RewardDtype, device: str) -> Dtype:
-    """Return the dtype of a scorer; `auto` depends on the device."""
-    if asked != AUTO:
-        return asked
-    return "float16" if device.startswith("cuda") else "float32"
-
-
 def check_device_name(name: str) -> None:
     """Raise `BadInput` unless a name has the form of a device's."""
     if not re.fullmatch("cpu|cuda(:[0-9]{1,3})?", name):

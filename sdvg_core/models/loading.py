@@ -307,13 +307,14 @@ def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, weight_dtyp
     checkpoint = header.checkpoint
     assert checkpoint is not None
     dtype = dtype_name(checkpoint.dtype)
+    kept_in = options.execution.kept_in(dtype)
     return {
         "file": checkpoint.weights.path.name,
         "dictionary": checkpoint.weights.state_dict or None,
         "size": checkpoint.config.size,
         **header.preset.settings,
         "dtype": dtype,
-        "kv_dtype": options.execution.kept_in(dtype),
+        "kv_dtype": kept_in,
         "attention": wan.ops.backend.name,
         "quantisation": checkpoint.quantisation.label if weight_dtype == DEFAULT else f"{weight_dtype}{AS_ASKED}",
         "bytes": sum(part.nbytes for weight in wan.tree.state_dict().values() for part in stored_tensors(weight)),

@@ -30,7 +30,6 @@ from ..devices.execution import (
     TextDtype,
     WeightDtype,
     check_device_name,
-    resolved_reward_dtype,
 )
 from ..errors import BadInput
 from ..settings import check_fields, setting
@@ -94,6 +93,13 @@ class ModelOptions:
         for chosen in (preset.schedule, preset.first_schedule):
             get_schedule(chosen or preset.schedule)
         return preset
+
+
+def resolved_reward_dtype(asked: RewardDtype, device: str) -> Dtype:
+    """Return the dtype of a scorer; `auto` depends on the device."""
+    if asked != AUTO:
+        return asked
+    return "float16" if device.startswith("cuda") else "float32"
 
 
 def _check_loras(loras: tuple[str, ...]) -> None:

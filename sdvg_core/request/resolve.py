@@ -74,13 +74,13 @@ class ResolvedRequest:
         controls = self.controls
         if self.control:
             controls = (*controls, self.control.clip(codec, self.plan.spans[-1].stop))
+        start, restyle = self.start.clips(codec, self.plan)
         noise = KeyedNoise(
             seed=self.request.seed,
             channels=codec.latent_channels,
             height=self.height // codec.spatial_stride,
             width=self.width // codec.spatial_stride,
         )
-        start, restyle = self.start.clips(codec, self.plan)
         return Run(
             engine=engine,
             plan=self.plan,
@@ -157,6 +157,7 @@ def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPla
     """Return the plan of the blocks, and notes on changes to the router."""
     block_frames = {role: model.block_frames for role, model in headers.models.items()}
     lead = start.lead(max(block_frames.values()), headers.vae.temporal_stride)
+    strengths = start.strengths(request.blocks)
     router, notes = _router(request, headers, lead)
     plan = plan_blocks(
         router,
@@ -166,7 +167,7 @@ def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPla
         lead=lead,
         directions=request.directions,
         takes=request.takes,
-        strengths=start.strengths(request.blocks),
+        strengths=strengths,
     )
     return plan, notes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -203,7 +203,7 @@ def load_umt5(
     `room`: bytes on the device; if they do not suffice, layers are streamed from main memory.
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
-    stored, file, model = open_umt5(path)
+    stored, file, model, scales = open_umt5(path)
     if tokenizer is None and SPIECE in stored:
         pieces = tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
     else:
@@ -217,7 +217,6 @@ def load_umt5(
     wanted = _wanted(model)
     needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in wanted.values())
     streamed = room is not None and needed > room
-    scales = find_quantisation(file, wanted).scales
     weights = {}
     # One by one, so that only finished weights stay in memory.
     for name in wanted:
@@ -231,10 +230,11 @@ def load_umt5(
     return TextEncoder(model, pieces)
 
 
-def open_umt5(path: str | Path) -> tuple[WeightFile, WeightFile, Any]:
-    """Return a file, its tensors under Hugging Face's names, and an empty `UMT5EncoderModel` on the meta device.
+def open_umt5(path: str | Path) -> tuple[WeightFile, WeightFile, Any, Mapping[str, str]]:
+    """Return a file, its tensors under Hugging Face's names, an empty `UMT5EncoderModel`, and names of scales.
 
-    Raises `BadInput` if the encoder cannot be loaded. Does not look for a tokenizer.
+    The model is on the meta device. The scales are those of fp8 weights, by the weight's name. Raises `BadInput`
+    if the encoder cannot be loaded. Does not look for a tokenizer.
     """
     from transformers import UMT5Config, UMT5EncoderModel
 
@@ -244,9 +244,9 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, WeightFile, Any]:
     with torch.device("meta"):
         model = UMT5EncoderModel(UMT5Config(**read_sizes(file), feed_forward_proj="gated-gelu"))
     wanted = _wanted(model)
-    side = find_quantisation(file, wanted).side
-    check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
-    return stored, file, model.train(False).requires_grad_(False)
+    quantisation = find_quantisation(file, wanted)
+    check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=quantisation.side)
+    return stored, file, model.train(False).requires_grad_(False), quantisation.scales
 
 
 def _wanted(model: nn.Module) -> dict[str, Tensor]:

@@ -31,26 +31,28 @@ def request_fingerprint(
     prompt: PromptSchedule,
 ) -> Fingerprint:
     """Return the fingerprint of a video: text values by name. Equal fingerprints give the same bits."""
-    models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
-    clips = {name: getattr(request, name) for name in CLIPS}
+    clips = {name: named(getattr(request, name)) for name in CLIPS}
+    models = {
+        f.name.replace("_", " "): named(getattr(files, f.name)) for f in fields(files) if f.name != "controls"
+    }
+    models |= {f"control module {path.name}": named(path) for path in files.controls}
+    loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in load.loras}
     part = request.router.part
     router = {field.name: getattr(request.router, field.name) for field in fields(request.router)}
     router["part"] = None if part is None else cache_key(part)
     del router["route_start"]  # follows from the clip
     settings = {field.name: getattr(request, field.name) for field in fields(request)} | {"router": router}
-    models |= {f"control module {path.name}": path for path in models.pop("controls")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(load.side) if load.side != device else {}
     loading = asdict(load) | {"reward_dtype": load.scorer_dtype}
-    del loading["vram"]  # does not change bits
+    del loading["vram"], loading["loras"]  # the first does not change bits
     execution = loading.pop("execution")
-    loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in loading.pop("loras")}
     return {
         **texts,
-        **flat({**settings, **{name: named(path) for name, path in clips.items()}}),
-        **{role: named(path) for role, path in models.items()},
+        **flat(settings | clips),
+        **models,
         **flat(loading | execution),
         **loras,
         **arithmetic_on(device),
