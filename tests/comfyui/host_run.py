@@ -64,7 +64,7 @@ def load_parts(folder, *, seed=0):
     return Parts(
         drafter=attach_origin(drafter, preset=get_preset("self-forcing-1.3b")),
         target=attach_origin(target, preset=get_preset("krea-14b")),
-        vae=load_vae(seed),
+        vae=load_vae(seed, shallow=True),
         scorer=load_host_scorer(reward, device="default", dtype="float32"),
     )
 

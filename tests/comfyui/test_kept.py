@@ -98,16 +98,20 @@ def test_a_lock_is_on_the_disk_once_the_page_has_asked_for_it(parts, monkeypatch
         assert (answer.status, "to keep blocks, send" in answer.text) == (400, True)
 
 
+@pytest.fixture(scope="module")
+def written(parts, kept):
+    """The file of `kept`, which the next run writes."""
+    run_job(replace(make_job(parts), until_block=KEEP + 1), kept[0])
+    return folder() / f"{kept[0].split(':')[1]}.safetensors"
+
+
 @pytest.fixture
-def lock(parts, kept, monkeypatch):
-    """The file of `kept`, whose run no page shows any more; whole again afterwards."""
-    text, *_ = kept
-    run_job(make_job(parts), text)
-    path = folder() / f"{text.split(':')[1]}.safetensors"
+def lock(written, monkeypatch):
+    """That file, whose run no page shows any more; whole again afterwards."""
     monkeypatch.setattr(store.RUNS, "now", list)
-    whole = path.read_bytes()
-    yield path
-    path.write_bytes(whole)
+    whole = written.read_bytes()
+    yield written
+    written.write_bytes(whole)
 
 
 def altered(latents, at):
