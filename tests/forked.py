@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any
+
+import pytest
+
+from sdvg_core.devices import workers
 
 
 def fork(program: Callable[[], Any], *streams: int | str | None) -> BaseProcess:
@@ -23,12 +26,30 @@ def fork(program: Callable[[], Any], *streams: int | str | None) -> BaseProcess:
                 os.close(number)
                 setattr(sys, name, None)
             else:
-                os.dup2(os.open(stream, os.O_WRONLY) if isinstance(stream, str) else stream, number)
+                os.dup2(os.open(stream, os.O_WRONLY | os.O_CREAT) if isinstance(stream, str) else stream, number)
                 setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
         sys.exit(program())
 
     process = get_context("fork").Process(target=whole)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, none of which works at this moment
-        process.start()
+    process.start()
     return process
+
+
+def signalled(program: Callable[[], Any], number: int) -> tuple[int | None, list[str]]:
+    """Start a program, send it a signal after its second block; return its exit code and what it printed."""
+    reader, writer = os.pipe()
+    process = fork(program, writer, writer)
+    os.close(writer)
+    lines = []
+    with os.fdopen(reader, encoding="utf-8") as printed:
+        for line in printed:
+            lines.append(line)
+            if line.startswith("block 2/"):
+                os.kill(process.pid, number)
+    process.join(600)
+    return process.exitcode, lines
+
+
+def fork_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers be forks, which takes 5 seconds less for each."""
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: get_context("fork"))

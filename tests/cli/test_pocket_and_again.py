@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cli_runs import OUTPUTS, generate, latents, names, options, override, refused, report
+from forked import fork_workers
 from torch import equal
 
 from sdvg_core import BadInput, LoadOptions, make, read_report
@@ -137,7 +138,8 @@ def test_the_same_latents_with_another_setting_are_not_called_the_same_video(cli
 
 
 @pytest.mark.parametrize("workers", [(), ("--workers", "1")])
-def test_each_of_several_videos_is_compared_with_the_report(clip, tmp_path, capsys, workers):
+def test_each_of_several_videos_is_compared_with_the_report(clip, tmp_path, capsys, monkeypatch, workers):
+    fork_workers(monkeypatch)
     more = ["--seeds", "5", "7", "--output", str(tmp_path / "out"), *workers]
     assert main(["generate", "--from", str(clip), *more]) == 0
     said = capsys.readouterr().out

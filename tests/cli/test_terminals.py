@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import OUTPUTS, SMALL, names, override
-from forked import fork
+from forked import fork, signalled
 
 import sdvg_core
 from sdvg_core.__main__ import run
@@ -60,17 +60,8 @@ def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(
         signal.signal(number, signal.SIG_DFL)  # a shell in the background ignores some
         return run(override(command[3:], "--blocks", "400", "--output", str(out)))
 
-    reader, writer = os.pipe()
-    process = fork(long, writer, writer)
-    os.close(writer)
-    lines = []
-    with os.fdopen(reader, encoding="utf-8") as errors:
-        for line in errors:
-            lines.append(line)
-            if line.startswith("block 2/"):
-                os.kill(process.pid, number)
-    process.join(600)
-    assert process.exitcode == 128 + number, lines
+    code, lines = signalled(long, number)
+    assert code == 128 + number, lines
     made = len(unfinished_blocks(out))
     assert made >= 2
     assert lines[-2] == f"sdvg: kept {made} of 400 blocks of {out}; the same command continues from there\n"

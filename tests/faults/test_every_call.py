@@ -3,18 +3,20 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from cli_runs import OUTPUTS, names
 from faulty import Trap, footprint, make_loaded, make_video, quick, result
+from forked import fork
 from reuse_folders import decisions, five, made
 
+from sdvg_core.causal_wan import generator
+from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import unfinished_blocks
 from sdvg_core.models.loading import Models
@@ -137,38 +139,27 @@ def test_a_disk_or_quota_that_fills_up_at_any_write_is_one_sentence_and_nothing_
             assert result(folder, make_video(loaded, folder)) == fresh
 
 
-# Runs the command line in a process of its own, which kills itself in its fifth pass.
-DRIVER = """
-import os, signal, sys, torch
-torch.set_num_threads(1)
-from sdvg_core.causal_wan import generator
-from sdvg_core.cli import main
-honest, calls = generator.denoise_pass, 0
-def denoise_pass(*given, **options):
-    global calls
-    calls += 1
-    if calls == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return honest(*given, **options)
-generator.denoise_pass = denoise_pass
-main(sys.argv[1:])
-"""
-ROOT = Path(__file__).resolve().parents[2]
-
-
 @pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 def test_a_run_that_was_killed_in_a_block_goes_on_to_the_same_video(files, tmp_path):
     """A kill at any change to the disk is in `files/test_outputs.py`."""
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     whole = made(tmp_path / "whole", arguments)
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *arguments, "--output", str(folder)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    honest, passes = generator.denoise_pass, []
+
+    def denoise_pass(*given: Any, **more: Any) -> Any:
+        passes.append(given)
+        if len(passes) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return honest(*given, **more)
+
+    def dying() -> None:
+        generator.denoise_pass = denoise_pass
+        main([*arguments, "--output", str(folder)])
+
+    process = fork(dying, os.devnull, os.devnull)
+    process.join(600)
+    assert process.exitcode == -signal.SIGKILL
     assert not folder.exists()
     assert len(unfinished_blocks(folder)) == 3
     rest = made(folder, [*arguments, "--resume"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +68,3 @@ def study(folder: Path, wanted: Plan, load: Any = tiny_models) -> tuple[dict[Key
     """Fill the folder; return what is in it, and the lines of progress."""
     said: list[str] = []
     return fill(folder, wanted, embeddings, load, 1, said.append), said
-
-
-if __name__ == "__main__":
-    study(Path(sys.argv[1]), plan(), partial(tiny_models, seconds=float(sys.argv[2])))

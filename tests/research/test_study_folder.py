@@ -3,17 +3,16 @@
 import csv
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 import study_tiny
 import torch
+from forked import fork, fork_workers
 from study_tiny import EVERYTHING, PROMPTS, SOME, job, made, plan, study, tiny_models
 
 from research import folder as work
@@ -42,13 +41,13 @@ def lines_of(folder: Path) -> int:
 @pytest.mark.heavy
 def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken, tmp_path):
     """SIGKILL leaves no chance to tidy up. Catches rows that are kept in memory, and rows that are made again."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, study_tiny.__file__, str(tmp_path), "0.3"], env=environment)
+    slow = partial(study_tiny.tiny_models, seconds=0.3)
+    process = fork(lambda: study(tmp_path, plan(), slow), os.devnull, os.devnull)
     while lines_of(tmp_path) < ROWS // 2:
-        assert process.poll() is None, "it ended before it could be killed"
+        assert process.is_alive(), "it ended before it could be killed"
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     kept = (tmp_path / "rows.jsonl").read_bytes()
     kept = kept[: kept.rfind(b"\n") + 1]
     assert 0 < kept.count(b"\n") < ROWS
@@ -140,7 +139,9 @@ CHOSEN = ["--configurations", "target-only", "draft-only", "anchor-only", "rewar
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("study") / "out"
-    assert main(["--output", str(output), *SMALL, *CHOSEN]) == 0
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        fork_workers(monkeypatch)
+        assert main(["--output", str(output), *SMALL, *CHOSEN]) == 0
     return output
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from cli_runs import generate, names, options, report
+from forked import fork_workers
 from mortal import GRAVE, open_mortal
 from reuse_folders import results
 
@@ -94,6 +95,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
     same_videos(alone, out, [1])
 
     before = (out / "0001" / "video.mp4").stat().st_mtime_ns
+    fork_workers(monkeypatch)
     assert generate(base, out, "--workers", "1") == 0
     assert (out / "0001" / "video.mp4").stat().st_mtime_ns == before, "a finished video is left alone"
     assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
@@ -179,7 +181,8 @@ def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tm
 
 
 @pytest.mark.heavy
-def test_models_that_do_not_load_are_one_sentence_for_all_workers(base, files, tmp_path, capsys):
+def test_models_that_do_not_load_are_one_sentence_for_all_workers(base, files, tmp_path, capsys, monkeypatch):
+    fork_workers(monkeypatch)
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(Path(files.target).read_bytes()[:-100])
     assert generate(base, tmp_path / "out", "--target", str(broken), "--workers", "1") == 2

@@ -6,8 +6,6 @@ On real files of a tiny model set. What is made from earlier blocks is compared 
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -15,6 +13,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from cli_runs import OUTPUTS, names, override, refused, report
+from forked import signalled
 from PIL import Image
 from reuse_folders import (
     PROMPT,
@@ -34,6 +33,7 @@ from reuse_folders import (
     twice,
 )
 
+from sdvg_core.__main__ import run
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
@@ -261,16 +261,9 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(base, earlier, tm
 
 @pytest.mark.heavy
 def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_path):
-    root = Path(__file__).resolve().parents[2]
     words = override(base, "--blocks", "400", "--output", str(tmp_path / "out"))
-    command = [sys.executable, "-m", "sdvg_core", *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("block 2/"):
-                process.send_signal(signal.SIGINT)
-        assert process.wait(600) == 130
+    code, lines = signalled(lambda: run(words), signal.SIGINT)
+    assert code == 130, lines
     assert 2 <= len(report(tmp_path / "out")["blocks"]) < 400
     assert names(tmp_path / "out") == OUTPUTS
 
