@@ -20,12 +20,14 @@ pytestmark = pytest.mark.comfyui
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
 POCKET_DEMO = ROOT / "workflows" / "sdvg_01_pocket_demo.json"
 API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
+NAMES = list(subgraphs.BLUEPRINTS)
 
 
 @pytest.fixture(scope="module")
 def dropped(server, tmp_path_factory):
-    """What was seen of all workflows, dropped on one page, and of one in API form; the pocket demo was run."""
+    """What was seen of all workflows, dropped on one page, of one in API form, and of blueprints; the demo was run."""
     options = {"files": [str(path) for path in (*WORKFLOWS, API_DEMO)], "runs": WORKFLOWS.index(POCKET_DEMO)}
+    options["blueprints"] = [str(subgraphs.FOLDER / f"{name}.json") for name in NAMES]
     return browse(server, tmp_path_factory.mktemp("page"), "drop.js", **options)
 
 
@@ -140,15 +142,7 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path, dropped
 # --- subgraph blueprints
 
 
-NAMES = list(subgraphs.BLUEPRINTS)
 API = {"SDVG text to video": "sdvg_text_to_video.json", "SDVG pocket demo": "sdvg_pocket_demo.json"}
-
-
-@pytest.fixture(scope="module")
-def placed(server, tmp_path_factory):
-    """What was seen of each blueprint on a page."""
-    files = [str(subgraphs.FOLDER / f"{name}.json") for name in NAMES]
-    return browse(server, tmp_path_factory.mktemp("page"), "blueprints.js", files=files)["placed"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,12 +158,13 @@ def test_the_server_offers_them(server):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_sends_what_it_sends_of_the_workflow(name, placed):
+def test_the_page_sends_what_it_sends_of_the_workflow(name, dropped):
     """Inside the subgraph ids have a prefix. Catches a lost wire, and a widget whose value is another's."""
     expected = json.loads((ROOT / "workflows" / "api" / API[name]).read_text(encoding="utf-8"))
     wanted = {key: node for key, node in expected.items() if node["class_type"] not in subgraphs.OUTSIDE}
-    assert plain(placed[name]["prompt"]) == plain(wanted)
-    assert placed[name]["outputs"] == [output for _, output in subgraphs.OUTPUTS]
+    placed = dropped["placed"][name]
+    assert plain(placed["prompt"]) == plain(wanted)
+    assert placed["outputs"] == [output for _, output in subgraphs.OUTPUTS]
 
 
 def plain(prompt):

@@ -1,8 +1,8 @@
-// Workflows' files dropped on the canvas one after the other, as from a file manager, and one of them run.
+// Files of workflows dropped on the canvas one after the other, as from a file manager, and one of them run; then blueprints.
 //
 //     NODE_PATH=folder/with/playwright-core node drop.js OPTIONS        (see page.js)
 //
-// Further options: `files`: the workflows; `runs`: which of them to run, by its number.
+// Further options: `files`: the workflows; `runs`: which of them to run, by its number; `blueprints`: files of subgraphs.
 const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
@@ -21,8 +21,21 @@ main(async (page, options) => {
     dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
   }
-  return { dropped, ran };
+  const placed = {};
+  for (const file of options.blueprints) {
+    const name = path.basename(file, ".json");
+    await page.evaluate(() => window.app.graph.clear());
+    await page.evaluate(drop, { name: path.basename(file), text: fs.readFileSync(file, "utf8") });
+    await page.waitForFunction((title) => window.app.graph.nodes[0]?.title === title, name);
+    await quiet(page);
+    placed[name] = { outputs: await page.evaluate(outputs), prompt: await page.evaluate(sent) };
+  }
+  return { dropped, ran, placed };
 });
+
+function outputs() {
+  return window.app.graph.nodes[0].outputs.map((output) => output.name);
+}
 
 async function shownRun(page) {
   await run(page);

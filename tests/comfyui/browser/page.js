@@ -156,11 +156,11 @@ async function ready(page) {
   await page.waitForFunction(known, SAMPLER);
 }
 
-/** Load the page anew; ComfyUI opens the workflow again that was open. */
-async function reload(page) {
+/** Load the page anew; ComfyUI opens the workflow again that was open. `running`: a run goes on, so it never is quiet. */
+async function reload(page, { running = false } = {}) {
   await page.reload({ waitUntil: "domcontentloaded" });
   await ready(page);
-  await quiet(page, DRAFT);
+  if (!running) await quiet(page, DRAFT);
 }
 
 /** Make the workflow with the page's own means, and open it as a file would be opened. */
@@ -187,7 +187,7 @@ async function build({ script, seed }) {
   const report = place("SDVGRouteReport", 1140, 60, {}, [440, 520]);
   for (const [output, node, input] of [
     ["drafter", sampler, "drafter"], ["target", sampler, "target"], ["conditioning", sampler, "positive"],
-    ["vae", sampler, "vae"], ["scorer", gate, "scorer"], ...(script ? [["scorer", router, "scorer"]] : []),
+    ["fast_vae", sampler, "vae"], ["scorer", gate, "scorer"], ...(script ? [["scorer", router, "scorer"]] : []),
   ]) wire(pocket, output, node, input);
   wire(router, "router", sampler, "router");
   wire(sampler, "frames", video, "images");

@@ -452,7 +452,7 @@ async function leaveAndStop(page) {
   await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility());
   await made(2);
   const queued = await known(page);
-  await reload(page);
+  await reload(page, { running: true });
   await made(3);
   const reloaded = await look(page);
   const counted = reloaded.squares.filter((one) => one.fate).length;
