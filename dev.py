@@ -41,7 +41,10 @@ CPU_BUILD = """
   This machine shows no NVIDIA GPU, but on Linux pip takes the CUDA build of torch unless told otherwise, several GB
   more than the CPU build. For that one, stop this (Ctrl-C), download the CPU wheel of torch for this Python from
   where PyTorch publishes it, and say which folder it is in: export PIP_FIND_LINKS=folder/of/the/wheel"""
-LONG = "strip interface dropped_workflows router_policies server same_latents faults host_reuse host_control"
+LONG = (
+    "interface strip dropped_workflows shots_page router_policies parts_of_a_clip archive server host_names"
+    " same_latents strip_logic kept host_reuse host_vae host_devices faults"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -128,9 +131,8 @@ def comfyui(options: Sequence[str], python: str | None = None) -> int:
     pytest = ["-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive"]
     if options:
         return run(python, *pytest, *options)
-    files = sorted(
-        (ROOT / COMFYUI_TESTS).glob("test_*.py"), key=lambda file: (file.stem[5:] not in LONG.split(), file)
-    )
+    files = sorted((ROOT / COMFYUI_TESTS).glob("test_*.py"))
+    files.sort(key=lambda file: [*LONG.split(), file.stem[5:]].index(file.stem[5:]))
     code = run(python, *pytest, *processes, *map(str, files))
     if code == 1:
         # Three browsers on two cores are at times too late for something. What is broken fails alone as well.

@@ -25,7 +25,7 @@ NAMES = list(subgraphs.BLUEPRINTS)
 
 @pytest.fixture(scope="module")
 def dropped(server, tmp_path_factory):
-    """What was seen of all workflows, dropped on one page, of one in API form, and of blueprints; the demo was run."""
+    """What was seen on one page of all workflows, of one in API form, and of blueprints; the demo was run."""
     options = {"files": [str(path) for path in (*WORKFLOWS, API_DEMO)], "runs": WORKFLOWS.index(POCKET_DEMO)}
     options["blueprints"] = [str(subgraphs.FOLDER / f"{name}.json") for name in NAMES]
     return browse(server, tmp_path_factory.mktemp("page"), "drop.js", **options)
