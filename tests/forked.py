@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -13,6 +15,10 @@ import pytest
 
 from sdvg_core.devices import workers
 
+# What garbage of this process holds, as of a video's writer, waits in a fork for threads that are only here.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=gc.freeze)
+
 
 def fork(program: Callable[[], Any], *streams: int | str | None) -> BaseProcess:
     """Start a program that returns its exit code.
@@ -21,6 +27,7 @@ def fork(program: Callable[[], Any], *streams: int | str | None) -> BaseProcess:
     """
 
     def whole() -> None:
+        signal.alarm(600)
         for number, (name, stream) in enumerate(zip(("stdout", "stderr"), streams, strict=True), 1):
             if stream is None:
                 os.close(number)

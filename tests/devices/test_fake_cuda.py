@@ -148,23 +148,15 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(shapes):
 
 
 @heavy
-def test_so_it_is_with_weights_and_keys_and_values_in_fp8(shapes):
+def test_so_it_is_with_weights_keys_and_values_in_fp8_on_a_device_without_float64(shapes, monkeypatch):
+    """Catches also: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
+    monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
     preset = replace(REQUEST.target.preset, policy="incremental", window=6)
     models = {role: replace(model, preset=preset) for role, model in REQUEST.models.items()}
     request = replace(REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), **models)
     made = random_models(request, GPU, fp8=True)
-    assert make(made, request, parse_variant("diffusers", request.execution), "r=1") == (1, 33, 3, 480, 832)
-
-
-@heavy
-def test_a_device_without_float64_is_given_none(shapes, monkeypatch):
-    """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
-    monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
-    target = replace(REQUEST.target, preset=replace(REQUEST.target.preset, policy="incremental", window=6))
-    request = replace(REQUEST, target=target)
-    made = random_models(request, GPU)
     with NoFloat64():
-        assert make(made, request, parse_variant("diffusers"), "r=1") == (1, 33, 3, 480, 832)
+        assert make(made, request, parse_variant("diffusers", request.execution), "r=1") == (1, 33, 3, 480, 832)
         with pytest.raises(TypeError, match="float64"):
             torch.empty(2, device=GPU).double()
 

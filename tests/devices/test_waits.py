@@ -35,7 +35,9 @@ def test_seconds_and_drift_are_there_all_the_same(found):
     assert [record.drift is None for record in found.records] == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize("more", ["a value of every block", "the tokens of every call"])
+@pytest.mark.parametrize(
+    "more", ["a value of every block", pytest.param("the tokens of every call", marks=pytest.mark.exhaustive)]
+)
 def test_one_wait_more_is_seen(found, more, monkeypatch):
     if more == "a value of every block":
         add = FiniteChecks.add

@@ -240,13 +240,12 @@ class Blur:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("scored", [False, True])
-def test_a_router_without_a_hash_makes_a_video(scored, tmp_path):
+def test_a_router_without_a_hash_makes_a_video(tmp_path):
     """By both ways in. Catches: requests or routers that are kept in a dictionary or a cache with the router."""
-    router = RouterConfig(part=PlainRouter(needs_scorer=scored))
+    router = RouterConfig(part=PlainRouter())
     _, told = make(SAID, out=tmp_path, blocks=3, router=router)
     assert [block.author for block in told.blocks] == ["target", "target", "drafter"]
-    streamer = Streamer(trained_set(), pocket_options(), router=PlainRouter(needs_scorer=scored))
+    streamer = Streamer(trained_set(), pocket_options(), router=PlainRouter(needs_scorer=True))
     blocks = list(streamer.stream(VideoRequest(blocks=3, width=64, height=64), SAID))
     assert [block.record.author for block in blocks] == ["target", "target", "drafter"]
 
