@@ -6,7 +6,7 @@ import comfy.model_management
 import comfy.sd
 import comfy.utils
 import torch
-from comfy.ldm.wan.vae import ResidualBlock, WanVAE
+from comfy.ldm.wan.vae import WanVAE
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.model import comfy_wan, compute_dtype
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
@@ -66,12 +66,9 @@ def load_vae(seed=0, dim=VAE_DIM, *, shallow=False):
     for half in (vae.first_stage_model.encoder, vae.first_stage_model.decoder) if shallow else ():
         for name, blocks in half.named_children():
             if isinstance(blocks, torch.nn.Sequential):
-                setattr(half, name, torch.nn.Sequential(*(block for block in blocks if not _keeps_channels(block))))
+                few = [one for one in blocks if not isinstance(getattr(one, "shortcut", None), torch.nn.Identity)]
+                setattr(half, name, torch.nn.Sequential(*few))
     return vae
-
-
-def _keeps_channels(block):
-    return isinstance(block, ResidualBlock) and isinstance(block.shortcut, torch.nn.Identity)
 
 
 # --- the clip that a tiny MODEL makes, by our causal forward and by ComfyUI's own
