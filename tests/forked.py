@@ -21,10 +21,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def fork(program: Callable[[], Any], *streams: int | str | None) -> BaseProcess:
-    """Start a program that returns its exit code.
-
-    `streams`: where its output and its errors go, a descriptor or a file; None is closed.
-    """
+    """Start a program that returns its exit code. `streams`: of output and errors, a descriptor, a file or None."""
 
     def whole() -> None:
         signal.alarm(600)

@@ -113,33 +113,28 @@ run.step(Step(name="second", seconds=600, words=["-c", step]))
         os.kill(int(log.read_text()), 0)
 
 
-class Forked:
-    """What a step needs of `Popen`: `python -m MODULE ...` without the seconds of its imports."""
+def forked(words: list[str], *, stdout: Any, env: dict[str, str], **_: Any) -> Any:
+    """Return what a step needs of `Popen`: `python -m MODULE ...` without the seconds of its imports."""
 
-    def __init__(self, words: list[str], *, stdout: Any, env: dict[str, str], **_: Any) -> None:
-        def module() -> None:
-            warnings.simplefilter("default")
-            os.environ.update(env)
-            sys.argv = words[2:]
-            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    def module() -> None:
+        warnings.simplefilter("default")
+        os.environ.update(env)
+        sys.argv = words[2:]
+        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
 
-        self._process = fork(module, stdout.fileno(), stdout.fileno())
-
-    def wait(self, seconds: float) -> int | None:
-        self._process.join(seconds)
-        return self._process.exitcode
+    process = fork(module, stdout.fileno(), stdout.fileno())
+    return SimpleNamespace(pid=process.pid, wait=lambda seconds: process.join(seconds) or process.exitcode)
 
 
 @pytest.mark.heavy
 def test_every_step_runs_on_a_cpu(tmp_path, monkeypatch):
     random_models(TINY, torch.device("cpu"))  # imports what all steps need
-    monkeypatch.setattr(run_gpu, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Forked}))
+    monkeypatch.setattr(run_gpu, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": forked}))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     names = ["tests", "routes", "long"]
     assert run_gpu.main([str(tmp_path), "--dry", "--steps", *names]) == 0
     found = json.loads((tmp_path / "result.json").read_text())["steps"]
     assert {name: step["code"] for name, step in found.items()} == dict.fromkeys(names, 0), found
-    assert "13 passed" in found["tests"]["end"]
+    assert " passed" in found["tests"]["end"]
     page = (tmp_path / "page.md").read_text()
-    assert page.count("\n## ") == 3
-    assert "| anchor-only |" in page
+    assert (page.count("\n## "), "| anchor-only |" in page) == (3, True)

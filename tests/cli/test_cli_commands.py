@@ -162,8 +162,7 @@ for words in {ASKED!r}:
 def test_help_version_and_bad_usage_import_nothing_heavy():
     """Catches a parser that takes a word from a room that does the work; it cost 2 seconds."""
     here = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=here)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=here)
     ended = [line for line in done.stderr.splitlines() if line.startswith("ended")]
     assert ended == [f"ended {words} {2 if 'many' in words else 0} []" for words in ASKED]
 

@@ -137,17 +137,14 @@ def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_seen(shapes):
     assert (there + torch.tensor(1.0)).device == GPU  # a number alone may come from the host, there as here
 
 
-heavy = pytest.mark.heavy
-
-
-@heavy
+@pytest.mark.heavy
 def test_a_video_of_real_size_meets_no_tensor_of_another_device(shapes):
     elsewhere = random_models(REQUEST, OTHER_GPU)
     made = replace(random_models(REQUEST, GPU), vae=elsewhere.vae, scorer=elsewhere.scorer)
     assert make(made, REQUEST, parse_variant("diffusers"), "anchor-only") == (1, 33, 3, 480, 832)
 
 
-@heavy
+@pytest.mark.heavy
 def test_so_it_is_with_weights_keys_and_values_in_fp8_on_a_device_without_float64(shapes, monkeypatch):
     """Catches also: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))

@@ -65,9 +65,8 @@ def calling(folder: Path, tasks: list[str]) -> subprocess.Popen[str]:
         f"if __name__ == '__main__': list(spread({tasks}, Toy, ['a'] * {len(tasks)}))\n"
     )
     (folder / "caller.py").write_text(program, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), *sys.path]))}
-    command = [sys.executable, folder / "caller.py"]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), *sys.path]))}
+    return subprocess.Popen([sys.executable, folder / "caller.py"], env=here, stderr=subprocess.PIPE, text=True)
 
 
 def test_workers_leave_nothing_behind_in_the_system(tmp_path):

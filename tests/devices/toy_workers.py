@@ -18,9 +18,7 @@ class Toy:
         if device == "full":
             raise BadInput("the models do not fit")
         self.name = device
-        self.lock = (
-            multiprocessing.RLock()
-        )  # which the system keeps until an orderly end; tqdm has one in a real worker
+        self.lock = multiprocessing.RLock()  # the system keeps it until an orderly end, as it keeps tqdm's
 
     def __call__(self, task: str, stop: Callable[[], bool]) -> tuple[str, int]:
         word, _, rest = task.partition(" ")

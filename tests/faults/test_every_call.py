@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -153,11 +154,8 @@ def test_a_run_that_was_killed_in_a_block_goes_on_to_the_same_video(files, tmp_p
             os.kill(os.getpid(), signal.SIGKILL)
         return honest(*given, **more)
 
-    def dying() -> None:
-        generator.denoise_pass = denoise_pass
-        main([*arguments, "--output", str(folder)])
-
-    process = fork(dying, os.devnull, os.devnull)
+    with patch.object(generator, "denoise_pass", denoise_pass):
+        process = fork(lambda: main([*arguments, "--output", str(folder)]), os.devnull, os.devnull)
     process.join(600)
     assert process.exitcode == -signal.SIGKILL
     assert not folder.exists()

@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import study_tiny
 import torch
 from forked import fork, fork_workers
 from study_tiny import EVERYTHING, PROMPTS, SOME, job, made, plan, study, tiny_models
@@ -41,8 +40,7 @@ def lines_of(folder: Path) -> int:
 @pytest.mark.heavy
 def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken, tmp_path):
     """SIGKILL leaves no chance to tidy up. Catches rows that are kept in memory, and rows that are made again."""
-    slow = partial(study_tiny.tiny_models, seconds=0.3)
-    process = fork(lambda: study(tmp_path, plan(), slow), os.devnull, os.devnull)
+    process = fork(lambda: study(tmp_path, plan(), partial(tiny_models, seconds=0.3)), os.devnull, os.devnull)
     while lines_of(tmp_path) < ROWS // 2:
         assert process.is_alive(), "it ended before it could be killed"
         time.sleep(0.01)
