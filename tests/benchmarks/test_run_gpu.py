@@ -29,7 +29,7 @@ def python(code: str, *, seconds: int = 60) -> Step:
 
 
 @pytest.mark.parametrize("gb", [0, 24, 40, 80])
-def test_every_step_asks_for_what_there_is(gb, tmp_path):
+def test_each_step_asks_for_what_there_is(gb, tmp_path):
     """Catches an option, a route, an execution or a file that was renamed."""
     every = steps(gb, tmp_path, dry=gb == 0)
     for step in every:
@@ -127,7 +127,7 @@ def forked(words: list[str], *, stdout: Any, env: dict[str, str], **_: Any) -> A
 
 
 @pytest.mark.heavy
-def test_every_step_runs_on_a_cpu(tmp_path, monkeypatch):
+def test_all_steps_run_on_a_cpu(tmp_path, monkeypatch):
     random_models(TINY, torch.device("cpu"))  # imports what all steps need
     monkeypatch.setattr(run_gpu, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": forked}))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
