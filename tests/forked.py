@@ -15,13 +15,15 @@ import pytest
 
 from sdvg_core.devices import workers
 
-# What garbage of this process holds, as of a video's writer, waits in a fork for threads that are only here.
-if hasattr(os, "register_at_fork"):
+CAN_FORK = hasattr(os, "fork")
+if CAN_FORK:  # garbage of this process, as of a video writer, would wait in a fork for threads that are only here
     os.register_at_fork(after_in_child=gc.freeze)
 
 
 def fork(program: Callable[[], Any], *streams: int | str | None) -> BaseProcess:
     """Start a program that returns its exit code. `streams`: of output and errors, a descriptor, a file or None."""
+    if not CAN_FORK:
+        pytest.skip("needs os.fork")
 
     def whole() -> None:
         signal.alarm(600)
@@ -55,5 +57,6 @@ def signalled(program: Callable[[], Any], number: int) -> tuple[int | None, list
 
 
 def fork_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workers be forks, which takes 5 seconds less for each."""
-    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: get_context("fork"))
+    """Let workers be forks where there are any, which takes 5 seconds less for each."""
+    method = "fork" if CAN_FORK else "spawn"
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: get_context(method))

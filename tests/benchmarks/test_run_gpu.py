@@ -91,7 +91,6 @@ def test_what_was_found_is_packed_when_the_program_is_ended(tmp_path):
     code = f"""
 import signal
 from pathlib import Path
-from benchmarks.models import TINY, random_models
 from benchmarks.run_gpu import Run, Step
 run = Run(Path({str(tmp_path)!r}), 600, {ABOUT})
 signal.signal(signal.SIGTERM, run.stopped)
