@@ -45,6 +45,7 @@ LONG = (
     "interface strip dropped_workflows shots_page router_policies parts_of_a_clip archive server host_names"
     " same_latents strip_logic kept host_reuse host_vae host_devices faults"
 )
+"""The files of the nodes' tests that take long, the longest first."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -56,28 +56,6 @@ def files(tmp_path_factory) -> Any:
     return write_random_set(tmp_path_factory.mktemp("models"))
 
 
-decoders: dict[tuple[Any, ...], Any] = {}
-
-
-@pytest.fixture(autouse=True)
-def decoders_once(request, monkeypatch) -> None:
-    """Load a decoder of one file and options once where whole videos are made; it holds no state of a video."""
-    if request.path.parent.name not in ("cli", "videos"):
-        return
-    from sdvg_core.models import loading
-
-    load = loading.load_decoder
-
-    def load_once(vae: Any, options: Any) -> Any:
-        path = getattr(getattr(vae, "file", None), "path", vae)
-        kept = (path, path.stat(), options.side, options.vae_dtype, options.tae_kind, options.execution)
-        if kept not in decoders:
-            decoders[kept] = load(vae, options)
-        return decoders[kept]
-
-    monkeypatch.setattr(loading, "load_decoder", load_once)
-
-
 @pytest.fixture
 def fresh_compiler():
     compiled.append(True)
