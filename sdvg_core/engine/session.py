@@ -27,8 +27,8 @@ PARTS = {"drafter": "draft", "target": "target"}
 class Session:
     """The engine of one run. `watch`: times real calls. `checks`: finds NaN and infinity, read once a block.
 
-    `handover`: number of first predictions of a draft that are stored too, as the target may continue them. The
-    last prediction is the draft itself.
+    `handover`: number of first predictions of a draft that are stored before the draft, as the target may continue
+    them.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Session:
         self.decoder = Decoder(engine.codec, reuse, self.watch)
         self._engine = engine
         self._noise = noise
-        drafted = steps_made(engine.drafter) - 1 if engine.drafter else 0
+        drafted = steps_made(engine.drafter) if engine.drafter else 0
         self._steps = {"drafter": min(handover, drafted), "target": 0}
         self._reuse = reuse
 
@@ -82,7 +82,8 @@ class Session:
     def _known_block(self, key: str, role: Role, call: BlockCall) -> Generated | None:
         whole = self._stored(key, call.span, self._steps[role] + 1)
         if whole is not None:
-            return Generated(whole[: call.stop])
+            *predictions, block = whole
+            return Generated(tuple(predictions[: call.stop]), block=block)
         begun = call.stop and self._stored(begun_key(key, call.stop), call.span, call.stop)
         return Generated(begun) if begun else None
 

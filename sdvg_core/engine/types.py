@@ -92,15 +92,19 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """The result of a model. `predictions`: clean prediction of each step, `b c t h w`; the last is the block."""
+    """The result of a model. `predictions`: clean prediction of each step, `b c t h w`, which may be handed over.
+
+    `block`: the block's latents if they are not the last prediction, as a colour hold changes only the block.
+    """
 
     predictions: tuple[Tensor, ...]
     cost: Cost = field(default_factory=Cost)
+    block: Tensor | None = None
 
     @property
     def latents(self) -> Tensor:
         """The block, `b c t h w`."""
-        return self.predictions[-1]
+        return self.predictions[-1] if self.block is None else self.block
 
 
 def plan_spans(

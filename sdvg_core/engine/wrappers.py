@@ -61,7 +61,7 @@ class ColourHold(WrappedGenerator):
         self.hold = hold
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block with `inner`, and pull its colours. Predictions to hand over are unchanged."""
+        """Generate the block with `inner`, and pull its colours, but not its predictions."""
         made = self.inner.generate(call)
         first = first_of_scene(call.history, call.condition)
         if first is None or call.stop is not None:
@@ -70,7 +70,7 @@ class ColourHold(WrappedGenerator):
         mean_1, deviation_1 = colours(first.to(made.latents.device))
         scale = 1 + self.hold * (deviation_1 / deviation - 1)
         held = (made.latents.float() - mean) * scale + mean + self.hold * (mean_1 - mean)
-        return replace(made, predictions=(*made.predictions[:-1], held.to(made.latents.dtype)))
+        return replace(made, block=held.to(made.latents.dtype))
 
 
 # --- a model with smaller blocks

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from research.routers import PlannedRouter, RandomRouter, planned_route
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.inputs import BlockCall, Strength
 from sdvg_core.engine.memo import Identities, PixelStore, Result, Reuse, Store
 from sdvg_core.engine.protocols import Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
@@ -61,6 +61,7 @@ class Asked:
 
     `drafter`, `target`: seeds of their weights.
     `own_frames`: latent frames of the drafter's own blocks. `clip`: seed and latent frames of a clip to continue.
+    `strength`: of restyling a fixed clip; None restyles nothing.
     """
 
     policy: str = "recompute"
@@ -80,6 +81,7 @@ class Asked:
     clip: tuple[int, int] | None = None
     cuts: tuple[int, ...] = ()
     hold: float = 0.0
+    strength: Strength | None = None
 
     def with_router(self, **changes: Any) -> Asked:
         return replace(self, router=replace(self.router, **changes))
@@ -207,6 +209,14 @@ def clip_of(asked: Asked) -> Tensor | None:
     return torch.randn(1, CONFIG.in_dim, frames, *SIZE, generator=generator_of(seed))
 
 
+def restyled_in(asked: Asked) -> dict[str, Any]:
+    """Return the options that restyle a fixed clip as asked for."""
+    if asked.strength is None:
+        return {}
+    source = torch.randn(1, CONFIG.in_dim, 3 * asked.blocks, *SIZE, generator=generator_of(73))
+    return {"source": source, "strengths": (asked.strength,) * asked.blocks}
+
+
 def planned_run(asked: Asked, parts: Parts, store: Store | None, pixels: PixelStore | None = None) -> Run:
     if store is not None:
         store.begin_run()
@@ -221,6 +231,7 @@ def planned_run(asked: Asked, parts: Parts, store: Store | None, pixels: PixelSt
         drafter_context=asked.context,
         given=clip_of(asked),
         colour_hold=asked.hold,
+        **restyled_in(asked),
         reuse=None if store is None else Reuse(store=store, identities=identities(asked), pixels=pixels),
     )
 

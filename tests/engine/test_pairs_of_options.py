@@ -1,0 +1,97 @@
+"""What holds of every run holds under any two options: a store changes nothing, and routes agree. Bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from test_reuse import Asked, Made, made, same, same_video
+from thinned import every_pair
+from tiny import CONTEXTS, POLICIES, scripted
+
+from research.routers import PlannedRouter
+from sdvg_core.engine.inputs import Strength
+from sdvg_core.engine.memo import Store
+from sdvg_core.engine.router import RouterConfig
+
+STEPS = 4
+BLOCKS = 5
+HELD_AND_HANDED_OVER = tuple(product((0.0, 0.4), ("none", "one", "all"), (2, None)))
+"""Colour hold, steps handed over, and steps of a draft: all combinations."""
+AXES: dict[str, tuple[Any, ...]] = {
+    "held_and_handed_over": HELD_AND_HANDED_OVER,
+    "strength": (None, Strength(skip=1), Strength(share=0.6)),
+    "own_frames": (3, 1),
+    "policy": POLICIES,
+    "context": CONTEXTS,
+    "clip": (None, (71, 6)),
+    "takes": ("", "3:2, 5:3"),
+}
+_, ROWS = every_pair(", ".join(AXES), *AXES.values()).args
+any_two_options = pytest.mark.parametrize("options", [dict(zip(AXES, row, strict=True)) for row in ROWS])
+
+
+def asked_for(held_and_handed_over: tuple[float, str, int | None], **options: Any) -> Asked:
+    """Return a request whose gate keeps some drafts and rejects others, over two scenes."""
+    hold, handed_over, draft_steps = held_and_handed_over
+    most = min(draft_steps or STEPS, STEPS - 1)
+    handover = {"none": 0, "one": 1, "all": most}[handed_over]
+    return Asked(
+        router=RouterConfig(tau=0.3, handover=handover),
+        blocks=BLOCKS,
+        schedule="1000,900,800,625",
+        draft_steps=draft_steps,
+        prompts=((0, 5, "a red ball"), (4, 6, "a blue ball")),
+        hold=hold,
+        **options,
+    )
+
+
+def unscored(asked: Asked, scored: Made) -> Asked:
+    """Return the request whose policy makes the same decisions without scores."""
+    plan = "".join("d" if record.decision.accepted else "t" for record in scored.records)
+    first = scored.records[0].span.index
+    return asked.with_router(part=PlannedRouter("t" * first + plan))
+
+
+def routed(asked: Asked, router: RouterConfig, **settings: Any) -> Made:
+    """Make the video with another router, which hands over as many steps."""
+    return made(replace(asked, router=replace(router, handover=asked.router.handover, **settings)))
+
+
+@any_two_options
+def test_reuse_changes_nothing_with_or_without_scores(options: dict[str, Any]) -> None:
+    """Catches: a prediction that is handed over in one way after a score, and in another without one."""
+    asked = asked_for(**options)
+    scored = made(asked)
+    plan = unscored(asked, scored)
+    planned = made(plan)
+    same_video(planned, scored)
+    for earlier, later, fresh in ((asked, plan, planned), (plan, asked, scored)):
+        store = Store()
+        made(earlier, store)
+        same(made(later, store), fresh)
+        again = made(later, store)
+        same(again, fresh)
+        assert again.reused == BLOCKS
+
+
+@any_two_options
+def test_rejecting_all_is_target_only_with_its_handover(options: dict[str, Any]) -> None:
+    """Catches: a rejected draft that hands over something else than an unscored one."""
+    asked = asked_for(**options)
+    rejected = routed(asked, scripted("r" * (BLOCKS + 2)))
+    same_video(rejected, routed(asked, RouterConfig(policy="always-target")))
+    assert [record.author for record in rejected.records] == ["target"] * BLOCKS
+
+
+@any_two_options
+def test_keeping_all_is_the_drafter_alone(options: dict[str, Any]) -> None:
+    """Catches: a kept draft that a handover, a score or a store of the steps changes."""
+    asked = asked_for(**options)
+    kept = routed(asked, scripted("a" * (BLOCKS + 2)), forced_blocks=0)
+    alone = routed(asked, RouterConfig(policy="first", forced_blocks=0))
+    same_video(kept, alone)
+    assert [record.author for record in kept.records] == ["drafter"] * BLOCKS
