@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from thinned import every_pair
 from tiny import (
     CONTEXTS,
     POLICIES,
@@ -107,6 +109,30 @@ def test_blocks_after_a_clip_are_what_counts() -> None:
     assert asked(RouterConfig(policy="first"), lead=Lead(frames=1)) == "dt", "a start image is before block 1"
     assert asked(scripted("tttdddddd"), lead=Lead(frames=9)) == "d"
     assert asked(scripted("tttdddddd"), lead=Lead(frames=6)) == "dt"
+
+
+# --- what a direction hands over
+
+
+def made_by(policy: str, directions: str, router: RouterConfig) -> list[EmittedBlock]:
+    """Return the blocks of a run of three-step models."""
+    engine = make_engine(policy, schedule="1000,800,625")
+    return list(six(engine, router, directions=directions).blocks())
+
+
+@every_pair("policy, handover", POLICIES, (1, 2))
+def test_a_draft_rejected_by_a_direction_is_handed_over(policy: str, handover: int) -> None:
+    """Only `t` makes a block whole. Catches: `r` taken for `t`, so that the target begins from noise."""
+    emitted = made_by(policy, "rrtart", RouterConfig(policy="always-target", handover=handover))
+    records = [shown.record for shown in emitted]
+    assert [record.handover for record in records] == [0, handover, 0, 0, handover, 0]
+    passes = [record.target and record.target.denoising_passes for record in records]
+    assert passes == [3, 3 - handover, 3, None, 3 - handover, 3]
+    gated = made_by(policy, "", RouterConfig(tau=math.inf, handover=handover))
+    rejected = made_by(policy, "......", RouterConfig(policy="always-target", handover=handover))
+    by_direction = made_by(policy, "rrrrrr", RouterConfig(policy="always-target", handover=handover))
+    assert torch.equal(latents_of(by_direction), latents_of(gated))
+    assert torch.equal(latents_of(by_direction), latents_of(rejected))
 
 
 # --- what is missing

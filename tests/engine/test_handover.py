@@ -27,7 +27,7 @@ from sdvg_core.engine.inputs import BlockCall, Strength
 from sdvg_core.engine.plan import Roles, check_available
 from sdvg_core.engine.router import POLICIES as POLICIES_OF_ROUTER
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.types import Span, plan_spans
+from sdvg_core.engine.types import History, Span, plan_spans
 from sdvg_core.errors import BadInput
 
 FOUR = {"schedule": "four-step"}
@@ -82,6 +82,22 @@ def test_a_handover_is_bit_for_bit_a_repair_with_the_same_decisions(policy, cont
     assert torch.equal(frames_of(handed), frames_of(repaired))
     whole = run(make_engine(policy, **models), scripted("ttdtdt"), **options)
     assert not torch.equal(latents_of(handed), latents_of(whole))
+
+
+@every_pair("policy, framewise, step, index", POLICIES, (False, True), (1, 2, 3), (0, 1))
+def test_a_model_goes_on_from_its_own_steps_as_it_did(policy, framewise, step, index):
+    """Held to the same block made at once. Catches: noise of another slot, a step repeated or left out."""
+    make = make_framewise if framewise else make_engine
+    parts = make(policy, **FOUR)
+    span = Span(index, 3 * index, 3)
+    target = make_engine(policy, **FOUR)
+    history = run(target, scripted("t"), blocks=1)[0].history if index else History(horizon=target.horizon)
+    call = BlockCall(history, span, make_noise(), PROMPT)
+    whole = parts.drafter.generate(call)
+    begun = parts.drafter.generate(replace(call, stop=step))
+    assert torch.equal(begun.predictions[-1][:, :, -1], whole.predictions[step - 1][:, :, -1])
+    finished = parts.drafter.generate(replace(call, handed_over=whole.predictions[:step]))
+    assert torch.equal(finished.latents, whole.latents)
 
 
 @every_pair("policy, context, step", POLICIES, CONTEXTS, (1, 2, 3))

@@ -8,27 +8,34 @@ from typing import Any
 
 import pytest
 import test_counts
+import test_directions
 import test_exactness
 import test_handover
 import test_reuse
 import test_reuse_store
+import test_route_after_pixels
+import test_values
 import torch
 
 from sdvg_core.causal_wan import context
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.engine import memo, pixels, session
+from sdvg_core.engine import memo, pixels, plan, session, wrappers
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.session import Session
-from sdvg_core.engine.types import Block, History
-from sdvg_core.engine.wrappers import FramewiseAdapter
+from sdvg_core.engine.types import Block, Condition, Generated, History, Span, plan_spans
+from sdvg_core.engine.wrappers import ColourHold, FramewiseAdapter
 
 commit = History.commit
 score = Session.score
 branch = CausalWanGenerator._branch
 in_sub_blocks = FramewiseAdapter.generate
+held = ColourHold.generate
+finished = CausalWanGenerator.generate
+handover_at = RouterConfig.handover_at
 
 
 def stale_state(before: History, block: Block, anchors: Any = (), decode_state: Any = None) -> History:
@@ -59,6 +66,35 @@ def cut_last(drafter: FramewiseAdapter, call: Any) -> Any:
         return in_sub_blocks(drafter, call if call.stop else replace(call, stop=steps))
     finally:
         drafter.inner.draft_steps = steps
+
+
+def newest_of_scene(history: History, condition: Condition) -> torch.Tensor | None:
+    later = [block.latents for block in history.blocks if block.span.start]
+    return later[-1] if later else None
+
+
+def held_prediction(hold: ColourHold, call: BlockCall) -> Generated:
+    block = held(hold, call)
+    return replace(block, predictions=(*block.predictions[:-1], block.latents))
+
+
+def whole_where_rejected(router: RouterConfig, index: int) -> int:
+    return 0 if router.direction(index) == "r" else handover_at(router, index)
+
+
+def numbered_from_one(blocks: int, frames: int, start: int, takes: Any, start_image: int) -> tuple[Span, ...]:
+    return plan_spans(blocks, frames, start, takes)
+
+
+class FirstNoise:
+    """Draws slot 0 where the step after a handover should be re-noised."""
+
+    def __init__(self, call: BlockCall) -> None:
+        self.noise = call.noise
+        self.after = len(call.handed_over)
+
+    def draw(self, span: Span, slot: int) -> torch.Tensor:
+        return self.noise.draw(span, 0 if slot == self.after else slot)
 
 
 MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
@@ -97,6 +133,36 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         "_branch",
         lambda model, controls, text: None if model.draft_steps else branch(model, controls, text),
         lambda: test_handover.test_a_control_reaches_a_short_draft_in_every_step_it_makes("recompute"),
+    ),
+    "colours are held to the newest block": (
+        wrappers,
+        "first_of_scene",
+        newest_of_scene,
+        lambda: test_values.test_colours_are_held_to_the_scenes_first_block(3),
+    ),
+    "a colour hold changes what is handed over": (
+        ColourHold,
+        "generate",
+        held_prediction,
+        test_values.test_a_full_hold_gives_each_channel_the_colours_the_scene_began_with,
+    ),
+    "a draft rejected by a direction hands nothing over": (
+        RouterConfig,
+        "handover_at",
+        whole_where_rejected,
+        lambda: test_directions.test_a_draft_rejected_by_a_direction_is_handed_over("recompute", 1),
+    ),
+    "a start image counts as a block": (
+        plan,
+        "plan_spans",
+        numbered_from_one,
+        lambda: test_route_after_pixels.test_after_a_start_image_a_route_is_that_of_a_new_clip("fast"),
+    ),
+    "a handover goes on from the first noise": (
+        CausalWanGenerator,
+        "generate",
+        lambda model, call: finished(model, replace(call, noise=FirstNoise(call))),
+        lambda: test_handover.test_a_model_goes_on_from_its_own_steps_as_it_did("recompute", False, 1, 1),
     ),
     "a block of smaller blocks is cut only in its last one": (
         FramewiseAdapter,

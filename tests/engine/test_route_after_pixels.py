@@ -94,6 +94,17 @@ def test_after_pixels_a_route_is_that_of_a_clip_from_its_start(name: str, frames
     assert [early(plan, place) for place in range(EIGHT)] == [early(fresh, place) for place in range(EIGHT)]
 
 
+@pytest.mark.parametrize("name", ROUTERS)
+def test_after_a_start_image_a_route_is_that_of_a_new_clip(name: str) -> None:
+    """Numbers of blocks, and so noise and takes, too. Catches: a start image that counts as a block."""
+    router = small(ROUTERS[name])
+    plan = planned(router, 0, 0, lead=Lead(picture=True), takes="2:3")
+    fresh = planned(router, 0, 0, takes="2:3")
+    assert [(span.index, span.take) for span in plan.spans] == [(span.index, span.take) for span in fresh.spans]
+    assert plan.models_needed == fresh.models_needed
+    assert [early(plan, place) for place in range(EIGHT)] == [early(fresh, place) for place in range(EIGHT)]
+
+
 def early(plan: RunPlan, place: int) -> tuple[Decision | None, int]:
     """Return what is known of a block before it is drafted: its decision, and the steps that are handed over."""
     index = plan.spans[place].index

@@ -183,6 +183,17 @@ def test_first_frames_far_enough_above_tau_keep_and_a_nan_among_the_others_is_no
     assert decision.worst_frame == 0
 
 
+def test_first_frames_at_the_edge_of_the_margin_keep():
+    """The margin includes its edge, as tau does. Catches: `>` instead of `>=`, on either edge."""
+    edged = RouterConfig(tau=-0.5, cascade=0.25)
+    for score, calls in ((-0.25, 1), (math.nextafter(-0.25, -1), 1), (-0.2500001, 2), (-0.5, 2)):
+        decision, asked_for = asked(edged, frame_scores(score, 5.0))
+        assert (decision.accepted, len(asked_for)) == (True, calls), score
+    for score in (-0.5000001, -0.6):
+        decision, asked_for = asked(edged, frame_scores(score, 5.0))
+        assert (decision.accepted, len(asked_for)) == (False, 1), score
+
+
 def test_in_between_the_other_frames_are_scored_in_one_call():
     """Catches: a margin of the wrong sign, and scores given to the wrong frames."""
     for others, accepted in ((-0.6, True), (-0.71, False), (math.nan, False)):

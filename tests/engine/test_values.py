@@ -42,6 +42,12 @@ def test_a_start_image_is_one_latent_frame_before_block_0():
     assert spans_of_clip(6, 3) == plan_spans(2, 3)
 
 
+def test_a_held_picture_takes_a_block_and_no_number() -> None:
+    """Catches: blocks that count from 1 after it, so that they have other noise and no block of the target's."""
+    assert plan_spans(2, 3, start=3, start_image_frames=3) == (Span(0, 3, 3), Span(1, 6, 3))
+    assert spans_of_clip(9, 3, start_image_frames=3) == (Span(0, 0, 3), Span(0, 3, 3), Span(1, 6, 3))
+
+
 @pytest.mark.parametrize("blocks", [0, -3, 10**9, "9"])
 def test_no_blocks_is_refused(blocks):
     with pytest.raises(BadInput, match="give 1 to"):
@@ -190,6 +196,14 @@ def test_each_record_tells_the_drift_from_the_first_block_of_its_scene():
     assert [one.record.drift for one in made] == expected
 
 
+def test_drift_is_measured_from_the_scenes_first_block() -> None:
+    """Catches: drift from the newest block, which stays small while the clip drifts away."""
+    emitted = run(make_engine(), scripted("rarar"), blocks=5)
+    blocks = [shown.block.latents for shown in emitted]
+    expected = [drift(latents, blocks[1]) for latents in blocks[2:]]
+    assert [shown.record.drift for shown in emitted] == [None, None, *expected]
+
+
 class Maker:
     """Makes given latents."""
 
@@ -211,7 +225,16 @@ def held(hold: float, conditions=(PROMPT, PROMPT, PROMPT), stop=None) -> Generat
 def test_a_full_hold_gives_each_channel_the_colours_the_scene_began_with():
     made = held(1.0)
     assert drift(made.latents, latents(2)) < 1e-5
-    assert torch.equal(made.predictions[0], latents(8)), "steps before the last stay as they are"
+    assert torch.equal(torch.stack(made.predictions), torch.stack([latents(8), latents(9)]))
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_colours_are_held_to_the_scenes_first_block(blocks: int) -> None:
+    """Catches: the newest block, which has drifted itself. The clip's first block does not count."""
+    block = held(1.0, (PROMPT,) * (blocks + 1)).latents
+    assert drift(block, latents(2)) < 1e-5
+    second_scene = held(1.0, (PROMPT, CUT, CUT, CUT)).latents
+    assert drift(second_scene, latents(2)) < 1e-5
 
 
 def test_a_cut_begins_anew_and_steps_to_be_continued_are_not_held():

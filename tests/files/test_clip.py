@@ -18,6 +18,7 @@ from sounds import greys, heard, tone
 from sdvg_core.errors import BadInput
 from sdvg_core.files import clip as clips
 from sdvg_core.files import footage
+from sdvg_core.files.clip import UNSTATED
 from sdvg_core.files.footage import Footage, count_frames, read_footage
 from sdvg_core.files.video import Mp4Writer, add_sound, write_mp4
 
@@ -49,9 +50,9 @@ def colours_of(planes: np.ndarray, standard: str, bits: int, kind: int) -> np.nd
     return (np.stack([red, (luma - kr * red - kb * blue) / (1 - kr - kb), blue], axis=1) * 255).clip(0, 255)
 
 
-def frame_of(planes: np.ndarray, kind: str, bits: int) -> av.VideoFrame:
+def frame_of(planes: np.ndarray, kind: str, bits: int, height: int = SIZE) -> av.VideoFrame:
     """Return a frame of three columns and two rows of flat colours, given as values of the planes `6 p`."""
-    frame = av.VideoFrame(SIZE, SIZE, kind)
+    frame = av.VideoFrame(SIZE, height, kind)
     for plane, values in zip(frame.planes, planes.T, strict=True):
         row = np.frombuffer(plane, np.uint8 if bits == 8 else "<u2").reshape(plane.height, -1).copy()
         cells = values.reshape(2, 3).repeat(plane.height // 2, axis=0).repeat(plane.width // 3, axis=1)
@@ -92,6 +93,19 @@ def test_colours_are_within_half_a_level_of_the_standard(standard, sampling, bit
     path = film(tmp_path / "c.mkv", [frame], colorspace=STANDARDS[standard][2], color_range=kind)
     read = read_footage(path, SIZE, SIZE).pixels[0, :, 24::48, 16::32].flatten(1).T.numpy()
     assert np.abs(read - colours_of(planes, standard, bits, kind)).max() <= 0.55
+
+
+@pytest.mark.parametrize(("height", "standard"), [(96, "601"), (576, "601"), (720, "709"), (1080, "709")])
+def test_an_unmarked_clip_is_read_by_its_rows(height, standard, tmp_path):
+    """As players do: BT.601 below 720 rows, limited range. Catches: one matrix for every unmarked clip."""
+    planes = planes_of(COLOURS, standard, 8, LIMITED).round()
+    path = film(tmp_path / "unmarked.mkv", [frame_of(planes, "yuv420p", 8, height)])
+    with av.open(str(path)) as file:
+        codec = file.streams.video[0].codec_context
+        assert (codec.colorspace, codec.color_range) == (UNSTATED, 0)
+    read = read_footage(path, SIZE, height).pixels[0, :, height // 4 :: height // 2, 16::32]
+    shown = read.flatten(1).T.numpy()
+    assert np.abs(shown - colours_of(planes, standard, 8, LIMITED)).max() <= 0.55
 
 
 @pytest.mark.parametrize(
