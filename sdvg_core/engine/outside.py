@@ -1,16 +1,18 @@
-"""Check custom parts written by others against `protocols.py`, and their results at every call.
+"""Check custom parts written by others against `protocols.py`: at the door, and their results at every call.
 
-A part may have a text `key` that differs whenever its results could. Without one it gets a new cache key in every
-run, so that its results are never re-used.
+What needs only shapes and types is checked here. Values are read with those of every other part (`FiniteChecks`),
+as reading waits for a GPU. A part may have a text `key` that differs whenever its results could. Without one it has
+a new cache key in every run, so that its results are never re-used.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 
 from ..errors import BadInput, first_line
 
@@ -18,17 +20,75 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from .inputs import BlockCall
-    from .types import Generated
+    from .types import FiniteChecks, Generated, Span
+
+# --- at the door
+
+Role = Literal["drafter", "target", "codec", "scorer", "router"]
+Fits = tuple[Callable[[Any], bool], str]
+"""Whether a value fits, and what fits in words."""
+MISSING = object()
 
 
-def check_part(role: Literal["router", "scorer"], part: Any) -> None:
+def is_whole(value: Any, least: int) -> bool:
+    """True for a whole number from `least` on; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def are_timesteps(value: Any) -> bool:
+    """True for a tuple of finite numbers."""
+    return isinstance(value, tuple) and all(
+        isinstance(step, int | float) and not isinstance(step, bool) and math.isfinite(step) for step in value
+    )
+
+
+METHOD: Fits = (callable, "a method")
+TEXT: Fits = (lambda value: isinstance(value, str), "a text")
+FROM_0: Fits = (lambda value: is_whole(value, 0), "a whole number from 0")
+FROM_1: Fits = (lambda value: is_whole(value, 1), "a whole number from 1")
+MODEL: Mapping[str, Fits] = {
+    "generate": METHOD,
+    "name": TEXT,
+    "block_frames": FROM_1,
+    "latent_channels": FROM_1,
+    "timesteps": (lambda value: are_timesteps(value) and bool(value), "a tuple of one number or more"),
+    "first_timesteps": (are_timesteps, "a tuple of numbers"),
+    "anchor_horizon": FROM_0,
+}
+CODEC: Mapping[str, Fits] = {
+    "decode": METHOD,
+    "encode": METHOD,
+    "latent_channels": FROM_1,
+    "temporal_stride": FROM_1,
+    "spatial_stride": FROM_1,
+}
+ANY: Fits = (lambda value: True, "")
+PROTOCOLS: Mapping[Role, tuple[str, Mapping[str, Fits]]] = {
+    "drafter": ("BlockGenerator", MODEL),
+    "target": ("BlockGenerator", MODEL),
+    "codec": ("VideoCodec", CODEC),
+    "scorer": ("Scorer", {"score": METHOD, "describe": METHOD}),
+    "router": ("Router", {"keep": METHOD, "needs_scorer": ANY}),
+}
+"""By role: the protocol's name, and what it asks for."""
+OPTIONAL: Mapping[str, Fits] = {
+    "key": TEXT,
+    "draft_steps": (lambda value: value is None or is_whole(value, 1), "a whole number from 1, or None"),
+}
+
+
+def check_part(role: Role, part: Any) -> None:
     """Raise `BadInput` unless a part fits its protocol."""
-    from .protocols import Router, Scorer  # imports torch, which the command line's help must not
-
+    protocol, needed = PROTOCOLS[role]
+    if isinstance(part, type):
+        raise BadInput(f"the {role} is the class {part.__name__:.40}; give an object of it")
     with faults_of(role, part):
-        fits = isinstance(part, {"router": Router, "scorer": Scorer}[role])
-    if not fits:
-        raise BadInput(f"{_name(part)} is no {role}; give it what sdvg_core.{role.title()} has")
+        for name, (fits, words) in {**needed, **OPTIONAL}.items():
+            value = getattr(part, name, MISSING)
+            if value is MISSING and name in needed:
+                raise BadInput(f"{_name(part)} is no {role} without {name}; give it what sdvg_core.{protocol} has")
+            if value is not MISSING and not fits(value):
+                raise BadInput(f"the {role} {_name(part)} has {name} {value!r:.30}; give it {words}")
 
 
 def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
@@ -65,8 +125,11 @@ def faults_of(role: str, part: Any) -> Iterator[None]:
         raise BadInput(f"the {role} {_name(part)} raised {kind} ({first_line(error)}); mend it") from error
 
 
+# --- at every call
+
+
 class OutsidePart:
-    """Wraps a custom part. Raises `BadInput` for results of a wrong shape, which could go unnoticed."""
+    """Wraps a custom part. Raises `BadInput` for results that its protocol rules out."""
 
     def __init__(self, role: str, inner: Any) -> None:
         self.name = role
@@ -76,17 +139,31 @@ class OutsidePart:
         return getattr(self.inner, name)
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block; check that it has the noise's shape."""
+        """Generate the block; check that its predictions have the noise's shape."""
+        from .types import Generated
+
         with faults_of(self.name, self.inner):
-            made: Generated = self.inner.generate(call)
-        self._check_shape(made.latents, tuple(call.noise.draw(call.span, 0).shape))
+            made = self.inner.generate(call)
+        if not isinstance(made, Generated):
+            raise self._fault(f"returned a {_name(made)}", "return sdvg_core.Generated with a tuple of tensors")
+        predictions = made.predictions
+        if not isinstance(predictions, Sequence) or not predictions:
+            wrong = (
+                "no prediction" if isinstance(predictions, Sequence) else f"predictions in a {_name(predictions)}"
+            )
+            raise self._fault(f"returned {wrong}", "return a tuple of one tensor for each step")
+        if not _is_cost(made.cost):
+            raise self._fault(f"returned the cost {made.cost!r:.40}", "return a Cost, or leave it out")
+        shape = tuple(call.noise.draw(call.span, 0).shape)
+        for latents in (*predictions, made.latents):
+            self._check_tensor(latents, shape)
         return made
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return one score per frame."""
         with faults_of(self.name, self.inner):
             scores: Tensor = self.inner.score(frames.clone(), prompt)  # it may write into what it gets
-        self._check_shape(scores, (frames.shape[1],))
+        self._check_tensor(scores, (frames.shape[1],))
         return scores.float().cpu()
 
     def describe(self) -> Mapping[str, Any]:
@@ -96,8 +173,7 @@ class OutsidePart:
         try:
             described = json.loads(json.dumps(dict(described)))
         except (TypeError, ValueError):
-            fault = f"describe() of the {self.name} {_name(self.inner)} returns what JSON cannot hold"
-            raise BadInput(f"{fault}; return a dict of texts and numbers") from None
+            raise self._fault("returned what JSON cannot hold", "return a dict of texts and numbers") from None
         return {**described, "notes": (*described.get("notes", ()), note_on(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
@@ -105,13 +181,18 @@ class OutsidePart:
         return ()
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Decode latents; check the shape of the frames."""
+        """Decode latents; check the frames. The state is a tuple around the codec's own, which may be None."""
+        begins_clip = state is None
         with faults_of(self.name, self.inner):
-            frames, state_after = self.inner.decode(latents, state)
-        count = self.temporal_stride * latents.shape[2] - (self.temporal_stride - 1 if state is None else 0)
+            decoded = self.inner.decode(latents, None if begins_clip else state[0])
+        if not isinstance(decoded, tuple) or len(decoded) != 2:
+            raise self._fault(f"returned a {_name(decoded)}", "return a tuple of frames and state")
+        frames, state_after = decoded
+        stride = self.temporal_stride
+        count = stride * latents.shape[2] - (stride - 1 if begins_clip else 0)
         rows, columns = (self.spatial_stride * size for size in latents.shape[3:])
-        self._check_shape(frames, (1, count, 3, rows, columns))
-        return frames, state_after
+        self._check_tensor(frames, (1, count, 3, rows, columns))
+        return frames, (state_after,)
 
     def encode(self, frames: Tensor) -> Tensor:
         """Encode 1 + stride * k pixel frames; check the shape of the latents."""
@@ -119,14 +200,42 @@ class OutsidePart:
             latents: Tensor = self.inner.encode(frames)
         count = 1 + (frames.shape[1] - 1) // self.temporal_stride
         rows, columns = (size // self.spatial_stride for size in frames.shape[3:])
-        self._check_shape(latents, (1, self.latent_channels, count, rows, columns))
+        self._check_tensor(latents, (1, self.latent_channels, count, rows, columns))
         return latents
 
-    def _check_shape(self, values: Any, shape: tuple[int, ...]) -> None:
-        sizes = getattr(values, "shape", None)
-        if sizes is None or tuple(sizes) != shape:
-            wrong = f"no tensor but a {type(values).__name__:.40}" if sizes is None else _sizes(sizes)
-            raise BadInput(f"the {self.name} {_name(self.inner)} returned {wrong}; return {_sizes(shape)}")
+    def _check_tensor(self, values: Any, shape: tuple[int, ...]) -> None:
+        """Raise `BadInput` unless `values` is a dense tensor of real numbers, of this shape."""
+        import torch
+
+        if not isinstance(values, torch.Tensor):
+            raise self._fault(f"returned no tensor but a {_name(values)}", f"return {_sizes(shape)}")
+        if tuple(values.shape) != shape:
+            raise self._fault(f"returned {_sizes(values.shape)}", f"return {_sizes(shape)}")
+        if not values.is_floating_point():
+            kind = str(values.dtype).removeprefix("torch.")
+            raise self._fault(f"returned numbers in {kind}", "return them in float32, float16 or bfloat16")
+        if values.is_meta or values.layout != torch.strided:
+            raise self._fault("returned a tensor without plain memory", "return a dense one, on a device")
+
+    def _fault(self, fault: str, remedy: str) -> BadInput:
+        return BadInput(f"the {self.name} {_name(self.inner)} {fault}; {remedy}")
+
+
+def check_frames(checks: FiniteChecks, codec: Any, frames: Tensor, span: Span) -> None:
+    """Start the checks of a block's frames; our own codecs clamp them, so only custom ones may leave [0, 1]."""
+    checks.add(frames, span, "decoded frames")
+    if isinstance(codec, OutsidePart):
+        checks.add_range(frames, span, f"the {codec.name} {_name(codec.inner)}")
+
+
+def _is_cost(cost: Any) -> bool:
+    """True for a `Cost` of numbers."""
+    from .types import Cost
+
+    if not isinstance(cost, Cost):
+        return False
+    counts = (cost.denoising_passes, cost.context_passes, cost.encodes)
+    return all(is_whole(number, 0) for number in counts) and isinstance(cost.context_seconds, SupportsFloat)
 
 
 def _sizes(shape: Iterable[int]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .inputs import BlockInputs
 from .memo import Reuse
+from .outside import check_frames
 from .pixels import Decoder
 from .plan import RunPlan, check_restyle
 from .protocols import Engine
@@ -90,7 +91,7 @@ class Run:
             block = Block(span, start.latents[:, :, span.start : span.stop], condition)
             pixels = decoder.pixels(history, block)
             frames = pixels.frames()
-            checks.add(frames, span, "decoded frames")
+            check_frames(checks, self.engine.codec, frames, span)
             checks.read()
             pixels.release()
             if start.pixels is not None:  # with a held first frame, fewer pixels than the latents show

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .inputs import BlockInputs
 from .memo import Reuse
+from .outside import check_frames
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
@@ -104,14 +105,14 @@ def speculate(
         assert decision is not None
         if not decision.accepted:
             shown = None  # frees the draft's frames and decoder state before the target runs
-            call = replace(call, handed_over=draft.predictions[:handover] if draft else ())
+            call = replace(call, handed_over=draft.first(handover) if draft else ())
             remake = session.generate("target", call)
             shown = session.decoder.pixels(history, Block(span, remake.latents, call.condition))
 
         # 4. Commit the winner.
         assert shown is not None, "a block that is not the target's was drafted"
         frames = shown.frames()
-        session.checks.add(frames, span, "decoded frames")
+        check_frames(session.checks, engine.codec, frames, span)
         drift = session.checks.read(drift_of(shown.block, history))
         shown.release()
         record = record_block(shown.block, frames, decision, draft, remake, call, session.watch, drift)

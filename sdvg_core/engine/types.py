@@ -14,12 +14,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import BadInput
+from ..errors import BadInput, count
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_BLOCKS = 100_000
+HALF_A_LEVEL = 0.5 / 255
+"""How far rounding may take frames out of [0, 1]; they still have the right level of 255."""
 DrafterContext = Literal["committed", "own"]
 """The blocks that the drafter continues: those of the video, or its own drafts."""
 
@@ -106,6 +108,14 @@ class Generated:
         """The block, `b c t h w`."""
         return self.predictions[-1] if self.block is None else self.block
 
+    def first(self, steps: int) -> tuple[Tensor, ...]:
+        """Return the predictions of the first `steps` steps, to hand over. Raises `BadInput` if there are fewer."""
+        predictions = self.predictions[:steps]
+        if len(predictions) < steps:
+            problem = f"the drafter returned {count(len(predictions), 'prediction')}, and {steps} are handed over"
+            raise BadInput(f"{problem}; return one for each of its timesteps")
+        return predictions
+
 
 def plan_spans(
     blocks: int,
@@ -157,23 +167,30 @@ class FiniteChecks:
     """Looks for NaN and infinity in a block's tensors. Reads all results at once, as reading waits for a GPU."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Span, str, Tensor]] = []
+        self._pending: list[tuple[str, Tensor]] = []
 
     def add(self, values: Tensor, span: Span, what: str) -> None:
         """Start the check of a tensor of the block at `span`. `what`: its name in errors."""
-        self._pending.append((span, what, values.isfinite().all()))
+        problem = f"block {span.index + 1} has NaN or infinity in its {what}"
+        remedy = "check that model's file, or try bfloat16 or float32"
+        self._pending.append((f"{problem}; {remedy}", values.isfinite().all()))
+
+    def add_range(self, frames: Tensor, span: Span, codec: str) -> None:
+        """Start the check that frames are in [0, 1] but for rounding. `codec`: its name in errors."""
+        problem = f"{codec} returned frames outside 0 to 1 for block {span.index + 1}"
+        inside = (frames >= -HALF_A_LEVEL) & (frames <= 1 + HALF_A_LEVEL)
+        self._pending.append((f"{problem}; return them from 0 to 1, clamped", inside.all()))
 
     def read(self, number: Tensor | None = None) -> float | None:
-        """Raise `BadInput` for the first tensor that is not finite. Return `number`, read in the same transfer."""
+        """Raise `BadInput` for the first check that failed. Return `number`, read in the same transfer."""
         import torch
 
-        numbers = [finite for *_, finite in self._pending] + ([] if number is None else [number])
+        numbers = [passed for _, passed in self._pending] + ([] if number is None else [number])
         device = numbers[-1].device if numbers else None
         read = torch.stack([each.to(device, torch.float32) for each in numbers]).tolist() if numbers else []
-        for (span, what, _), finite in zip(self._pending, read, strict=False):
-            if not finite:
-                problem = f"block {span.index + 1} has NaN or infinity in its {what}"
-                raise BadInput(f"{problem}; check that model's file, or try bfloat16 or float32")
+        for (problem, _), passed in zip(self._pending, read, strict=False):
+            if not passed:
+                raise BadInput(problem)
         self._pending = []
         return None if number is None else read[-1]
 

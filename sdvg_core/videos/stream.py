@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import device_clock
-from ..engine.outside import checked_parts, note_on
+from ..engine.outside import check_part, checked_parts, note_on
 from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
@@ -119,14 +119,16 @@ class Streamer:
         router: Router | None = None,
         codec: VideoCodec | None = None,
     ) -> None:
-        """Load the models of `files`. Raises `BadInput` before weights are read if they do not fit each other.
+        """Load the models of `files`. Raises `BadInput` before weights are read if parts or models do not fit.
 
         `keep_text_encoder`: False loads it for every new prompt and frees it again. `drafter`, `target`, `scorer`,
         `router`, `codec`: custom parts that replace those of the files and requests. `files` must still name a
         transformer, for its shapes.
         """
         arguments = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
-        outside: dict[str, Any] = {role: part for role, part in arguments.items() if part is not None}
+        outside: dict[Any, Any] = {role: part for role, part in arguments.items() if part is not None}
+        for role, part in outside.items():
+            check_part(role, part)
         self._outside_notes = tuple(note_on(role, part) for role, part in outside.items())
         self._headers = check_models(files, options)
         of_files = self._headers.models

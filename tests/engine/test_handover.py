@@ -221,6 +221,30 @@ def test_a_restyled_block_must_leave_the_draft_a_step():
     guided(engine_of(draft_steps=2), target_only, restyled(Strength(skip=2)))
 
 
+class LastOnly:
+    """A drafter that returns its last prediction alone."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def generate(self, call):
+        generated = self.inner.generate(call)
+        return replace(generated, predictions=generated.predictions[-1:])
+
+
+@pytest.mark.parametrize("letters", ["rrr", "ttt"])
+def test_fewer_predictions_than_are_handed_over_are_refused(letters):
+    """Scored or not. Catches: a handover of one step that the record calls two."""
+    whole = engine(draft_steps=None)
+    parts = replace(whole, drafter=LastOnly(whole.drafter))
+    with pytest.raises(BadInput, match="the drafter returned 1 prediction, and 2 are handed over; return one for"):
+        run(parts, scripted(letters, handover=2), blocks=3)
+    assert len(run(parts, scripted(letters, handover=1), blocks=3)) == 3
+
+
 def test_a_handover_of_more_steps_than_a_draft_has_is_refused():
     with pytest.raises(BadInput, match="handover is 3, but drafts stop after 2 steps"):
         run(engine(draft_steps=2), scripted("rara", handover=3), blocks=4)

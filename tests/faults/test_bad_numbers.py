@@ -17,8 +17,9 @@ from reuse_folders import five
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from thinned import in_turn
-from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
+from tiny import PROMPT, SIZE, BrightScorer, EchoCodec, generator_of, make_engine, planned, run
 
+from sdvg_core.engine.outside import checked_parts
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
@@ -27,6 +28,20 @@ from sdvg_core.text.prompts import Conditions
 SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 BLOCKS = (0, 4, 8)
+
+
+NO_FRAMES = (
+    lambda frames: frames * 255,
+    lambda frames: frames * 2 - 1,
+    lambda frames: frames + 5,
+    lambda frames: frames - 1,
+)
+STILL_FRAMES = (
+    lambda frames: frames.round() * 1.001,
+    lambda frames: frames.round() - 0.001,
+    lambda frames: frames.bfloat16(),
+    lambda frames: frames.double(),
+)
 
 
 def spoiled(values: torch.Tensor, bad: float) -> torch.Tensor:
@@ -81,6 +96,40 @@ def test_bad_frames_of_any_block_stop_the_run_or_are_thrown_away_with_the_draft(
             emitted = run(make_engine(), RouterConfig(tau=-1e9)) if at else []
         assert [e.record.decision.reason for e in emitted[at : at + 1]] == [Reason.NOT_FINITE] * bool(at)
         assert all(bool(torch.isfinite(e.frames).all()) for e in emitted)
+
+
+class ChangedCodec(EchoCodec):
+    """A codec whose frames are changed by a function."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.change = change
+
+    def decode(self, latents: torch.Tensor, state: Any = None) -> Any:
+        frames, after = super().decode(latents, state)
+        return self.change(frames), after
+
+
+def engine_with(change: Any) -> Any:
+    """Return an engine with a custom codec whose frames are changed."""
+    codec = checked_parts({"codec": ChangedCodec(change)}, EchoCodec())["codec"]
+    return replace(make_engine(), codec=codec)
+
+
+@pytest.mark.parametrize("change", NO_FRAMES)
+def test_frames_outside_0_to_1_stop_the_run(change):
+    """From a custom codec. Catches: levels of 255, or of -1 to 1, shown as white and black."""
+    sentence = "the codec ChangedCodec returned frames outside 0 to 1 for block 1; return them"
+    fails(engine_with(change), RouterConfig(policy="always-target"), sentence)
+    given = 4 * torch.randn(1, 4, 6, *SIZE, generator=generator_of(1))
+    with pytest.raises(BadInput, match=sentence):
+        list(planned(engine_with(change), RouterConfig(policy="always-target"), given=given, blocks=1).play())
+
+
+@pytest.mark.parametrize("change", STILL_FRAMES)
+def test_frames_that_are_rounded_make_a_video(change):
+    """By less than half a level of 255, or in another dtype."""
+    assert len(run(engine_with(change), RouterConfig(policy="always-target"), blocks=2)) == 2
 
 
 @pytest.mark.parametrize("bad", BAD)
