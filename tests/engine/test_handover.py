@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 from test_guides import CONTROL, controlled, engine_of, restyled, run_of
 from test_guides import made as guided
-from thinned import every_pair
+from thinned import every_pair, in_turn
 from tiny import (
     CONTEXTS,
     POLICIES,
     PROMPT,
+    BrightScorer,
     frames_of,
     latents_of,
     make_engine,
@@ -112,6 +114,38 @@ def test_a_handover_of_k_saves_k_target_passes_a_block_and_costs_k_of_the_drafte
         assert passes(emitted, "draft") == [0, step, step, step, 4, 4]
     else:  # its own video needs its own blocks whole
         assert sum(passes(emitted, "draft")) == 6 * 4 + 3 * step
+
+
+class NoNumbers(BrightScorer):
+    """A scorer whose scores are no numbers."""
+
+    def score(self, frames, prompt):
+        return super().score(frames, prompt) * torch.nan
+
+
+MADE_BY_THE_TARGET = {
+    "below tau": (RouterConfig(tau=math.inf), BrightScorer),
+    "below tau, in a cascade": (RouterConfig(tau=math.inf, cascade=0.1), BrightScorer),
+    "no number": (RouterConfig(tau=-math.inf), NoNumbers),
+    "bail-out": (RouterConfig(tau=math.inf, bail_out=1), BrightScorer),
+    "a direction": (RouterConfig(tau=-math.inf, directions=".rrrrr"), BrightScorer),
+    "a kept draft without a number": (RouterConfig(directions=".aaaaa"), NoNumbers),
+    "forced blocks": (first(6), BrightScorer),
+    "a stride": (RouterConfig(policy="stride", stride=1, forced_blocks=0), BrightScorer),
+    "a router": (scripted("rrrrrr"), BrightScorer),
+}
+
+
+@in_turn("way, context, policy, step", tuple(MADE_BY_THE_TARGET), CONTEXTS, POLICIES, (1, 2, 3))
+def test_whatever_gives_a_block_to_the_target_hands_over(way, context, policy, step):
+    """All but the direction `t`. Catches: a reason for which the target begins from noise."""
+    router, scorer = MADE_BY_THE_TARGET[way]
+    parts = replace(make_engine(policy, **FOUR), scorer=scorer())
+    emitted = run(parts, replace(router, handover=step), blocks=5, drafter_context=context)
+    target_only = RouterConfig(policy="always-target", handover=step)
+    expected = run(make_engine(policy, **FOUR), target_only, blocks=5, drafter_context=context)
+    assert torch.equal(latents_of(emitted), latents_of(expected))
+    assert [shown.record.handover for shown in emitted] == [0, step, step, step, step]
 
 
 def own_decodes(policy: str) -> int:
