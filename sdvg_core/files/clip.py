@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from .small_files import check_regular
 
 # Only containers: playlists could open other files or URLs.
 OPENED = {
-    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg",
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg,"
+    "mxf,mpeg,mpegvideo,asf,flv,dv,yuv4mpegpipe",
     "protocol_whitelist": "file",
 }
+CONTAINERS = "an mp4, mov, webm, mkv, avi, mpg, vob, mxf, wmv, flv or ts"
 # swscale flags: bicubic, full chroma interpolation, accurate rounding.
 EXACT = 0x4 | 0x2000 | 0x40000
 # ISO/IEC 23091-2. Matrix 0 is RGB; missing ones are not linear, or unknown to swscale.
@@ -49,6 +51,9 @@ class Clip:
     def __init__(self, file: Any, path: Path) -> None:
         """Find the video stream (not a cover picture). Raises `BadInput` if there is none, and for HDR."""
         streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
+        if streams and not any(stream.codec_context for stream in streams):
+            raise BadInput(f"{path.name} has a codec that is not read; convert it to H.264")
+        streams = [stream for stream in streams if stream.codec_context]
         if not streams:
             raise BadInput(f"{path.name} holds no video; give an mp4, webm or mov")
         best = file.streams.best("video")
@@ -81,9 +86,9 @@ class Clip:
         """Yield the frames, deinterlaced. Raises `BadInput` for one that is too large or narrow."""
         graph: Graph | None = None
         shape: tuple[int, int, str] | None = None
-        for frame in chain(self._file.decode(self.stream), [None]):
+        for frame in chain(self._decoded(), [None]):
             if graph is not None and (frame is None or _shape(frame) != shape):
-                yield from _push(graph, None)
+                yield from pushed(graph, None)
                 graph = None
             if frame is None:
                 return
@@ -94,7 +99,15 @@ class Clip:
                 self.remark("deinterlaced")
                 graph = _deinterlacer(frame)
                 shape = _shape(frame)
-            yield from [frame] if graph is None else _push(graph, frame)
+            yield from [frame] if graph is None else pushed(graph, frame)
+
+    def _decoded(self) -> Iterator[Any]:
+        """Yield the frames of the file; without the last one if the file is cut off within it."""
+        for packet, following in pairwise(chain(self._file.demux(self.stream), [None])):
+            if packet.is_corrupt and following is not None and following.size == 0:
+                self.remark("read to where it is cut off")
+            else:
+                yield from packet.decode()
 
     def picture(self, frame: Any) -> Image.Image:
         """Convert a frame to an upright 8-bit RGB picture of square pixels, right to half a level."""
@@ -126,9 +139,13 @@ class Clip:
 
 @contextmanager
 def open_clip(path: Path) -> Iterator[Clip]:
-    """Open a video file. Raises `BadInput` like `Clip`, and errors of FFmpeg."""
+    """Open a video file. Raises `BadInput` like `Clip`, for another container, and errors of FFmpeg."""
     check_regular(path)
-    with av.open(str(path), options=OPENED) as file:
+    try:
+        file = av.open(str(path), options=OPENED)
+    except av.ArgumentError as error:
+        raise BadInput(f"{path.name} is in a container that is not read; give {CONTAINERS}") from error
+    with file:
         yield Clip(file, path)
 
 
@@ -183,7 +200,7 @@ def _deinterlacer(frame: Any) -> Graph:
     return graph
 
 
-def _push(graph: Graph, frame: Any) -> Iterator[Any]:
+def pushed(graph: Graph, frame: Any) -> Iterator[Any]:
     """Push a frame into a filter graph, None to flush it, and yield the frames that come out."""
     graph.push(frame)
     with suppress(av.BlockingIOError, av.EOFError):

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import BadInput
 from .clip import Clip, check_colours, open_clip
 from .pictures import Picture, cropped, note_on, pictures_in, pictures_of, reading
-from .video import Sound
+from .sound import Sound
 
 T = TypeVar("T")
 RATE = 16

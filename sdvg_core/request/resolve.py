@@ -24,7 +24,8 @@ from ..engine.types import Condition
 from ..errors import BadInput, count, see
 from ..files.footage import RATE, Footage, read_footage
 from ..files.pictures import read_image
-from ..files.video import CODECS, Sound, check_video_size
+from ..files.sound import Sound
+from ..files.video import check_video_size
 from ..memory.budget import BudgetedRun, route_for_budget
 from ..models.headers import Headers, check_encoder
 from .control import ControlFootage, padding_note
@@ -266,10 +267,9 @@ def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tupl
             problem = f"the video has that of {chosen.path.name}"
         elif fps != RATE:
             problem = f"the clip is taken as {RATE} frames a second, and the video has {fps:g}"
-        elif sound.codec not in CODECS:
-            problem = f"an mp4 does not hold {sound.codec}"
         else:
             chosen = sound
+            notes += [sound.note] if sound.note else []
             continue
         notes.append(f"The sound of {sound.path.name} is left out: {problem}.")
     return chosen, notes
