@@ -42,14 +42,18 @@ HD_ROWS = 720
 LIMITED_RANGE = 1
 FULL_RANGE = 2
 CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
+ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
 
 
 class Clip:
     """An open video. `start`: time of its first frame in seconds. `sound_codec`: None without sound."""
 
-    def __init__(self, file: Any, path: Path) -> None:
-        """Find the video stream (not a cover picture). Raises `BadInput` if there is none, and for HDR."""
+    def __init__(self, file: Any, path: Path, *, alpha: bool = False) -> None:
+        """Find the video stream (not a cover picture). `alpha`: decode it too.
+
+        Raises `BadInput` if there is no video, and for HDR.
+        """
         streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
         if streams and not any(stream.codec_context for stream in streams):
             raise BadInput(f"{path.name} has a codec that is not read; convert it to H.264")
@@ -66,6 +70,7 @@ class Clip:
         self._file = file
         self._size = ""
         self._remarks: list[str] = []
+        self._decoder = _alpha_decoder(self.stream.codec_context) if alpha else None
         self._aspect: Fraction = self.stream.sample_aspect_ratio or Fraction(1)
         if wide := WIDE.get(self.stream.codec_context.color_primaries):
             self.remark(f"its {wide} primaries taken as BT.709's")
@@ -93,7 +98,7 @@ class Clip:
             if frame is None:
                 return
             check_picture_size(max(frame.width, self._width(frame)), frame.height, self.path)
-            if any(part.is_alpha for part in frame.format.components):
+            if _has_alpha(frame):
                 self.remark("without its alpha")
             if graph is None and frame.interlaced_frame:
                 self.remark("deinterlaced")
@@ -107,7 +112,16 @@ class Clip:
             if packet.is_corrupt and following is not None and following.size == 0:
                 self.remark("read to where it is cut off")
             else:
-                yield from packet.decode()
+                yield from self._frames_of(packet)
+
+    def _frames_of(self, packet: Any) -> Iterator[Any]:
+        """Yield the frames of a packet."""
+        if self._decoder is None:
+            yield from packet.decode()
+        else:
+            for frame in self._decoder.decode(packet if packet.size else None):
+                frame.time_base = self.stream.time_base
+                yield frame
 
     def picture(self, frame: Any) -> Image.Image:
         """Convert a frame to an upright 8-bit RGB picture of square pixels, right to half a level."""
@@ -123,14 +137,17 @@ class Clip:
         ).to_ndarray()
         black, white = _black_and_white(frame)
         pixels = (levels.astype(np.float32) - black) * (255 / (white - black))
-        picture = Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-        rotation = frame.rotation
-        if _is_mirrored(frame):
-            picture = ImageOps.mirror(picture)
-            rotation += 180
-        upright = picture.rotate(rotation, expand=True)
+        upright = _upright(Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8)), frame)
         self._size = f"{upright.width}x{upright.height}"
         return upright
+
+    def alpha(self, frame: Any) -> Image.Image:
+        """Return the alpha of a frame as an upright grey picture of square pixels: white where it is opaque."""
+        width = self._width(frame)
+        if not _has_alpha(frame):
+            return _upright(Image.new("L", (width, frame.height), 255), frame)
+        levels = frame.reformat(width=width, format="rgba", interpolation=EXACT).to_ndarray()
+        return _upright(Image.fromarray(levels[:, :, 3]), frame)
 
     def _width(self, frame: Any) -> int:
         """Return the width of a frame in square pixels."""
@@ -138,15 +155,18 @@ class Clip:
 
 
 @contextmanager
-def open_clip(path: Path) -> Iterator[Clip]:
-    """Open a video file. Raises `BadInput` like `Clip`, for another container, and errors of FFmpeg."""
+def open_clip(path: Path, *, alpha: bool = False) -> Iterator[Clip]:
+    """Open a video file. `alpha`: decode it too.
+
+    Raises `BadInput` like `Clip` and for another container, and errors of FFmpeg.
+    """
     check_regular(path)
     try:
         file = av.open(str(path), options=OPENED)
     except av.ArgumentError as error:
         raise BadInput(f"{path.name} is in a container that is not read; give {CONTAINERS}") from error
     with file:
-        yield Clip(file, path)
+        yield Clip(file, path, alpha=alpha)
 
 
 def find_sound(file: Any) -> Any:
@@ -177,6 +197,15 @@ def _black_and_white(frame: Any) -> tuple[int, int]:
     return 0, 255 << 8
 
 
+def _upright(picture: Image.Image, frame: Any) -> Image.Image:
+    """Turn the picture of a frame as it is to be shown."""
+    rotation = frame.rotation
+    if _is_mirrored(frame):
+        picture = ImageOps.mirror(picture)
+        rotation += 180
+    return picture.rotate(rotation, expand=True)
+
+
 def _is_mirrored(frame: Any) -> bool:
     """True if the display matrix mirrors a frame, which `rotation` does not tell."""
     matrix = frame.side_data.get("DISPLAYMATRIX")
@@ -184,6 +213,20 @@ def _is_mirrored(frame: Any) -> bool:
         return False
     a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].astype(float)
     return bool(a * d < b * c)
+
+
+def _has_alpha(frame: Any) -> bool:
+    """True if the format of a frame has alpha."""
+    return any(part.is_alpha for part in frame.format.components)
+
+
+def _alpha_decoder(codec: Any) -> Any:
+    """Return a decoder that reads the alpha of WebM, or None if the usual one does: FFmpeg's own leaves it out."""
+    if codec.name not in ALPHA_DECODERS:
+        return None
+    decoder = av.CodecContext.create(ALPHA_DECODERS[codec.name], "r")
+    decoder.extradata = codec.extradata
+    return decoder
 
 
 def _shape(frame: Any) -> tuple[int, int, str]:

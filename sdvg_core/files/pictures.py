@@ -63,11 +63,22 @@ class Picture:
                 alpha = upright.getchannel("A").getextrema() != (255, 255)
             return cropped(upright.convert("RGB"), (width, height)), alpha
 
+    def alpha(self, size: tuple[int, int]) -> Tensor:
+        """Return the alpha of the upright picture, cropped and scaled, as bytes `1 h w`. Raises `BadInput`."""
+        with reading(self.path, *UNREADABLE), _silence():
+            upright = ImageOps.exif_transpose(self.image)
+            if upright.has_transparency_data:
+                return cropped(upright.convert("RGBA").getchannel("A"), size)
+            return cropped(Image.new("L", upright.size, 255), size)
+
 
 def cropped(picture: Image.Image, size: tuple[int, int]) -> Tensor:
-    """Return the pixels of an RGB picture, `3 h w` bytes, cropped at the centre and scaled to width and height."""
-    fitted = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
-    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+    """Return the pixels of a picture in bytes, `c h w`, cropped at the centre and scaled to width and height.
+
+    `c`: 3 for RGB, 1 for grey.
+    """
+    fitted = np.array(ImageOps.fit(picture, size, Image.Resampling.LANCZOS))
+    return torch.from_numpy(fitted).view(*fitted.shape[:2], -1).permute(2, 0, 1).contiguous()
 
 
 def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:
