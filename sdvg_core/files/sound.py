@@ -118,6 +118,8 @@ def _encoded(clip: Any, heard: Any, track: Any, start: Fraction, end: Fraction) 
     after = Fraction(0)
     for frame in clip.decode(heard):
         begin = after if frame.pts is None else frame.pts * frame.time_base
+        if begin >= end:
+            break
         after = begin + Fraction(frame.samples, frame.sample_rate)
         frame.pts = round((begin - start) * frame.sample_rate)
         frame.time_base = Fraction(1, frame.sample_rate)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sdvg_core.errors import BadInput
-from sdvg_core.files.footage import count_frames, read_footage
+from sdvg_core.files.footage import count_frames, read_footage, time_stamps
 
 FRAMES = 25
 PAL = (720, 576)
@@ -85,6 +85,16 @@ def test_no_refusal_shows_the_folders_of_a_file(content, tmp_path):
     with pytest.raises(BadInput, match=r"^a\.mp4 ") as refusal:
         read_footage(path, 32, 32)
     assert str(tmp_path) not in str(refusal.value)
+
+
+def test_an_unknown_codec_is_refused(tmp_path):
+    """Catches: an `AttributeError` of ours, passed on as what is wrong with the file."""
+    path = video(tmp_path / "a.mkv", "ffv1")
+    path.write_bytes(path.read_bytes().replace(b"V_FFV1", b"V_FUV1"))
+    with pytest.raises(BadInput, match=r"^a\.mkv has a codec "):
+        read_footage(path, 32, 32)
+    with pytest.raises(BadInput, match=r"has a codec "):
+        time_stamps(str(path), 0, 0)
 
 
 FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
