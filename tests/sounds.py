@@ -16,22 +16,40 @@ def greys(count: int, size: int = 32) -> list[Any]:
     return [av.VideoFrame.from_ndarray(level, format="rgb24").reformat(format="yuv420p") for level in levels]
 
 
-def tone(path: Path, codec: str = "aac", frames: int = 40, first: float = 0) -> Path:
-    """Write a clip of 16 frames a second with a tone that grows; both begin `first` seconds late."""
+CHANNELS = {"mono": 1, "stereo": 2, "5.1": 6}
+SAMPLES = 1024
+
+
+def tone(
+    path: Path, codec: str = "aac", frames: int = 40, first: float = 0, *, layout: str = "mono", rate: int = 48000
+) -> Path:
+    """Write a clip of 16 frames a second with a tone that rises and grows; both begin `first` seconds late.
+
+    Channel n is 1 / n as loud as the first.
+    """
+    encoder = {".webm": "libvpx-vp9", ".wmv": "wmv2", ".mpg": "mpeg2video"}.get(path.suffix, "libx264")
+    pace = 25 if path.suffix == ".mpg" else 16
     with av.open(str(path), "w") as file:
-        video: Any = file.add_stream("libx264" if path.suffix != ".webm" else "libvpx-vp9", rate=16)
+        video: Any = file.add_stream(encoder, rate=pace)
         video.width, video.height, video.pix_fmt = 32, 32, "yuv420p"
-        sound: Any = file.add_stream(codec, rate=48000, layout="mono")
-        for number, frame in enumerate(greys(frames)):
-            frame.pts, frame.time_base = round(16 * first) + number, Fraction(1, 16)
-            file.mux(video.encode(frame))
-        file.mux(video.encode())
-        samples = np.arange(48000 * frames // 16)
-        wave = np.sin(samples * 2 * np.pi * 440 / 48000) * samples / len(samples)
-        part = av.AudioFrame.from_ndarray((wave * 30000).astype(np.int16)[None], format="s16", layout="mono")
-        part.sample_rate, part.pts, part.time_base = 48000, round(48000 * first), Fraction(1, 48000)
-        file.mux(sound.encode(part))
-        file.mux(sound.encode())
+        sound: Any = file.add_stream(codec, rate=rate, layout=layout, options={"strict": "experimental"})
+        sound.codec_context.bit_rate = 128_000
+        packets = []
+        for number, frame in enumerate(greys(frames * pace // 16)):
+            frame.pts, frame.time_base = round(pace * first) + number, Fraction(1, pace)
+            packets += video.encode(frame)
+        packets += video.encode()
+        samples = np.arange(rate * frames // 16)
+        seconds = samples / rate
+        wave = np.sin(2 * np.pi * (200 + 400 * seconds) * seconds) * samples / len(samples)
+        levels = (wave[:, None] * 30000 / np.arange(1, CHANNELS[layout] + 1)).astype(np.int16)
+        for begin in range(0, len(levels), SAMPLES):
+            packed = np.ascontiguousarray(levels[begin : begin + SAMPLES]).reshape(1, -1)
+            part = av.AudioFrame.from_ndarray(packed, format="s16", layout=layout)
+            part.sample_rate, part.pts, part.time_base = rate, round(rate * first) + begin, Fraction(1, rate)
+            packets += sound.encode(part)
+        packets += sound.encode()
+        file.mux(sorted(packets, key=lambda packet: packet.dts * packet.time_base))
     return path
 
 
@@ -43,3 +61,24 @@ def heard(path: Path) -> np.ndarray:
         parts = list(file.decode(audio=0))
     samples = np.concatenate([part.to_ndarray().reshape(1, -1) for part in parts], axis=1)[0]
     return samples[round((first - parts[0].time) * 48000) :]
+
+
+def channels(path: Path, rate: int | None = None) -> np.ndarray:
+    """Return a file's samples from its first frame on, in 64 bits, a row for each channel.
+
+    `rate`: to which they are resampled; None for the file's own.
+    """
+    with av.open(str(path)) as file:
+        first = next(frame.time for frame in file.decode(video=0))
+    with av.open(str(path)) as file:
+        stream = file.streams.audio[0]
+        layout = stream.codec_context.layout
+        if layout.channels[0].name == "NONE":
+            layout = f"{layout.nb_channels}c"
+        resampler = av.AudioResampler(format="dblp", layout=layout, rate=rate or stream.rate)
+        frames = list(file.decode(stream))
+        late = first - frames[0].time
+        parts = [part for frame in [*frames, None] for part in resampler.resample(frame)]
+    cut = round(late * parts[0].sample_rate)
+    silence = np.zeros((parts[0].layout.nb_channels, max(-cut, 0)))
+    return np.concatenate([silence, *(part.to_ndarray() for part in parts)], axis=1)[:, max(cut, 0) :]

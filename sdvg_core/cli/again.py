@@ -52,7 +52,8 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
     """
     reported = {name: known for name, known in settings_of(VideoRequest).items() if known.reported}
     values = {name: report.settings[name] for name in reported if report.settings.get(name) is not None}
-    for name in [name for name in values if Path in reported[name].kinds]:
+    files = [name for name in values if Path in reported[name].kinds and values[name] not in reported[name].choices]
+    for name in files:
         file = values.pop(name)
         if name not in stated:
             raise BadInput(f"the video began from {file!s:.60}; add {reported[name].flags[0]} FILE")

@@ -2,6 +2,9 @@
 
 FFmpeg converts colours. With these flags and 16 bits, RGB is right to a fiftieth of a level of 255, while PyAV's
 defaults lose a level at every reading. FFmpeg's `scale` filter was not used: it ignores the chroma location.
+
+HDR is refused. PyAV's FFmpeg has no `zscale` and no `libplacebo`, and the curve of swscale's perceptual intent is
+neither BT.2390's nor BT.2446's: it shows reference white of 203 cd/m2 as level 155 of 255, and BT.2390 as 198.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +28,11 @@ from .small_files import check_regular
 
 # Only containers: playlists could open other files or URLs.
 OPENED = {
-    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg",
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg,"
+    "mxf,mpeg,mpegvideo,asf,flv,dv,yuv4mpegpipe",
     "protocol_whitelist": "file",
 }
+CONTAINERS = "an mp4, mov, webm, mkv, avi, mpg, vob, mxf, wmv, flv or ts"
 # swscale flags: bicubic, full chroma interpolation, accurate rounding.
 EXACT = 0x4 | 0x2000 | 0x40000
 # ISO/IEC 23091-2. Matrix 0 is RGB; missing ones are not linear, or unknown to swscale.
@@ -40,20 +45,24 @@ HD_ROWS = 720
 LIMITED_RANGE = 1
 FULL_RANGE = 2
 CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
+ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 WIDE = {9: "BT.2020", 11: "DCI-P3", 12: "Display P3"}
 
 
 class Clip:
     """An open video. `start`: time of its first frame in seconds. `sound_codec`: None without sound."""
 
-    def __init__(self, file: Any, path: Path) -> None:
-        """Find the video stream (not a cover picture). Raises `BadInput` if there is none, and for HDR."""
+    def __init__(self, file: Any, path: Path, *, alpha: bool = False) -> None:
+        """Find the video stream (not a cover picture). `alpha`: decode it too.
+
+        Raises `BadInput` if there is no video, and for HDR.
+        """
         streams = [stream for stream in file.streams.video if not stream.disposition & Disposition.attached_pic]
         if not streams:
             raise BadInput(f"{path.name} holds no video; give an mp4, webm or mov")
         best = file.streams.best("video")
         self.path = path
-        self.stream = max(streams, key=lambda stream: (stream.frames != 1, stream is best))
+        self.stream = max(streams, key=lambda stream: (_is_decodable(stream), stream.frames != 1, stream is best))
         check_colours(self.stream, path.name)
         self.start = Fraction(0)
         sound = find_sound(file)
@@ -61,6 +70,7 @@ class Clip:
         self._file = file
         self._size = ""
         self._remarks: list[str] = []
+        self._decoder = _alpha_decoder(self.stream.codec_context) if alpha else None
         self._aspect: Fraction = self.stream.sample_aspect_ratio or Fraction(1)
         if wide := WIDE.get(self.stream.codec_context.color_primaries):
             self.remark(f"its {wide} primaries taken as BT.709's")
@@ -81,20 +91,37 @@ class Clip:
         """Yield the frames, deinterlaced. Raises `BadInput` for one that is too large or narrow."""
         graph: Graph | None = None
         shape: tuple[int, int, str] | None = None
-        for frame in chain(self._file.decode(self.stream), [None]):
+        for frame in chain(self._decoded(), [None]):
             if graph is not None and (frame is None or _shape(frame) != shape):
-                yield from _push(graph, None)
+                yield from pushed(graph, None)
                 graph = None
             if frame is None:
                 return
             check_picture_size(max(frame.width, self._width(frame)), frame.height, self.path)
-            if any(part.is_alpha for part in frame.format.components):
+            if _has_alpha(frame):
                 self.remark("without its alpha")
             if graph is None and frame.interlaced_frame:
                 self.remark("deinterlaced")
                 graph = _deinterlacer(frame)
                 shape = _shape(frame)
-            yield from [frame] if graph is None else _push(graph, frame)
+            yield from [frame] if graph is None else pushed(graph, frame)
+
+    def _decoded(self) -> Iterator[Any]:
+        """Yield the frames of the file; without the last one if the file is cut off within it."""
+        for packet, following in pairwise(chain(self._file.demux(self.stream), [None])):
+            if packet.is_corrupt and following is not None and following.size == 0:
+                self.remark("read to where it is cut off")
+            else:
+                yield from self._frames_of(packet)
+
+    def _frames_of(self, packet: Any) -> Iterator[Any]:
+        """Yield the frames of a packet."""
+        if self._decoder is None:
+            yield from packet.decode()
+        else:
+            for frame in self._decoder.decode(packet if packet.size else None):
+                frame.time_base = self.stream.time_base
+                yield frame
 
     def picture(self, frame: Any) -> Image.Image:
         """Convert a frame to an upright 8-bit RGB picture of square pixels, right to half a level."""
@@ -110,14 +137,17 @@ class Clip:
         ).to_ndarray()
         black, white = _black_and_white(frame)
         pixels = (levels.astype(np.float32) - black) * (255 / (white - black))
-        picture = Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-        rotation = frame.rotation
-        if _is_mirrored(frame):
-            picture = ImageOps.mirror(picture)
-            rotation += 180
-        upright = picture.rotate(rotation, expand=True)
+        upright = _upright(Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8)), frame)
         self._size = f"{upright.width}x{upright.height}"
         return upright
+
+    def alpha(self, frame: Any) -> Image.Image:
+        """Return the alpha of a frame as an upright grey picture of square pixels: white where it is opaque."""
+        width = self._width(frame)
+        if not _has_alpha(frame):
+            return _upright(Image.new("L", (width, frame.height), 255), frame)
+        levels = frame.reformat(width=width, format="rgba", interpolation=EXACT).to_ndarray()
+        return _upright(Image.fromarray(levels[:, :, 3]), frame)
 
     def _width(self, frame: Any) -> int:
         """Return the width of a frame in square pixels."""
@@ -125,11 +155,18 @@ class Clip:
 
 
 @contextmanager
-def open_clip(path: Path) -> Iterator[Clip]:
-    """Open a video file. Raises `BadInput` like `Clip`, and errors of FFmpeg."""
+def open_clip(path: Path, *, alpha: bool = False) -> Iterator[Clip]:
+    """Open a video file. `alpha`: decode it too.
+
+    Raises `BadInput` like `Clip` and for another container, and errors of FFmpeg.
+    """
     check_regular(path)
-    with av.open(str(path), options=OPENED) as file:
-        yield Clip(file, path)
+    try:
+        file = av.open(str(path), options=OPENED)
+    except av.ArgumentError as error:
+        raise BadInput(f"{path.name} is in a container that is not read; give {CONTAINERS}") from error
+    with file:
+        yield Clip(file, path, alpha=alpha)
 
 
 def find_sound(file: Any) -> Any:
@@ -139,13 +176,20 @@ def find_sound(file: Any) -> Any:
 
 
 def check_colours(stream: Any, name: str) -> None:
-    """Raise `BadInput` for HDR, and for colours that swscale cannot convert to RGB."""
+    """Raise `BadInput` for HDR, for colours that swscale cannot convert to RGB, and for an unknown codec."""
+    if not _is_decodable(stream):
+        raise BadInput(f"{name} has a codec that FFmpeg does not know; convert it to H.264")
     codec = stream.codec_context
     kind = CURVES.get(codec.color_trc)
     if codec.colorspace not in MATRICES:
         kind = f"colour matrix {codec.colorspace}"
     if kind:
         raise BadInput(f"{name} is in {kind}, which is not read; convert it to BT.709" + see("Colours are wrong"))
+
+
+def _is_decodable(stream: Any) -> bool:
+    """True if FFmpeg knows the codec of a stream."""
+    return stream.codec_context is not None
 
 
 def _black_and_white(frame: Any) -> tuple[int, int]:
@@ -160,6 +204,15 @@ def _black_and_white(frame: Any) -> tuple[int, int]:
     return 0, 255 << 8
 
 
+def _upright(picture: Image.Image, frame: Any) -> Image.Image:
+    """Turn the picture of a frame as it is to be shown."""
+    rotation = frame.rotation
+    if _is_mirrored(frame):
+        picture = ImageOps.mirror(picture)
+        rotation += 180
+    return picture.rotate(rotation, expand=True)
+
+
 def _is_mirrored(frame: Any) -> bool:
     """True if the display matrix mirrors a frame, which `rotation` does not tell."""
     matrix = frame.side_data.get("DISPLAYMATRIX")
@@ -167,6 +220,20 @@ def _is_mirrored(frame: Any) -> bool:
         return False
     a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].astype(float)
     return bool(a * d < b * c)
+
+
+def _has_alpha(frame: Any) -> bool:
+    """True if the format of a frame has alpha."""
+    return any(part.is_alpha for part in frame.format.components)
+
+
+def _alpha_decoder(codec: Any) -> Any:
+    """Return a decoder that reads the alpha of WebM, or None if the usual one does: FFmpeg's own leaves it out."""
+    if codec.name not in ALPHA_DECODERS:
+        return None
+    decoder = av.CodecContext.create(ALPHA_DECODERS[codec.name], "r")
+    decoder.extradata = codec.extradata
+    return decoder
 
 
 def _shape(frame: Any) -> tuple[int, int, str]:
@@ -183,7 +250,7 @@ def _deinterlacer(frame: Any) -> Graph:
     return graph
 
 
-def _push(graph: Graph, frame: Any) -> Iterator[Any]:
+def pushed(graph: Graph, frame: Any) -> Iterator[Any]:
     """Push a frame into a filter graph, None to flush it, and yield the frames that come out."""
     graph.push(frame)
     with suppress(av.BlockingIOError, av.EOFError):

@@ -18,12 +18,13 @@ from torch import Tensor
 from ..errors import BadInput
 from .clip import Clip, check_colours, open_clip
 from .pictures import Picture, cropped, note_on, pictures_in, pictures_of, reading
-from .video import Sound
+from .sound import Sound
 
 T = TypeVar("T")
 RATE = 16
 """Pixel frames a second of the models' training clips."""
 MOST_FRAMES = 2000
+OPAQUE = 255
 ROUNDING = Fraction(2, 1000)
 
 
@@ -57,6 +58,23 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
     note = f"{path.name}: {clip.note}, taken as {len(pixels)} frames at {RATE} a second in {width}x{height}."
     sound = Sound(path, clip.sound_codec, clip.start) if clip.sound_codec else None
     return Footage(torch.stack(pixels), note, sound)
+
+
+def read_alpha(path: Path, width: int, height: int) -> Footage | None:
+    """Read the alpha of a clip as bytes `f 1 h w`, at the moments of `read_footage`; None if all of it is opaque.
+
+    Raises `BadInput` like `read_footage`.
+    """
+    size = (width, height)
+    levels: list[Tensor] = []
+    if (files := pictures_in(path)) is not None:
+        for picture, times in _newest_pictures(files, path.name):
+            levels += [picture.alpha(size)] * times
+    else:
+        levels, _ = _taken(path, lambda clip, frame: cropped(clip.alpha(frame), size), alpha=True)
+    pixels = torch.stack(levels)
+    opaque = bool((pixels == OPAQUE).all())
+    return None if opaque else Footage(pixels, f"is the alpha of {path.name}.")
 
 
 def count_frames(path: Path) -> int:
@@ -118,18 +136,20 @@ def _check_length(frames: int, name: str) -> None:
         raise BadInput(f"{name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
 
 
-def _taken(path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False) -> tuple[list[T], Clip]:
+def _taken(
+    path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False, alpha: bool = False
+) -> tuple[list[T], Clip]:
     """Apply `take` to the newest frame at each of the moments 0, 1/16, 2/16 ... s; return the results and the clip.
 
-    `counted`: use the average rate instead of time stamps, which are wrong in AVI with B-frames.
+    `counted`: use the average rate instead of time stamps, wrong in AVI with B-frames. `alpha`: decode it too.
     """
-    with reading(path), open_clip(path) as clip:
+    with reading(path), open_clip(path, alpha=alpha) as clip:
         try:
             moments: list[T] = []
             for frame, times in _newest_frames(clip, counted):
                 moments += [take(clip, frame)] * times
         except _TimeGoesBack:
-            return _taken(path, take, counted=True)
+            return _taken(path, take, counted=True, alpha=alpha)
         return moments, clip
 
 

@@ -13,17 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from ..errors import BadInput, first_line
+from ..errors import BadInput, first_line, why
 from .small_files import LATENTS, REPORT, VIDEO, check_regular
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # hide its messages on damaged files
 
 # Pillow's other formats are left out: one runs an interpreter, and many are barely maintained.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".apng")
+READ = "PNG, JPEG, WebP, BMP, GIF, TIFF or AVIF"
+START = 16
+"""Bytes by which Pillow knows a format."""
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE = 100
 """Largest ratio of a picture's sides."""
@@ -61,11 +63,22 @@ class Picture:
                 alpha = upright.getchannel("A").getextrema() != (255, 255)
             return cropped(upright.convert("RGB"), (width, height)), alpha
 
+    def alpha(self, size: tuple[int, int]) -> Tensor:
+        """Return the alpha of the upright picture, cropped and scaled, as bytes `1 h w`. Raises `BadInput`."""
+        with reading(self.path, *UNREADABLE), _silence():
+            upright = ImageOps.exif_transpose(self.image)
+            if upright.has_transparency_data:
+                return cropped(upright.convert("RGBA").getchannel("A"), size)
+            return cropped(Image.new("L", upright.size, 255), size)
+
 
 def cropped(picture: Image.Image, size: tuple[int, int]) -> Tensor:
-    """Return the pixels of an RGB picture, `3 h w` bytes, cropped at the centre and scaled to width and height."""
-    fitted = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
-    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+    """Return the pixels of a picture in bytes, `c h w`, cropped at the centre and scaled to width and height.
+
+    `c`: 3 for RGB, 1 for grey.
+    """
+    fitted = np.array(ImageOps.fit(picture, size, Image.Resampling.LANCZOS))
+    return torch.from_numpy(fitted).view(*fitted.shape[:2], -1).permute(2, 0, 1).contiguous()
 
 
 def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:
@@ -92,9 +105,11 @@ def pictures_of(path: Path) -> Generator[Picture, None, None]:
     """
     with reading(path, *UNREADABLE):
         check_regular(path)
-        with _silence():
-            Image.init()
-            image = Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN])
+        try:
+            with _silence():
+                image = Image.open(path, formats=_formats())
+        except UnidentifiedImageError as error:
+            raise BadInput(f"{path.name} is no picture that is read; give one in {READ}") from error
         with image:
             check_picture_size(*image.size, path)
             with _silence():
@@ -141,16 +156,44 @@ def pictures_in(path: Path) -> list[Path] | None:
 
     Raises `BadInput` for a folder without pictures, and for that of a finished video, whose picture is its route.
     """
-    if not path.is_dir():
-        return [path] if path.suffix.lower() in SUFFIXES else None
-    if (path / LATENTS).is_file() or ((path / REPORT).is_file() and (path / VIDEO).is_file()):
-        fault = f"{path.name} is the folder of a finished video, not of pictures"
-        raise BadInput(f"{fault}; give the {VIDEO} in it, or to continue it its {LATENTS}")
-    files = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")]
-    if not files:
-        raise BadInput(f"the folder {path.name} has no pictures; give a video, or a folder of pictures")
-    padded = {file: re.sub(r"\d+", lambda digits: digits[0].zfill(255), file.name) for file in files}
-    return sorted((file for file in files if not file.is_dir()), key=lambda file: (padded[file], file))
+    with reading(path):
+        if not path.is_dir():
+            return [path] if is_picture(path) else None
+        if (path / LATENTS).is_file() or ((path / REPORT).is_file() and (path / VIDEO).is_file()):
+            fault = f"{path.name} is the folder of a finished video, not of pictures"
+            raise BadInput(f"{fault}; give the {VIDEO} in it, or to continue it its {LATENTS}")
+        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+        # A file that is called a picture but does not begin like one is damaged: refused later, not left out.
+        pictures = [file for file in files if is_picture(file) or _is_called_picture(file)]
+        if not pictures:
+            content = f"only files such as {min(files).name}" if files else "no files"
+            raise BadInput(f"the folder {path.name} has {content}; give a video, or pictures ({READ})")
+        padded = {file: re.sub(r"\d+", lambda digits: digits[0].zfill(255), file.name) for file in pictures}
+        return sorted(pictures, key=lambda file: (padded[file], file))
+
+
+def is_picture(path: Path) -> bool:
+    """True if a file begins like a picture of `FORMATS`, whatever its ending. Raises `OSError`.
+
+    The raw files of cameras begin like TIFF, so a TIFF needs the ending of a picture, or none.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(START)
+    kinds = [name for name in _formats() if (begins := Image.OPEN[name][1]) and begins(start)]
+    return bool(kinds) and (kinds != ["TIFF"] or not path.suffix or _is_called_picture(path))
+
+
+def _is_called_picture(path: Path) -> bool:
+    """True if a file has an ending that Pillow knows for one of `FORMATS`."""
+    return Image.registered_extensions().get(path.suffix.lower()) in FORMATS
+
+
+def _formats() -> list[str]:
+    """Return those of `FORMATS` that this Pillow reads."""
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
 
 
 @contextmanager
@@ -163,4 +206,4 @@ def reading(path: Path, what: str = "", cure: str = "give an mp4, webm or mov") 
     except FileNotFoundError as error:
         raise BadInput(f"there is no file {path}; check the path") from error
     except Exception as error:  # a damaged file can fail in any way
-        raise BadInput(f"{path.name} cannot be read{what} ({first_line(error)}); {cure}") from error
+        raise BadInput(f"{path.name} cannot be read{what} ({first_line(why(error))}); {cure}") from error

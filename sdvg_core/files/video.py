@@ -1,13 +1,8 @@
-"""Write pixel frames to an mp4 block by block, so that a long video is never whole in memory.
-
-The sound of a clip is copied, packet by packet, when the video is whole, so that a damaged sound cannot cost the
-video.
-"""
+"""Write pixel frames to an mp4 block by block, so that a long video is never whole in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from queue import Queue
@@ -21,7 +16,6 @@ from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
 from ..errors import BadInput, first_line
-from .clip import OPENED, find_sound
 
 # CRF 18 as for the paper's videos. The number of threads changes x264's bytes, so it must not depend on the
 # machine. Players assume left chroma location unless the file states another.
@@ -40,8 +34,6 @@ PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "M
 
 LONGEST_SIDE = 16384
 """Largest side in pixels that x264 accepts."""
-CODECS = ("aac", "mp3", "mp3float", "opus", "flac", "alac", "ac3", "eac3", "pcm_s16le", "pcm_s24le")
-"""Codecs that an mp4 can hold."""
 
 
 def check_video_size(width: int, height: int) -> None:
@@ -165,49 +157,3 @@ def to_rgb(frames: Tensor) -> Tensor:
 def to_yuv420(image: Tensor, reformatter: Any) -> Any:
     """Convert an RGB image `h w c` in bytes, of even size, to a frame for the encoder (BT.709, limited range)."""
     return reformatter.reformat(av.VideoFrame.from_ndarray(image.numpy(), format="rgb24"), **PLANES)
-
-
-@dataclass(frozen=True, slots=True)
-class Sound:
-    """The sound of a clip. `path`: the clip's file. `start`: time of its first frame in seconds."""
-
-    path: Path
-    codec: str
-    start: Fraction
-
-
-def add_sound(path: Path, sound: Sound) -> str:
-    """Add a sound to an mp4, from the clip's first frame on and no longer than the video.
-
-    Return a note if it cannot be copied, with the mp4 unchanged; else an empty string.
-    """
-    joined = path.with_name(f"{path.name}.sound")
-    try:
-        with av.open(str(path)) as video, av.open(str(sound.path), options=OPENED) as clip:
-            _join(video, clip, sound.start, joined)
-    except Exception:  # a damaged file can fail in any way
-        joined.unlink(missing_ok=True)
-        return f"The sound of {sound.path.name} is left out: it cannot be copied."
-    joined.replace(path)
-    return ""
-
-
-def _join(video: Any, clip: Any, start: Fraction, joined: Path) -> None:
-    """Mux the video stream of one open file and the sound of another into a third."""
-    pictures = video.streams.video[0]
-    heard = find_sound(clip)
-    end = start + pictures.duration * pictures.time_base
-    with av.open(str(joined), "w", format="mp4", options=MUXER_OPTIONS) as file:
-        file.metadata.update({key: text for key, text in video.metadata.items() if key == "comment"})
-        shown_track = file.add_stream_from_template(pictures)
-        heard_track = file.add_stream_from_template(heard)
-        for packet in video.demux(pictures):
-            if packet.dts is not None:
-                packet.stream = shown_track
-                file.mux(packet)
-        for packet in clip.demux(heard):
-            if packet.dts is not None and packet.pts * packet.time_base < end:
-                packet.pts -= round(start / packet.time_base)
-                packet.dts -= round(start / packet.time_base)
-                packet.stream = heard_track
-                file.mux(packet)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..engine.inputs import MOST_CONTROL_STRENGTH, MOST_SEED, STRENGTHS, USUAL_STRENGTH, read_strengths
 from ..engine.router import RouterConfig
@@ -103,9 +103,10 @@ class VideoRequest:
         "what it keeps: a video or a folder of pictures, from the video's first frame on, with its blocks",
         metavar="CLIP",
     )
-    control_mask: Path | None = setting(
+    control_mask: Literal["alpha"] | Path | None = setting(
         None,
-        help="white is made, black is kept from --control; a clip or one picture",
+        help="white is made, black is kept from --control; a clip or one picture; alpha: of the control, whose "
+        "opaque parts are kept, or of the clip to restyle, whose opaque parts are made",
         metavar="CLIP",
         needs="control",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..causal_wan.config import common_patch
@@ -22,9 +23,10 @@ from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run
 from ..engine.types import Condition
 from ..errors import BadInput, count, see
-from ..files.footage import RATE, Footage, read_footage
+from ..files.footage import RATE, Footage, read_alpha, read_footage
 from ..files.pictures import read_image
-from ..files.video import CODECS, Sound, check_video_size
+from ..files.sound import Sound
+from ..files.video import check_video_size
 from ..memory.budget import BudgetedRun, route_for_budget
 from ..models.headers import Headers, check_encoder
 from .control import ControlFootage, padding_note
@@ -266,10 +268,9 @@ def _sound(footage: Footage | None, control: Footage | None, fps: float) -> tupl
             problem = f"the video has that of {chosen.path.name}"
         elif fps != RATE:
             problem = f"the clip is taken as {RATE} frames a second, and the video has {fps:g}"
-        elif sound.codec not in CODECS:
-            problem = f"an mp4 does not hold {sound.codec}"
         else:
             chosen = sound
+            notes += [sound.note] if sound.note else []
             continue
         notes.append(f"The sound of {sound.path.name} is left out: {problem}.")
     return chosen, notes
@@ -293,10 +294,24 @@ def _control(request: VideoRequest, width: int, height: int) -> ControlFootage:
     assert request.control is not None
     return ControlFootage(
         footage=read_footage(request.control, width, height),
-        mask=read_footage(request.control_mask, width, height) if request.control_mask else None,
+        mask=_mask(request, request.control, width, height),
         strength=request.control_strength,
         edge=request.control_edge,
     )
+
+
+def _mask(request: VideoRequest, control: Path, width: int, height: int) -> Footage | None:
+    """Read the mask of a control. Raises `BadInput` if its alpha is asked for and no clip has one."""
+    if request.control_mask is None:
+        return None
+    if isinstance(request.control_mask, Path):
+        return read_footage(request.control_mask, width, height)
+    if kept := read_alpha(control, width, height):
+        return replace(kept, pixels=255 - kept.pixels, note=f"{kept.note} What is opaque is kept.")
+    if request.restyle and (made := read_alpha(request.restyle, width, height)):
+        return replace(made, note=f"{made.note} What is opaque is made.")
+    clips = " and ".join(path.name for path in (control, request.restyle) if path)
+    raise BadInput(f"{clips} has no alpha, or is opaque everywhere; give a clip with alpha, or a mask")
 
 
 def _start(request: VideoRequest) -> Start | ReadStart:

@@ -21,7 +21,7 @@ Fingerprint = Mapping[str, str]
 MOST_NAMED = 3
 LONGEST_NAMED = 80
 CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
-"""Fields of a request that are files; the fingerprint has a hash of their contents."""
+"""Fields of a request that are files, or words; the fingerprint has a hash of a file's content."""
 
 
 def request_fingerprint(
@@ -31,7 +31,7 @@ def request_fingerprint(
     prompt: PromptSchedule,
 ) -> Fingerprint:
     """Return the fingerprint of a video: text values by name. Equal fingerprints give the same bits."""
-    clips = {name: named(getattr(request, name)) for name in CLIPS}
+    clips = {name: named(path) for name in CLIPS if not isinstance(path := getattr(request, name), str)}
     models = {
         f.name.replace("_", " "): named(getattr(files, f.name)) for f in fields(files) if f.name != "controls"
     }

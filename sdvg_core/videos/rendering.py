@@ -11,7 +11,8 @@ from ..devices.device import device_clock, versions_on
 from ..engine.memo import Reuse, Store
 from ..engine.records import BlockRecord
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
-from ..files.video import Mp4Writer, add_sound
+from ..files.sound import add_sound
+from ..files.video import Mp4Writer
 from ..models.loading import Models
 from ..report.assemble import assemble_report, notes_on
 from ..report.picture import route_picture

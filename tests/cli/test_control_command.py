@@ -129,6 +129,57 @@ def test_what_the_mask_keeps_comes_back_pixel_for_pixel(start, words, clip, tmp_
     assert torch.equal(made[0, ..., :32], own[0, ..., :32]) != bool(start), "the start image is not pasted over"
 
 
+@pytest.fixture
+def cut_out(tmp_path) -> Path:
+    """A clip of which the left half is opaque, in a folder."""
+    (tmp_path / "cut-out").mkdir()
+    for frame in range(FRAMES):
+        picture = Image.new("RGBA", (64, 64), (90, 40, 10 * frame, 0))
+        picture.paste((200, 60, 10 * frame, 255), (0, 0, 32, 64))
+        picture.save(tmp_path / "cut-out" / f"{frame:02}.png")
+    return tmp_path / "cut-out"
+
+
+def test_alpha_of_a_control_keeps_what_is_opaque(words, cut_out, tmp_path, written):
+    """Catches: alpha dropped, or the wrong way round; a report from which the video cannot be made again."""
+    masked = [*override(words, "--control", str(cut_out)), "--control-mask", "alpha"]
+    assert main([*masked, "--output", str(tmp_path / "out")]) == 0
+    made = torch.cat(written, dim=1)[0]
+    own = read_footage(cut_out, 64, 64).pixels / 255
+    assert torch.equal(made[..., :32], own[..., :32])
+    assert not torch.equal(made[..., 32:], own[..., 32:])
+    assert report(tmp_path / "out")["settings"]["control_mask"] == "alpha"
+    assert any("alpha of cut-out. What is opaque is kept" in note for note in report(tmp_path / "out")["notes"])
+
+
+def test_alpha_comes_back_with_from(base, words, cut_out, tmp_path, capsys):
+    """Catches: the word taken for the name of a file that is missing."""
+    masked = [*override(words, "--control", str(cut_out)), "--control-mask", "alpha"]
+    assert main([*masked, "--output", str(tmp_path / "out")]) == 0
+    again = [*base, "--from", str(tmp_path / "out"), "--output", str(tmp_path / "two")]
+    assert main([*again, "--control", str(cut_out), *words[words.index("--control-modules") :]]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+
+
+def test_alpha_of_a_restyled_clip_makes_what_is_opaque(words, clip, cut_out, tmp_path, written):
+    """Catches: the ground of a cut-out remade, and the cut-out kept."""
+    masked = [*words, "--restyle", str(cut_out), "--control-mask", "alpha"]
+    assert main([*masked, "--output", str(tmp_path / "out")]) == 0
+    made = torch.cat(written, dim=1)[0]
+    ground = read_footage(clip / "depth.mp4", 64, 64).pixels / 255
+    assert torch.equal(made[..., 32:], ground[..., 32:])
+    assert not torch.equal(made[..., :32], ground[..., :32])
+
+
+@pytest.mark.parametrize("restyle", [False, True])
+def test_alpha_that_no_clip_has_is_refused(restyle, words, clip, tmp_path, capsys):
+    """Catches: a video made without the mask that was asked for."""
+    more = ["--restyle", str(clip / "depth.mp4")] if restyle else []
+    masked = [*words, *more, "--control-mask", "alpha", "--output", str(tmp_path / "out")]
+    assert "no alpha" in refused(capsys, masked)
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, tmp_path):
     assert main([*without(words, "blocks"), "--output", str(tmp_path / "out")]) == 0
     assert len(report(tmp_path / "out")["blocks"]) == 2

@@ -97,20 +97,32 @@ def test_the_sound_of_a_clip_goes_into_its_video(way, asked, tmp_path):
     assert not any("sound" in note for note in report(tmp_path / "out")["notes"])
 
 
-def test_sound_that_has_no_place_is_left_out_and_said(asked, tmp_path, capsys):
-    """The kind: a video at another speed, an mp4 without room for the codec."""
-    for name, codec, fps, problem in (
-        ("clip.mp4", "aac", "24", "the clip is taken as 16 frames a second, and the video has 24"),
-        ("clip.mov", "pcm_mulaw", "16", "an mp4 does not hold pcm_mulaw"),
-    ):
-        clip = tone(tmp_path / name, codec)
-        more = ["--blocks", "1", "--fps", fps, "--continue-from", str(clip), "--output", str(tmp_path / codec)]
-        assert main([*asked, *more]) == 0
-        note = f"The sound of {name} is left out: {problem}."
-        assert note in report(tmp_path / codec)["notes"]
-        assert note in capsys.readouterr().err
-        with av.open(str(tmp_path / codec / "video.mp4")) as file:
-            assert [stream.type for stream in file.streams] == ["video"]
+def tracks(video: Path) -> list[str]:
+    with av.open(str(video)) as file:
+        return [stream.codec_context.name for stream in file.streams]
+
+
+def test_sound_at_another_speed_is_left_out(asked, tmp_path, capsys):
+    """Catches: sound that is over before its video, or a loss that nobody says."""
+    clip = tone(tmp_path / "clip.mp4")
+    out = tmp_path / "out"
+    more = ["--blocks", "1", "--fps", "24", "--continue-from", str(clip), "--output", str(out)]
+    assert main([*asked, *more]) == 0
+    note = "The sound of clip.mp4 is left out: the clip is taken as 16 frames a second, and the video has 24."
+    assert note in report(out)["notes"]
+    assert note in capsys.readouterr().err
+    assert tracks(out / "video.mp4") == ["h264"]
+
+
+def test_sound_an_mp4_lacks_is_encoded(asked, tmp_path, capsys):
+    """Catches: a silent video, or a loss that nobody says."""
+    clip = tone(tmp_path / "clip.mov", "pcm_mulaw")
+    out = tmp_path / "out"
+    assert main([*asked, "--blocks", "1", "--continue-from", str(clip), "--output", str(out)]) == 0
+    note = "The sound of clip.mov is encoded as AAC: an mp4 does not hold pcm_mulaw."
+    assert note in report(out)["notes"]
+    assert note in capsys.readouterr().err
+    assert tracks(out / "video.mp4") == ["h264", "aac"]
 
 
 # --- restyle

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 from av.stream import Disposition
-from sounds import greys, heard, tone
+from sounds import greys
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files import clip as clips
 from sdvg_core.files import footage
 from sdvg_core.files.clip import UNSTATED
 from sdvg_core.files.footage import Footage, count_frames, read_footage
-from sdvg_core.files.video import Mp4Writer, add_sound, write_mp4
+from sdvg_core.files.video import write_mp4
 
 SIZE = 96
 COLOURS = np.array([[200, 60, 40], [30, 180, 90], [70, 50, 210], [255, 255, 255], [0, 0, 0], [128, 128, 128]]) / 255
@@ -282,50 +282,6 @@ def test_a_file_with_sound_alone_is_no_clip(tmp_path):
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
         with pytest.raises(BadInput, match=r"^song\.m4a holds no video; give an mp4, webm or mov$"):
             read(path)
-
-
-@pytest.mark.parametrize(
-    ("codec", "container", "first"),
-    [("aac", "mp4", 0), ("aac", "mkv", 1.5), ("aac", "ts", 1.5), ("libopus", "webm", 0), ("pcm_s16le", "mov", 0)],
-)
-@pytest.mark.parametrize("frames", [24, 64], ids=["cut", "then silence"])
-def test_the_sound_of_a_clip_is_copied_as_it_is_and_in_time(codec, container, first, frames, tmp_path):
-    """Sample for sample, by every container. Catches: another encoding, a shift, sound after the last frame."""
-    clip = tone(tmp_path / f"clip.{container}", codec, first=first)
-    sound = read_footage(clip, 32, 32).sound
-    with Mp4Writer(tmp_path / "made.mp4", 16, "a comment") as video:
-        video.add(torch.rand(frames, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
-    silent = read_footage(tmp_path / "made.mp4", 32, 32)
-    assert add_sound(tmp_path / "made.mp4", sound) == ""
-    given, made = heard(clip), heard(tmp_path / "made.mp4")
-    # Matroska's time stamps are milliseconds, and a decoder needs some packets to agree with itself.
-    late = [
-        shift for shift in range(-48, 49) if np.array_equal(made[4800:52800], given[4800 + shift : 52800 + shift])
-    ]
-    assert len(late) == 1
-    assert len(made) / 48000 == pytest.approx(min(frames, 40) / 16, abs=0.045)
-    assert torch.equal(read_footage(tmp_path / "made.mp4", 32, 32).pixels, silent.pixels)
-    with av.open(str(tmp_path / "made.mp4")) as file:
-        assert file.metadata["comment"] == "a comment"
-        assert file.streams.video[0].codec_context.colorspace == 1
-        assert file.streams.video[0].average_rate == 16
-
-
-def test_a_sound_that_is_damaged_is_left_out_and_said_and_the_video_stays(tmp_path):
-    """Catches: a finished video that is lost for its sound. FLAC that ends in the middle of its header."""
-    clip = tone(tmp_path / "clip.mkv", "flac")
-    sound = read_footage(clip, 32, 32).sound
-    write_mp4(tmp_path / "made.mp4", torch.zeros(24, 3, 32, 32), fps=16)
-    before = (tmp_path / "made.mp4").read_bytes()
-    clip.write_bytes(clip.read_bytes()[:200])
-    note = add_sound(tmp_path / "made.mp4", sound)
-    assert note == "The sound of clip.mkv is left out: it cannot be copied."
-    assert (tmp_path / "made.mp4").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mkv", "made.mp4"]
-
-
-def test_a_clip_without_sound_gives_none(tmp_path):
-    assert read_footage(film(tmp_path / "mute.mkv", greys(2)), 32, 32).sound is None
 
 
 def timed(path: Path, times: list[float], *, size: tuple[int, int] = (32, 32)) -> Path:

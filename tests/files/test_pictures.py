@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageCms
+from thinned import every_pair
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files import pictures
 from sdvg_core.files.footage import count_frames, read_footage
 from sdvg_core.files.pictures import pictures_in, read_image
+from sdvg_core.files.video import write_mp4
 
 SIDE = 64
 RAMP = np.linspace(0, 65535, SIDE * SIDE).reshape(SIDE, SIDE).astype(np.uint16)
@@ -135,6 +137,73 @@ def test_the_wide_mode_of_an_older_pillow_is_read_too(tmp_path, monkeypatch):
     wide = Image.fromarray(RAMP.astype(np.int32))
     monkeypatch.setattr(pictures.ImageOps, "exif_transpose", lambda _: wide)
     assert (levels(path) - torch.from_numpy(RAMP / 257)).abs().max() <= 0.5
+
+
+# --- recognised by their content
+
+NAMES = ("a.jfif", "a.jpg", "a.mp4", "a", "a.0001")
+"""Of which one is a usual name of a JPEG, and none one of the other formats."""
+KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "AVIF")
+
+
+@every_pair("name,kind", NAMES, KINDS)
+def test_a_picture_is_known_by_its_content(name, kind, tmp_path):
+    """Catches: a picture refused, or left out of its folder, for its name; a start image, a clip, in a folder."""
+    if kind == "AVIF" and ".avif" not in Image.registered_extensions():
+        pytest.skip("this Pillow reads no AVIF")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / name
+    Image.new("RGB", (SIDE, SIDE), (200, 60, 40)).save(path, format=kind)
+    read = [read_image(path, 16, 16)[0][0, 0] * 255, *(read_footage(at, 16, 16).pixels[0] for at in (path, folder))]
+    for pixels in read:
+        assert (pixels.double().mean((1, 2)) - torch.tensor([200.0, 60, 40])).abs().max() <= 10
+    assert count_frames(path) == count_frames(folder) == 1
+
+
+@pytest.mark.parametrize("name", ["a.tif", "a.png", "a"])
+def test_a_tiff_is_known_by_its_content(name, tmp_path):
+    """Catches: a TIFF refused for its name."""
+    FLAT.save(tmp_path / name, format="TIFF")
+    assert count_frames(tmp_path / name) == 1
+    assert pictures_in(tmp_path) == [tmp_path / name]
+
+
+@pytest.mark.parametrize("name", ["1.nef", "1.CR2", "1.dng"])
+def test_raw_files_beside_pictures_are_left_out(name, tmp_path):
+    """Catches: every picture taken twice, from JPEG and raw, which begins like a TIFF."""
+    FLAT.save(tmp_path / name, format="TIFF")
+    FLAT.save(tmp_path / "1.jpg")
+    assert pictures_in(tmp_path) == [tmp_path / "1.jpg"]
+
+
+def test_a_video_with_a_pictures_name_is_read(tmp_path):
+    """Catches: a video refused for its name."""
+    write_mp4(tmp_path / "a.mp4", torch.zeros(3, 3, 32, 32), fps=16)
+    (tmp_path / "a.mp4").rename(tmp_path / "a.png")
+    assert count_frames(tmp_path / "a.png") == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture"])
+def test_a_damaged_picture_of_a_folder_is_refused(content, tmp_path):
+    """Catches: a hole in a sequence that nobody says."""
+    FLAT.save(tmp_path / "1.png")
+    (tmp_path / "2.png").write_bytes(content)
+    for read in (count_frames, lambda path: read_footage(path, 32, 32)):
+        with pytest.raises(BadInput, match=r"^2\.png is no picture "):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["exr", "dpx", "heic"])
+def test_a_folder_without_pictures_names_its_files(ending, tmp_path):
+    """Catches: a folder full of pictures of another kind, of which is said that it has none."""
+    for number in range(3):
+        (tmp_path / f"plate.{number}.{ending}").write_bytes(b"v/1\x01\x02\0\0\0")
+    with pytest.raises(BadInput, match=rf"plate\.0\.{ending}.*; .*PNG"):
+        pictures_in(tmp_path)
+    with pytest.raises(BadInput, match=rf"^plate\.0\.{ending} is no picture ") as refusal:
+        read_image(tmp_path / f"plate.0.{ending}", 32, 32)
+    assert str(tmp_path) not in str(refusal.value)
 
 
 # --- folders

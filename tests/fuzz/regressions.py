@@ -145,7 +145,7 @@ def pictures_() -> Cases:
     """Pictures that are programs or larger than they are."""
     yield from _each(
         ("picture", "picture.png"),
-        ("a picture that is a program", pictures.POSTSCRIPT, "cannot be read"),
+        ("a picture that is a program", pictures.POSTSCRIPT, "is no picture"),
         ("a picture of 3.6 thousand million pixels", pictures.png(60_000, 60_000), "picture"),
         ("a picture of 81 million pixels", pictures.png(9000, 9000), "at most 40 million"),
         ("a picture of one row", pictures.png(2**20, 1), "no side over"),

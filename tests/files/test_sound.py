@@ -1,0 +1,122 @@
+"""The sound of a clip: copied as it is where an mp4 holds it, else encoded, in time; what is lost is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from sounds import channels, heard, tone
+from thinned import every_pair
+
+from sdvg_core.files.footage import read_footage
+from sdvg_core.files.sound import Sound, add_sound
+from sdvg_core.files.video import Mp4Writer, write_mp4
+
+
+def joined(clip: Path, frames: int = 24) -> tuple[Sound, Path]:
+    """Write a video with the sound of a clip."""
+    sound = read_footage(clip, 32, 32).sound
+    assert sound is not None
+    made = clip.with_name("made.mp4")
+    write_mp4(made, torch.zeros(frames, 3, 32, 32), fps=16)
+    assert add_sound(made, sound) == ""
+    return sound, made
+
+
+@pytest.mark.parametrize(
+    ("codec", "container", "first"),
+    [("aac", "mp4", 0), ("aac", "mkv", 1.5), ("aac", "ts", 1.5), ("libopus", "webm", 0), ("pcm_s16le", "mov", 0)],
+)
+@pytest.mark.parametrize("frames", [24, 64], ids=["cut", "then silence"])
+def test_the_sound_of_a_clip_is_copied_as_it_is_and_in_time(codec, container, first, frames, tmp_path):
+    """Sample for sample, by every container. Catches: another encoding, a shift, sound after the last frame."""
+    clip = tone(tmp_path / f"clip.{container}", codec, first=first)
+    sound = read_footage(clip, 32, 32).sound
+    with Mp4Writer(tmp_path / "made.mp4", 16, "a comment") as video:
+        video.add(torch.rand(frames, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    silent = read_footage(tmp_path / "made.mp4", 32, 32)
+    assert add_sound(tmp_path / "made.mp4", sound) == ""
+    given, made = heard(clip), heard(tmp_path / "made.mp4")
+    # Matroska's time stamps are milliseconds, and a decoder needs some packets to agree with itself.
+    late = [
+        shift for shift in range(-48, 49) if np.array_equal(made[4800:52800], given[4800 + shift : 52800 + shift])
+    ]
+    assert len(late) == 1
+    assert len(made) / 48000 == pytest.approx(min(frames, 40) / 16, abs=0.045)
+    assert torch.equal(read_footage(tmp_path / "made.mp4", 32, 32).pixels, silent.pixels)
+    with av.open(str(tmp_path / "made.mp4")) as file:
+        assert file.metadata["comment"] == "a comment"
+        assert file.streams.video[0].codec_context.colorspace == 1
+        assert file.streams.video[0].average_rate == 16
+
+
+def test_a_sound_that_is_damaged_is_left_out_and_said_and_the_video_stays(tmp_path):
+    """Catches: a finished video that is lost for its sound. FLAC that ends in the middle of its header."""
+    clip = tone(tmp_path / "clip.mkv", "flac")
+    sound = read_footage(clip, 32, 32).sound
+    write_mp4(tmp_path / "made.mp4", torch.zeros(24, 3, 32, 32), fps=16)
+    before = (tmp_path / "made.mp4").read_bytes()
+    clip.write_bytes(clip.read_bytes()[:200])
+    note = add_sound(tmp_path / "made.mp4", sound)
+    assert note == "The sound of clip.mkv is left out: it cannot be read."
+    assert (tmp_path / "made.mp4").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mkv", "made.mp4"]
+
+
+def test_a_clip_without_sound_gives_none(tmp_path):
+    write_mp4(tmp_path / "mute.mp4", torch.zeros(2, 3, 32, 32), fps=16)
+    assert read_footage(tmp_path / "mute.mp4", 32, 32).sound is None
+
+
+PCM = ("pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le", "pcm_u8")
+
+
+@every_pair("codec,container,layout", PCM, ("mkv", "avi", "mov"), ("mono", "stereo", "5.1"))
+def test_pcm_reaches_the_video_sample_for_sample(codec, container, layout, tmp_path):
+    """Catches: PCM left out where its file names no layout; channels exchanged; bits lost; a note of a loss."""
+    clip = tone(tmp_path / f"clip.{container}", codec, layout=layout)
+    sound, made = joined(clip)
+    given = channels(clip)
+    copy = channels(made)
+    assert len(copy) == len(given) == {"mono": 1, "stereo": 2, "5.1": 6}[layout]
+    assert len(copy[0]) == pytest.approx(72000, abs=1024)
+    assert np.array_equal(copy, given[:, : len(copy[0])])
+    assert sound.note == ""
+    with av.open(str(made)) as file:
+        assert file.streams.audio[0].codec_context.name == ("pcm_s16le" if codec == "pcm_u8" else codec)
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "rate"),
+    [
+        ("avi", "pcm_mulaw", 48000),
+        ("mov", "pcm_alaw", 8000),
+        ("avi", "pcm_mulaw", 11111),
+        ("avi", "adpcm_ima_wav", 44100),
+        ("mkv", "vorbis", 48000),
+        ("wmv", "wmav2", 44100),
+        ("mpg", "mp2", 48000),
+    ],
+)
+def test_other_sound_is_encoded_in_time_and_said(container, codec, rate, tmp_path):
+    """Catches: silence; a shift by the encoder's delay; half of the channels; a loss that is not said."""
+    clip = tone(tmp_path / f"clip.{container}", codec, layout="stereo", rate=rate)
+    sound, made = joined(clip, 64)
+    assert sound.note == f"The sound of clip.{container} is encoded as AAC: an mp4 does not hold {codec}."
+    with av.open(str(made)) as file:
+        assert file.streams.audio[0].codec_context.name == "aac"
+    given = channels(clip, rate=48000)
+    copy = channels(made, rate=48000)
+    assert len(copy[0]) == pytest.approx(len(given[0]), abs=48000 * 1024 / rate), "whole packets of AAC"
+    late = min(range(-300, 301), key=lambda shift: error(copy, given, shift))
+    assert abs(late) <= 48, "a millisecond, as time stamps may be rounded"
+    assert error(copy, given, late) < 0.1
+
+
+def error(copy: np.ndarray, given: np.ndarray, shift: int) -> float:
+    """Return the difference of the middle of two sounds, of which one is shifted, as a share of the second."""
+    middle = given[:, 12000 + shift : 60000 + shift]
+    return float(np.abs(copy[:, 12000:60000] - middle).mean() / np.abs(middle).mean())
