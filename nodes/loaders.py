@@ -15,7 +15,7 @@ from ..sdvg_core.causal_wan.presets import PRESETS, SCHEDULES, Preset, get_prese
 from ..sdvg_core.checkpoints.pickles import Weights
 from ..sdvg_core.devices.execution import AUTO, CompileMode, Execution
 from ..sdvg_core.errors import BadInput
-from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
+from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file, with_flush
 from .host.model import CONTROL, attach_origin, check_control, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema, widget
@@ -34,7 +34,7 @@ def _schema(role: str) -> io.Schema:
         hidden=[io.Hidden.unique_id],
         search_aliases=["Self-Forcing", "Krea", "causal Wan"],
         inputs=[
-            io.Combo.Input("file", options=files),
+            io.Combo.Input("file", options=[*files, NO_FILE]),
             io.Combo.Input("weight_dtype", options=[AUTO, *WEIGHT_DTYPES], default=AUTO, advanced=True),
             io.DynamicCombo.Input(
                 "preset",
@@ -52,6 +52,7 @@ def _schema(role: str) -> io.Schema:
             ),
             io.Combo.Input("new_prompt", options=[FLUSH, "keep"], default=FLUSH, optional=True, advanced=True),
             widget(Execution, "compile", optional=True, advanced=True),
+            io.Model.Input("model", optional=True),
         ],
         outputs=[io.Model.Output(display_name=role)],
     )
@@ -78,6 +79,11 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     return replace(get_preset(name), **changes)
 
 
+def preset_for(model: Any, preset: Preset | None, *, flush: bool) -> Any:
+    """Return a copy of a MODEL that another loader made, with a preset. `flush`: as in `load_checkpoint`."""
+    return attach_origin(model.clone(), preset=with_flush(preset, flush=flush))
+
+
 class DrafterLoader(io.ComfyNode):
     """Loads the small model."""
 
@@ -100,15 +106,24 @@ class DrafterLoader(io.ComfyNode):
         control_file=NO_FILE,
         new_prompt=FLUSH,
         compile: CompileMode = "off",
+        model=None,
     ) -> io.NodeOutput:
         """Load the model and attach preset, compile mode and control module.
 
-        Raises `BadInput` for an unknown preset, a control module that does not fit, or two of them.
+        `model`: one of another loader, in place of the file. Raises `BadInput` for an unknown preset, a control
+        module that does not fit, two of them, or two models.
         """
         check_option(preset, "preset", (AUTO, *PRESETS))
-        path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has its own switch
-        model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role, flush=flush)
+        if model is None:
+            if file == NO_FILE:
+                raise BadInput("there is no model; choose a file, or wire a model")
+            path = folder_paths.get_full_path_or_raise("diffusion_models", file)
+            model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role, flush=flush)
+        elif (file, weight_dtype, weights) != (NO_FILE, AUTO, AUTO):
+            raise BadInput("model is loaded already; set file to none, and weight_dtype and weights to auto")
+        else:
+            model = preset_for(model, chosen_preset(preset), flush=flush)
         attach_origin(model, compile=compile)
         if control is not None and control_file != NO_FILE:
             raise BadInput("control and control_file are two control modules; leave one of them out")

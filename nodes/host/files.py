@@ -70,9 +70,7 @@ def load_checkpoint(
     prompt, unless the model was trained to recache it. Raises `BadInput` like `load_model`.
     """
     file = Path(path)
-    known = preset or preset_by_name(file)
-    if flush and known and known.policy == "incremental" and not known.recache:
-        known = replace(known, flush=True)
+    known = with_flush(preset or preset_by_name(file), flush=flush)
     choice = Choice(weights, known.weights if known else AUTO)
     dtype_note = ""
     if weight_dtype == AUTO:
@@ -81,6 +79,13 @@ def load_checkpoint(
     notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
     notes += (dtype_note,) if dtype_note else ()
     return attach_origin(model, preset=known, file=file, notes=(*origin_of(model).notes, *notes))
+
+
+def with_flush(preset: Preset | None, *, flush: bool) -> Preset | None:
+    """Return a preset that, if `flush`, empties the window at a new prompt, unless it recaches it."""
+    if flush and preset and preset.policy == "incremental" and not preset.recache:
+        return replace(preset, flush=True)
+    return preset
 
 
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:

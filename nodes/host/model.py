@@ -120,6 +120,8 @@ def config_of(tree: Any) -> WanConfig:
     return WanConfig(**{**sizes, "patch_size": tuple(tree.patch_size)})
 
 
+CHOOSE_PRESET = "wire it through SDVG Drafter Loader or SDVG Target Loader, which name one"
+
 # --- the origin of a MODEL, attached to it: attachments survive the clones that LoRA and device nodes make
 
 ORIGIN = "sdvg_origin"
@@ -156,7 +158,7 @@ def attach_origin(patcher: Any, **known: Any) -> Any:
 
 def preset_of(patcher: Any) -> Preset:
     """Return a MODEL's preset, or guess it from its size. Raises `BadInput` for a size without a preset."""
-    return origin_of(patcher).preset or guess_preset(config_of(patcher.model.diffusion_model))
+    return origin_of(patcher).preset or guess_preset(config_of(patcher.model.diffusion_model), CHOOSE_PRESET)
 
 
 # --- checks of the MODELs wired in, before anything is loaded

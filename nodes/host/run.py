@@ -43,6 +43,7 @@ from .conditioning import has_control, read_conditions, read_controls, resolve_t
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
 from .live import LiveRun
+from .loras import notes_on_loras
 from .memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
 from .model import (
     check_control,
@@ -117,7 +118,10 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     """Check a job and resolve its request. Raises `BadInput` for any unusable input."""
-    ineffective = {role: check_model(patcher, role) for role, patcher in wired.models.items()}
+    of_models = {
+        role: (*check_model(patcher, role), *notes_on_loras(wired.prompt, wired.node_id, role, patcher))
+        for role, patcher in wired.models.items()
+    }
     check_vae(wired.vae, wired.tae_kind)
     job = from_start(with_kept(wired, kept_blocks))
     prompts, text_notes = resolve_texts(job.prompts)
@@ -153,7 +157,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     )
     memory = memory_of(job)
     check_room(memory)
-    model_notes = (*(note for role in job.models for note in ineffective[role]), *job.notes)
+    model_notes = (*dict.fromkeys(note for role in job.models for note in of_models[role]), *job.notes)
     late_prompts = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()

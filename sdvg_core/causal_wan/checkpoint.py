@@ -207,8 +207,7 @@ def find_lora(text: str, checkpoint: WanCheckpoint) -> Lora:
     finite or too large.
     """
     lora = open_lora(text, wan_shapes(checkpoint.config), flat_name)
-    lora.check_values(checkpoint.weights, checkpoint.dtype)
-    return lora
+    return lora.checked(checkpoint.weights, checkpoint.dtype)
 
 
 def fill(

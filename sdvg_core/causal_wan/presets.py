@@ -283,12 +283,12 @@ def size_preset(config: WanConfig) -> str | None:
     return next((model.preset for model in KNOWN_MODELS if model.size == config.size), None)
 
 
-def guess_preset(config: WanConfig) -> Preset:
-    """Return the likely preset for a checkpoint of this size. Raises `BadInput` for a size without one."""
+def guess_preset(config: WanConfig, remedy: str = "name one, such as custom") -> Preset:
+    """Return the likely preset for a checkpoint of this size. Raises `BadInput`, with `remedy`, if it has none."""
     name = size_preset(config)
     if name is None:
         size = f"{config.size} ({config.num_layers} blocks of width {config.dim})"
-        raise BadInput(f"no preset is known for a model of {size}; name one, such as custom")
+        raise BadInput(f"no preset is known for a model of {size}; {remedy}")
     return get_preset(name)
 
 

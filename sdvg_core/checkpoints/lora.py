@@ -1,16 +1,16 @@
 """LoRA, LoHa, LoKr and DoRA: changes of weights, merged while the weights are loaded.
 
 As in ComfyUI, changes are computed in float32 with alpha over rank. Kinds that ComfyUI would merge and we do not
-are rejected; tensors that neither knows are ignored and named. Applying a LoRA at run time would be reversible, but
+are rejected, as is what is not known of a layer that the model has; layers that it lacks, or has in another shape,
+are ignored and named. Applying a LoRA at run time would be reversible, but
 cost time in every pass.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,20 +18,19 @@ from torch import Tensor
 
 from ..devices.device import dtype_name
 from ..errors import BadInput
+from .lora_file import UNREAD, Stated, add_part, read_parts, read_stated
 from .weights import WeightFile, open_weights
 
-ENDING = re.compile(
-    r"[._]lora(?:_linear_layer)?[._](?:(?P<lora_a>up|B)|(?P<lora_b>down|A))(?:\.default)?(?:\.weight)?$"
-    r"|\.(?P<other>alpha|dora_scale|(?:hada|lokr)_w[12](?:_[ab])?)$"
-    r"|\.(?P<diff>diff|w_norm)$|\.(?P<bias>diff_b|b_norm)$"
-    r"|\.(?P<unread>lora_mid\.weight|reshape_weight|set_weight|hada_t1|lokr_t2|oft_blocks|a1\.weight)$"
-)
-"""Matches the end of a tensor's name: the part of a change. `unread`: kinds that only ComfyUI merges."""
-SHARED = ("alpha", "dora_scale")
+MAGNITUDES = ("dora_scale", "magnitude")
+SHARED = ("alpha", *MAGNITUDES)
 FACTORS = {"lora": ("lora",), "hada": ("hada_w1", "hada_w2"), "lokr": ("lokr_w1", "lokr_w2")}
 """Kind of a change -> its factors, each a matrix or the product of its halves `_a` and `_b`."""
-RANKED = ("lora_b", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
-"""Parts whose number of rows is the rank; the first that exists counts."""
+LONGEST_ENDING = 3
+"""Parts between dots of an ending that is not known: `lora_A.default.weight_scale`."""
+WHOLE = {"diff": "diff", "half": "half_bias"}
+"""Kind of a change -> its one part, the change itself; the bias of a half is scaled as the halves are."""
+LONGEST_LAYER = 120
+"""Characters of a layer's name, with what wrappers add: a file may have 20,000 long names."""
 MOST_STRENGTH = 100.0
 
 
@@ -43,7 +42,7 @@ class OtherModel(BadInput):
 class Change:
     """The change of one weight: a difference (`diff`), or a product of `FACTORS`, with or without DoRA.
 
-    `parts`: part -> name of its tensor in the file. `scale`: alpha over rank.
+    `parts`: part -> name of its tensor in the file. `scale`: alpha over rank, or over its root.
     """
 
     kind: str
@@ -53,21 +52,25 @@ class Change:
     def merged(self, weight: Tensor, parts: Mapping[str, Tensor], strength: float) -> Tensor:
         """Return a float32 weight with the change merged. `parts`: its tensors, float32."""
         product = self._product(parts).reshape(weight.shape)
-        if "dora_scale" not in parts:
+        stated = next((name for name in MAGNITUDES if name in parts), None)
+        if stated is None:
             return weight + strength * self.scale * product
         changed = weight + self.scale * product
-        magnitude = parts["dora_scale"]
+        magnitude = parts[stated]
+        rows = tuple(range(1, weight.ndim))
         lengths: Tensor
-        if magnitude.shape[0] == weight.shape[0]:
-            lengths = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
+        if stated == "magnitude":  # PEFT's, always of the rows, and of what they become
+            lengths = torch.linalg.vector_norm(changed, dim=rows, keepdim=True)
+        elif magnitude.shape[0] == weight.shape[0]:
+            lengths = torch.linalg.vector_norm(weight, dim=rows, keepdim=True)
         else:
             lengths = torch.linalg.vector_norm(changed, dim=(0, *range(2, weight.ndim)), keepdim=True)
         ratio = magnitude.reshape(lengths.shape) / (lengths + torch.finfo(torch.float32).eps)
         return weight + strength * (changed * ratio - weight)
 
     def _product(self, parts: Mapping[str, Tensor]) -> Tensor:
-        if self.kind == "diff":
-            return parts["diff"]
+        if self.kind in WHOLE:
+            return parts[WHOLE[self.kind]]
         matrices = {part: tensor.reshape(_rows_columns(tensor.shape)) for part, tensor in parts.items()}
         first, *second = [
             matrices[name] if name in matrices else matrices[f"{name}_a"] @ matrices[f"{name}_b"]
@@ -84,12 +87,16 @@ def _rows_columns(shape: Sequence[int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lora:
-    """A LoRA for one model. `changes`: by the model's weight names. `unused`: other tensors of the file."""
+    """A LoRA for one model. `changes`: by the model's weight names. `unused`: other tensors of the file.
+
+    `inert`: whether it changes nothing, as `checked` finds out.
+    """
 
     file: WeightFile
     strength: float
     changes: Mapping[str, Change]
     unused: tuple[str, ...]
+    inert: bool = False
 
     def __str__(self) -> str:
         return f"{self.file.path.name}:{self.strength:g}"
@@ -106,16 +113,22 @@ class Lora:
             raise BadInput(f"{fault}; lower its strength, or compute in bfloat16")
         return merged
 
-    def check_values(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        """Raise `BadInput` for NaN, infinity, or a change that makes a weight too large for `dtype`."""
+    def checked(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> Lora:
+        """Read all values; return the LoRA, with `inert`.
+
+        Raises `BadInput` for NaN, infinity, or a change that makes a weight too large for `dtype`.
+        """
+        inert = True
         for name, change in self.changes.items():
             bound = abs(self.strength * change.scale)  # values of a product are bounded by its factors' norms
             for source in change.parts.values():
                 bound *= float(torch.linalg.vector_norm(self.file[source].float(), dtype=torch.float64))
                 if not math.isfinite(bound):
                     raise BadInput(f"{source} in {self.file.path.name} holds NaN or infinity; fetch the file again")
+            inert = inert and not bound and (not self.strength or change.parts.keys().isdisjoint(MAGNITUDES))
             if bound > torch.finfo(dtype).max / 2:
                 self.applied(name, weights[name].to(dtype))
+        return replace(self, inert=inert)
 
 
 def split_strength(text: str) -> tuple[Path, float]:
@@ -134,75 +147,92 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Calla
     """Open a LoRA for a model with weights of these `shapes`, without reading values.
 
     `text`: `FILE` or `FILE:STRENGTH`. `flat_name`: maps all spellings of a layer to one. Raises `OtherModel` if it
-    does not fit the model, and `BadInput` if the file holds no LoRA, or kinds that are not supported.
+    does not fit the model, and `BadInput` if the file holds no LoRA, or what is not supported.
     """
     path, strength = split_strength(text)
     file = open_weights(path)
     weights = {flat_name(name.removesuffix(".weight")): name for name in shapes}
+    layers, others = read_parts(file)
+    _check_understood(file, others, weights, flat_name)
     parts: dict[str, dict[str, str]] = {}
-    unused = []
-    for source in file:
-        layer, part = _layer_and_part(source)
-        name = weights.get(flat_name(layer)) if part else None
+    for layer, named in layers.items():
+        name = weights.get(flat_name(layer))
         if name is None:
-            unused.append(source)
             continue
-        other = parts.setdefault(name, {}).setdefault(part, source)
-        if other != source:
-            raise BadInput(f"{path.name} changes {name} twice ({other}, {source}); convert it to one change")
-    if not parts and not any(map(ENDING.search, file)):
+        for part, source in named.items():
+            add_part(file, parts.setdefault(name, {}), name, part, source)
+    used = {source for named in parts.values() for source in named.values()}
+    unused = [source for source in file if source not in used]
+    if not layers:
         raise BadInput(f"{path.name} holds no LoRA, but {unused[0]}; give one for the drafter or the target")
     if not parts:
         raise OtherModel(f"{path.name} changes no layer of this model, but {unused[0]}; give a LoRA of Wan 2.1")
-    changes = {name: _open_change(file, name, shapes[name], named) for name, named in parts.items()}
+    stated = read_stated(file, flat_name)
+    changes: dict[str, Change] = {}
+    misfits: list[OtherModel] = []
+    for name, named in parts.items():
+        try:
+            changes[name] = _open_change(stated, name, shapes[name], named, parts)
+        except OtherModel as problem:
+            misfits.append(problem)
+            unused += named.values()
+    if len(misfits) > len(changes):
+        raise misfits[0]
     return Lora(file, strength, changes, tuple(unused))
 
 
-def _layer_and_part(source: str) -> tuple[str, str]:
-    """Split a tensor's name into layer (or its bias) and part of the change, which is empty for other tensors."""
-    end = ENDING.search(source)
-    if end is None:
-        return source, ""
-    layer = source[: end.start()]
-    if end["bias"]:
-        return f"{layer}.bias", "diff"
-    return layer, end["other"] or end.lastgroup or ""
+def _check_understood(
+    file: WeightFile, others: Iterable[str], weights: Mapping[str, str], flat_name: Callable[[str], str]
+) -> None:
+    """Raise `BadInput` if a tensor of no known kind belongs to a layer of the model."""
+    for source in others:
+        words = source.split(".")
+        layers = (".".join(words[: len(words) - number]) for number in range(LONGEST_ENDING + 1))
+        if any(flat_name(layer) in weights for layer in layers if 0 < len(layer) <= LONGEST_LAYER):
+            raise _unread(source, file)
 
 
-def _open_change(file: WeightFile, name: str, shape: tuple[int, ...], parts: Mapping[str, str]) -> Change:
-    """Return the change of a weight. Raises `OtherModel` for another shape, and `BadInput` for incomplete parts."""
-    if "unread" in parts:
-        raise BadInput(
-            f"{parts['unread']} in {file.path.name} is of a kind that is not read here; convert it to LoRA"
-        )
+def _unread(source: str, file: WeightFile) -> BadInput:
+    return BadInput(f"{source} in {file.path.name} is of a kind that is not read here; convert it to LoRA")
+
+
+def _open_change(
+    stated: Stated,
+    name: str,
+    shape: tuple[int, ...],
+    parts: Mapping[str, str],
+    all_parts: Mapping[str, Mapping[str, str]],
+) -> Change:
+    """Return the change of a weight. `all_parts`: those of all weights.
+
+    Raises `OtherModel` for another shape, and `BadInput` for incomplete parts.
+    """
+    file = stated.file
+    if UNREAD in parts:
+        raise _unread(parts[UNREAD], file)
     kinds = {part.partition("_")[0]: source for part, source in parts.items() if part not in SHARED}
-    if len(kinds) > 1:
-        several = ", ".join(kinds.values())
+    if len(kinds) > 1 or all(part in parts for part in MAGNITUDES):
+        several = ", ".join(parts.values())
         raise BadInput(f"{file.path.name} changes {name} twice ({several}); convert it to one change")
     kind = next(iter(kinds), "lora")
     shapes = {part: file.info[source].shape for part, source in parts.items()}
     try:
         fits = _fits(kind, shapes, shape)
+        halves = all_parts[f"{name.removesuffix('.bias')}.weight"] if kind == "half" else parts
     except KeyError as error:
         source = next(iter(parts.values()))
         raise BadInput(f"{file.path.name} has {source} without its other part; fetch the file again") from error
     if not fits:
         source = next(iter(kinds.values()))
         raise OtherModel(f"{source} in {file.path.name} does not fit {name} of {shape}; give a LoRA for its size")
-    rank = next((shapes[part][0] for part in RANKED if part in shapes), 0)
-    scale = 1.0
-    if rank and "alpha" in parts:
-        alpha = file[parts["alpha"]]
-        if alpha.numel() != 1 or not bool(alpha.isfinite()):
-            raise BadInput(f"{parts['alpha']} in {file.path.name} is no finite number; fetch the file again")
-        scale = float(alpha) / rank
+    scale = stated.scale(name.removesuffix(".bias").removesuffix(".weight"), halves)
     return Change(kind, {part: source for part, source in parts.items() if part != "alpha"}, scale)
 
 
 def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, ...]) -> bool:
     """True if parts of these `shapes` fit a weight of shape `weight`. Raises `KeyError` if a part is missing."""
-    if kind == "diff":
-        return shapes["diff"] == weight
+    if kind in WHOLE:
+        return shapes[WHOLE[kind]] == weight
     sizes = {part: _rows_columns(shape or (1,)) for part, shape in shapes.items()}
     factors: list[tuple[int, int]] = []
     for name in FACTORS[kind]:
@@ -217,6 +247,8 @@ def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, .
         factors = [(math.prod(rows for rows, _ in factors), math.prod(columns for _, columns in factors))]
     if set(factors) != {_rows_columns(weight)}:
         return False
+    if "magnitude" in shapes:
+        return math.prod(shapes["magnitude"]) == weight[0] and len(weight) > 1
     magnitude = shapes.get("dora_scale")
     if magnitude is None or len(weight) == 1:
         return magnitude is None

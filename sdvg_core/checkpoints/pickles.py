@@ -143,14 +143,21 @@ def _find_model(path: Path, content: object, choice: Choice) -> tuple[dict[str, 
         if name:
             return dicts[name], name, names
         tensors = _only_tensors(path, content)
-        if tensors:
+        models = [name for name in names if _is_model(dicts[name])]
+        if tensors and (_is_model(tensors) or len(models) != 1):
             return tensors, "", names
-        if len(dicts) == 1:
-            return dicts[names[0]], names[0], names
-        if dicts:
-            models = ", ".join(sorted(dicts)[:6])
-            raise BadInput(f"{path.name} holds several models ({models}); save one as {', '.join(INNER_DICTS)}")
+        candidates = models or list(names)
+        if len(candidates) == 1:
+            return dicts[candidates[0]], candidates[0], names
+        if candidates:
+            listed = ", ".join(sorted(candidates)[:6])
+            raise BadInput(f"{path.name} holds several models ({listed}); save one as {', '.join(INNER_DICTS)}")
     raise BadInput(f"{path.name} holds {type(content).__name__}, no named tensors; give another file")
+
+
+def _is_model(tensors: Mapping[str, Tensor]) -> bool:
+    """True if a tensor belongs to a layer, as its name has a dot; `step` and `initted` have none."""
+    return any("." in name for name in tensors)
 
 
 def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:

@@ -27,8 +27,13 @@ from .pickles import UNSTATED, Choice, choose, read_pickle, shown
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
-# Far more than any checkpoint has (the 14B target's header: 0.14 MB), and still read quickly.
-LONGEST_HEADER = 4 * MEGABYTE
+INDEXES = (".safetensors.index.json", ".bin.index.json")
+# safetensors itself reads no longer one. Metadata can be long: a workflow with pictures, the tags of a data set.
+LONGEST_HEADER = 100 * MEGABYTE
+# Outside its quoted text, far more than any checkpoint has (the 14B target: 0.14 MB), and still read quickly.
+LONGEST_BARE_HEADER = 4 * MEGABYTE
+MOST_QUOTES = 400_000
+LONGEST_METADATA = MEGABYTE
 LONGEST_INDEX = 16 * MEGABYTE
 LONGEST_NAME = 500
 # Even empty tensors cost time. The 14B target in fp8 has about 2,000, with its scales.
@@ -92,7 +97,7 @@ class WeightFile(Mapping[str, Tensor]):
 
 
 def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
-    """Open a checkpoint: `.safetensors`, an index of shards, a folder with either, or a PyTorch pickle.
+    """Open a checkpoint: `.safetensors`, a PyTorch pickle, an index of shards, or a folder with one of these.
 
     `choice`: which state dict of a training checkpoint. Raises `BadInput` if the file is missing, truncated, not a
     checkpoint, a pickle that needs code, or without the chosen state dict.
@@ -105,7 +110,7 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
     check_download(path)
     if path.suffix.lower() in PICKLES:
         return _open_pickle(path, choice)
-    index = path.name.lower().endswith(".safetensors.index.json")
+    index = path.name.lower().endswith(INDEXES)
     if not index and path.suffix.lower() not in SAFETENSORS:
         raise BadInput(f"{path.name} is no weight file; give .safetensors, its index, or {', '.join(PICKLES)}")
     file = _open_shards(path) if index else _open_safetensors(path)
@@ -114,11 +119,11 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
 
 
 def _file_in_folder(folder: Path) -> Path:
-    indexes = sorted(folder.glob("*.safetensors.index.json"))
-    files = indexes or sorted(folder.glob("*.safetensors"))
+    kinds = (INDEXES[0], ".safetensors", INDEXES[1], ".bin")
+    files = next((files for kind in kinds if (files := sorted(folder.glob(f"*{kind}")))), [])
     if len(files) != 1:
         names = ", ".join(file.name for file in files[:4]) or "none"
-        raise BadInput(f"{folder} has {names}, not one .safetensors file or index of shards; name a file")
+        raise BadInput(f"{folder} has {names}, not one weight file or index of shards; name a file")
     return files[0]
 
 
@@ -133,12 +138,15 @@ def _open_safetensors(path: Path) -> WeightFile:
         raise BadInput(f"{path.name} holds no tensors; give another file")
     _check_names(path, names)  # first, as slices of all tensors take safetensors 0.4 quadratic time
     info = {name: _safetensors_info(name, handle.get_slice(name)) for name in names}
-    return WeightFile(
-        path, "safetensors", info, handle.get_tensor, {n: n for n in info}, dict(handle.metadata() or {})
-    )
+    # A longer value is no setting and would stay in memory; as empty text it is refused if one is read from it.
+    metadata = {
+        name: value if len(value) <= LONGEST_METADATA else "" for name, value in (handle.metadata() or {}).items()
+    }
+    return WeightFile(path, "safetensors", info, handle.get_tensor, {n: n for n in info}, metadata)
 
 
 def _check_header(path: Path) -> None:
+    """Raise `BadInput` for a header that would take long to parse."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -149,6 +157,18 @@ def _check_header(path: Path) -> None:
         raise BadInput(f"{path.name} states a header of {length:,} bytes, over {LONGEST_HEADER:,}; fetch it again")
     # Before anything parses it: a hundred thousand tensors take most of a second.
     _check_count(path, header.count(b'"data_offsets"'))
+    if length > LONGEST_BARE_HEADER:
+        _check_long_header(path, header)
+
+
+def _check_long_header(path: Path, header: bytes) -> None:
+    """Raise `BadInput` unless a header is long by a few long texts."""
+    header = header.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = header.count(b'"')
+    bare = sum(map(len, header.split(b'"')[::2])) if quotes <= MOST_QUOTES else 0
+    if quotes > MOST_QUOTES or bare > LONGEST_BARE_HEADER:
+        fault = f"the header of {path.name} holds {quotes // 2:,} texts, and {bare:,} bytes between them"
+        raise BadInput(f"{fault}; save the file without its metadata")
 
 
 def _check_count(path: Path, count: int) -> None:
@@ -197,13 +217,13 @@ def _open_shards(index: Path) -> WeightFile:
         if not os.path.isfile(path):  # noqa: PTH113
             raise BadInput(f"{index.name} names {shard}, which is missing; fetch it too")
         check_download(path)
-        files[shard] = _open_safetensors(path)
+        files[shard] = _open_safetensors(path) if path.suffix in SAFETENSORS else _open_pickle(path, UNSTATED)
     lost = [name for name, shard in weight_map.items() if name not in files[shard]]
     if lost:
         raise BadInput(f"{weight_map[lost[0]]} lacks {lost[0]}, which {index.name} lists; fetch the shards again")
     return WeightFile(
         index,
-        f"safetensors in {len(files)} shards",
+        f"{next(iter(files.values())).layout} in {len(files)} shards",
         {name: files[shard].info[name] for name, shard in weight_map.items()},
         lambda name: files[weight_map[name]][name],
         {name: name for name in weight_map},
@@ -211,25 +231,28 @@ def _open_shards(index: Path) -> WeightFile:
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
-    """Return tensor name -> shard name. Raises `BadInput` unless shards are safetensors next to the index."""
+    """Return tensor name -> shard name. Raises `BadInput` unless shards are of the index's kind and next to it."""
     try:
         content = parse_json(read_small(index, LONGEST_INDEX))
         weight_map = {str(name): str(shard) for name, shard in content["weight_map"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{index.name} has no weight_map ({first_line(error)}); fetch it again") from error
-    strange = [shard for shard in weight_map.values() if not _is_name_of_shard(shard)]
+    safe = index.name.lower().endswith(INDEXES[0])
+    suffixes = SAFETENSORS if safe else PICKLES
+    strange = [shard for shard in weight_map.values() if not _is_name_of_shard(shard, suffixes)]
     if strange:
-        raise BadInput(f"{index.name} names {strange[0][:100]!r}, no safetensors shard next to it; {AS_PUBLISHED}")
+        kind = "safetensors" if safe else "pickle"
+        raise BadInput(f"{index.name} names {strange[0][:100]!r}, no {kind} shard next to it; {AS_PUBLISHED}")
     if not weight_map:
         raise BadInput(f"{index.name} lists no tensors; fetch it again")
     _check_names(index, weight_map)
     return weight_map
 
 
-def _is_name_of_shard(shard: str) -> bool:
+def _is_name_of_shard(shard: str, suffixes: Collection[str]) -> bool:
     """True for a plain file name on every system (on Windows, a colon means another drive or stream)."""
     plain = PurePosixPath(shard).name == shard == PureWindowsPath(shard).name
-    return plain and ":" not in shard and shard.isprintable() and Path(shard).suffix in SAFETENSORS
+    return plain and ":" not in shard and shard.isprintable() and Path(shard).suffix in suffixes
 
 
 def _open_pickle(path: Path, choice: Choice) -> WeightFile:

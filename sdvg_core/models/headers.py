@@ -57,7 +57,10 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
         header = models[role]
         assert header.checkpoint is not None, "a host names its models itself"
         identity = repr((header.checkpoint.weights.state_dict, header.preset.identity))
-        changed: list[Any] = [(fingerprint(lora.file.path), lora.strength) for lora in header.loras]
+        changed: list[Any] = [
+            (fingerprint(lora.file.path), lora.strength, sorted({change.scale for change in lora.changes.values()}))
+            for lora in header.loras
+        ]
         if control := header.control:
             changed.append((fingerprint(control.weights.path), "control"))
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
@@ -248,6 +251,8 @@ def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
     assert model.checkpoint is not None
     if lora.unused:
         unused = f"{count(len(lora.unused), 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
-        yield f"The {role} has no layer for {unused}: the rest is used, as in ComfyUI."
+        yield f"The {role} has no layer of that shape for {unused}: the rest is used, as in ComfyUI."
+    if lora.inert:
+        yield f"The LoRA {lora} changes nothing in the {role}: its numbers or its strength are zero."
     if any(model.checkpoint.weights.info[name].dtype in FP8 for name in lora.changes):
         yield f"The {role}'s weights are in fp8: those that the LoRA {lora} changes are rounded to fp8 again."

@@ -17,7 +17,7 @@ from ..decoders.open import open_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 from ..scorers.blip import read_config, used_shapes
-from ..text.umt5 import open_umt5
+from ..text.umt5 import open_umt5, prefix_of
 
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
@@ -44,6 +44,8 @@ def inspect_file(path: Path, *, values: bool = False) -> dict[str, str]:
     file = open_weights(path, choice)
     dtypes = Counter(str(info.dtype).removeprefix("torch.") for info in file.info.values())
     kind = CONTROL if has_control(file) else family_of(file)
+    if kind is None and not key_styles(file) and prefix_of(file):
+        kind = TEXT_ENCODER
     findings = {
         "file": file.path.name,
         "kind": kind or ("Wan transformer" if key_styles(file) else "unknown"),

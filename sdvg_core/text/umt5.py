@@ -38,6 +38,8 @@ TABLE = "shared.weight"  # token id -> vector
 TABLE_COPY = "encoder.embed_tokens.weight"
 # Parts of a checkpoint that are not the encoder.
 SKIPPED = ("decoder.", "lm_head.", SPIECE)
+# What precedes these names is the encoder's prefix, in saved pipelines and files with all models.
+FIRST_LAYER = ("encoder.block.0.layer.0.SelfAttention.q.weight", "blocks.0.attn.q.weight")
 
 # original -> Hugging Face
 _TOP = {"token_embedding": "shared", "norm": "encoder.final_layer_norm"}
@@ -55,11 +57,24 @@ _BLOCK = {
 }
 
 
+def prefix_of(file: WeightFile) -> str:
+    """Return what the encoder's names begin with; empty if there is none. Raises `BadInput` for two encoders."""
+    prefixes = {name.removesuffix(layer) for name in file for layer in FIRST_LAYER if name.endswith(layer)}
+    prefixes = {prefix for prefix in prefixes if prefix.endswith(".") or not prefix}
+    if len(prefixes) > 1:
+        raise BadInput(f"{file.path.name} holds several text encoders ({', '.join(sorted(prefixes))}); {ADVICE}")
+    return next(iter(prefixes), "")
+
+
 def with_hf_names(file: WeightFile) -> WeightFile:
     """Return only the encoder's tensors, under Hugging Face's names."""
-    has_table = TABLE in file or "token_embedding.weight" in file
+    prefix = prefix_of(file)
+    has_table = prefix + TABLE in file or f"{prefix}token_embedding.weight" in file
 
     def rename(name: str) -> str | None:
+        if not name.startswith(prefix):
+            return None
+        name = name.removeprefix(prefix)
         if name.startswith(SKIPPED):
             return None
         if name == TABLE_COPY:
@@ -204,8 +219,9 @@ def load_umt5(
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's.
     """
     stored, file, model, scales = open_umt5(path)
-    if tokenizer is None and SPIECE in stored:
-        pieces = tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
+    inside = [name for name in stored if name.rpartition(".")[2] == SPIECE]
+    if tokenizer is None and inside:
+        pieces = tokenizer_from_bytes(stored[inside[0]].to(torch.uint8).numpy().tobytes(), stored.path.name)
     else:
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         pieces = load_tokenizer(tokenizer or folder)

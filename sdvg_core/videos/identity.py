@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from ..checkpoints.lora import split_strength
+from ..checkpoints.lora_file import config_beside
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
 from ..engine.outside import cache_key
@@ -36,7 +38,7 @@ def request_fingerprint(
         f.name.replace("_", " "): named(getattr(files, f.name)) for f in fields(files) if f.name != "controls"
     }
     models |= {f"control module {path.name}": named(path) for path in files.controls}
-    loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in load.loras}
+    loras = {f"LoRA {text}": _named_lora(split_strength(text)[0]) for text in load.loras}
     part = request.router.part
     router = {field.name: getattr(request.router, field.name) for field in fields(request.router)}
     router["part"] = None if part is None else cache_key(part)
@@ -58,6 +60,12 @@ def request_fingerprint(
         **arithmetic_on(device),
         **{f"side {name}": value for name, value in side_arithmetic.items()},
     }
+
+
+def _named_lora(path: Path) -> str:
+    """Return a LoRA's name and fingerprint, with those of the config beside it, which may state its scale."""
+    config = config_beside(path)
+    return named(path) if config is None else f"{named(path)} {named(config)}"
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> str:

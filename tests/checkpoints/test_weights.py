@@ -101,6 +101,18 @@ def test_too_little_memory_to_map_a_file_is_no_reason_to_fetch_it_again(tmp_path
     assert "fetch" not in message
 
 
+LONG = 5_000_000
+
+
+@pytest.mark.parametrize("text", ["x" * LONG, '{"tag": 1}' * (LONG // 10), "\U0001f600" * (LONG // 4)])
+def test_a_header_with_long_metadata_is_read(tmp_path, text):
+    """Tags of a large data set, a workflow with pictures. Catches: *fetch it again* for a whole file."""
+    save_file(state(), tmp_path / "a.safetensors", {"ss_tag_frequency": text, "alpha": "16"})
+    file = open_weights(tmp_path / "a.safetensors")
+    assert_holds(file, state())
+    assert file.metadata == {"ss_tag_frequency": "", "alpha": "16"}
+
+
 # --- shards
 
 
@@ -138,6 +150,31 @@ def test_a_shard_outside_the_folder_or_of_another_kind_is_refused(tmp_path, shar
     assert "no safetensors shard next to it" in message
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+def test_pickled_shards_are_one_file_to_the_reader(tmp_path, legacy):
+    """A text encoder of transformers' older releases. Catches: its index taken for no weight file."""
+    write_pickle(tmp_path / "pytorch_model-00001-of-00002.bin", {"a.weight": torch.ones(1)}, legacy)
+    write_pickle(tmp_path / "pytorch_model-00002-of-00002.bin", {"b.weight": torch.ones(2)}, legacy)
+    weight_map = {f"{name}.weight": f"pytorch_model-0000{n}-of-00002.bin" for n, name in ((1, "a"), (2, "b"))}
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    for path in (index, tmp_path):
+        file = open_weights(path)
+        assert_holds(file, {"a.weight": torch.ones(1), "b.weight": torch.ones(2)})
+        assert file.layout == "PyTorch pickle in 2 shards"
+    index.write_text(json.dumps({"weight_map": {"a.weight": "../pytorch_model-00001-of-00002.bin"}}))
+    assert "no pickle shard next to it" in refusal(index)
+    index.write_text(json.dumps({"weight_map": {"a.weight": "a.safetensors"}}))
+    assert "no pickle shard next to it" in refusal(index)
+
+
+def test_a_folder_with_a_pickle_alone_is_the_pickle(tmp_path):
+    write_pickle(tmp_path / "adapter_model.bin", {"a.weight": torch.ones(1)})
+    assert open_weights(tmp_path).path.name == "adapter_model.bin"
+    save_file({"b.weight": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
+    assert open_weights(tmp_path).path.name == "adapter_model.safetensors"
+
+
 NO_MAPS = [json.dumps({"weight_map": found}).encode() for found in (None, [], {}, 3, "m-1.safetensors")]
 
 
@@ -154,7 +191,7 @@ def test_a_missing_shard_and_a_missing_tensor_are_named(tmp_path):
 
 
 def test_a_folder_with_several_files_or_none_is_refused(tmp_path):
-    assert " has none, not one .safetensors file or index of shards; name a file" in refusal(tmp_path)
+    assert " has none, not one weight file or index of shards; name a file" in refusal(tmp_path)
     for name in ("a", "b"):
         save_file(state(), tmp_path / f"{name}.safetensors")
     assert " has a.safetensors, b.safetensors, not one" in refusal(tmp_path)
@@ -192,6 +229,29 @@ def test_a_pickle_gives_the_tensors_of_the_model_in_it(tmp_path, wrap, layout, l
     assert_holds(file, state())
     assert file.layout == layout
     assert not any(file[n].requires_grad for n in file)
+
+
+BESIDE = {"step": torch.tensor(3), "initted": torch.tensor(True)}
+
+
+@LEGACY
+@pytest.mark.parametrize(
+    "content, taken",
+    [
+        ({**BESIDE, "anything": state()}, "anything"),
+        ({**BESIDE, "anything": state(), "optimizer": {"lr": torch.ones(1)}}, "anything"),
+        ({"anything": state(), "optimizer": {"lr": torch.ones(1)}}, "anything"),
+        ({**BESIDE, **state(), "anything": {"b.weight": torch.ones(1)}}, ""),
+        ({**BESIDE, "optimizer": {"lr": torch.ones(1)}}, ""),
+        ({**BESIDE, "student": state(), "teacher": state()}, ""),
+    ],
+)
+def test_tensors_beside_a_state_dict_are_no_model(tmp_path, content, taken, legacy):
+    """Catches: `step` and `initted` taken for the model."""
+    file = open_weights(write_pickle(tmp_path / f"a{weights.PICKLES[legacy]}", content, legacy))
+    assert file.state_dict == taken
+    wanted = content[taken] if taken else {name: t for name, t in content.items() if isinstance(t, torch.Tensor)}
+    assert_holds(file, wanted)
 
 
 class Runs:

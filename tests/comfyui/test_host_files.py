@@ -101,6 +101,44 @@ def test_a_model_of_another_loader_is_known_by_its_size(files):
         assert preset_of(model).name == name
 
 
+def load_by_node(**inputs):
+    chosen = {"file": "none", "weight_dtype": "auto", "preset": {"preset": "longlive-1.0"}, **inputs}
+    [loaded] = DrafterLoader.execute(**chosen).args
+    return loaded
+
+
+def test_a_model_of_another_loader_gets_a_preset_by_wire(files):
+    """A size without a preset, behind GGUF's loader. Catches: *name one*, where no node can."""
+    model = load_model(str(files.target), "default")
+    with pytest.raises(BadInput, match="wire it through SDVG Drafter Loader"):
+        preset_of(model)
+    loaded = load_by_node(model=model)
+    assert (preset_of(loaded).name, preset_of(loaded).flush) == ("longlive-1.0", False)
+    assert loaded.model is model.model
+    custom = {"preset": "custom", "block_frames": 1, "policy": "incremental"}
+    assert preset_of(load_by_node(model=model, preset=custom)).block_frames == 1
+    assert preset_of(load_by_node(model=model, preset={"preset": "causal-forcing"})).flush
+    assert origin_of(model).preset is None
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"file": "tiny_krea.safetensors", "model": True}, "set file to none"),
+        ({"weight_dtype": "fp8_e4m3fn", "model": True}, "set file to none"),
+        ({"weights": "ema", "model": True}, "set file to none"),
+        ({}, "choose a file"),
+    ],
+)
+def test_one_model_of_file_and_wire_is_taken(changes, words, files):
+    """Catches: a choice that has no effect, unsaid."""
+    folder_paths.add_model_folder_path("diffusion_models", str(files.target.parent))
+    if "model" in changes:
+        changes = {**changes, "model": load_model(str(files.target), "default")}
+    with pytest.raises(BadInput, match=words):
+        load_by_node(**changes)
+
+
 # --- auto as the weight dtype
 
 

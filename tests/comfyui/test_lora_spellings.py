@@ -103,6 +103,11 @@ LEFT = ("blocks.1.modulation", "head.modulation")
 """Changes that ComfyUI takes and does not make while it loads: of parameters of modules that hold other modules."""
 MORE = {"blocks.0.cross_attn.k_img.lora_down.weight": (RANK, DIM), "blocks.0.diff_m": (1, 6, DIM)}
 """What LoRAs of image-to-video models and of LightX2V have too."""
+OTHER = {
+    "patch_embedding.lora_down.weight": (RANK, 36, *CONFIG.patch_size),
+    "patch_embedding.lora_up.weight": (DIM, RANK, 1, 1, 1),
+}
+"""The patch embedding of an image-to-video model, with which ComfyUI leaves the weight as it is."""
 MID = {"blocks.0.cross_attn.k.lora_mid.weight": (RANK, RANK, 1, 1)}
 
 
@@ -142,6 +147,7 @@ class Row:
 OURS = under("diffusion_model.")
 PEFT = (".lora_A.weight", ".lora_B.weight")
 NAMED = (".lora_A.default.weight", ".lora_B.default.weight")
+STYLE = (".lora_A.style.weight", ".lora_B.style.weight")
 LONG = (".lora_linear_layer.down.weight", ".lora_linear_layer.up.weight")
 TABLE = {
     "ComfyUI": Row(lora(OURS)),
@@ -154,6 +160,7 @@ TABLE = {
     "diffusers' old halves": Row(lora(OURS, (".lora.down.weight", ".lora.up.weight"))),
     "diffusers' oldest": Row(lora(OURS, ("_lora.down.weight", "_lora.up.weight"))),
     "transformers": Row(lora(OURS, LONG)),
+    "PEFT's halves, named": Row(lora(OURS, STYLE), there=0),
     "no prefix": Row(lora(under("")), there=0),
     "PEFT": Row(lora(under("base_model.model."), NAMED), there=0),
     "PEFT of a checkpoint": Row(lora(under("base_model.model.model."), PEFT), there=0),
@@ -181,6 +188,7 @@ TABLE = {
     "a convolution": Row(named(CONVOLUTION), 1, 1),
     "differences": Row(named(DIFFERENCES), len(DIFFERENCES), len(DIFFERENCES)),
     "more than the model has": Row({**lora(OURS), **named(MORE)}, unused=len(MORE)),
+    "another shape": Row({**lora(OURS), **named(OTHER)}, there=ALL + 1, unused=len(OTHER)),
     "Tucker": Row({**lora(OURS), **named(MID)}, here=None),
     "OFT": Row(of_layers(oft_blocks="2 rows/2 rows/2"), here=None),
     "GLoRA": Row(of_layers(**GLORA), here=None),
@@ -189,7 +197,44 @@ TABLE = {
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "loras.md"
-TOP = """# LoRAs, spelling by spelling
+TOP = """# LoRAs: scale and spelling
+
+## Where the scale is stated
+
+A LoRA's scale is alpha over rank (rsLoRA: over the root of the rank). The command line reads it from all of these.
+Two that disagree by over 1 %, or another rank than the tensors have, are refused; without any, the scale is 1.
+
+| written by | where | read in ComfyUI |
+|---|---|---|
+| kohya's trainers, LyCORIS | a tensor `alpha` per layer | yes |
+| forks of musubi-tuner: rsLoRA, DoRA | tensors `use_rslora_flag`, `dora_layer.weight` | no |
+| diffusers, SimpleTuner | `lora_adapter_metadata` in the header, PEFT's config as JSON; or its members | no |
+| finetrainers | `lora_config` in the header, as JSON | no |
+| LightX2V and others | `alpha`, `lora_alpha` or `network_alpha` in the header | no |
+| PEFT, diffusion-pipe | `adapter_config.json` beside `adapter_model.*`, or a folder's only weights | no |
+| ai-toolkit, DiffSynth | nowhere: alpha is the rank | yes |
+
+- Read of PEFT's config: `r`, `lora_alpha`, `use_rslora`, `use_dora`, `rank_pattern`, `alpha_pattern`; diffusers
+  puts `transformer.` before them. Keys of patterns are taken as names, or their ends, not as regular expressions.
+- `ss_network_alpha` in the header is kohya's record of a training, not a scale: musubi-tuner's converter multiplies
+  the halves by the scale, drops the tensors, and keeps the record.
+- DoRA: PEFT's `lora_magnitude_vector` is the length of the rows after the change, as PEFT merges it; `dora_scale`
+  is merged as in ComfyUI. Strength goes from the plain weight to the merged one.
+- The bias of a half (`lora_B.bias`) is added to the layer's. Another ending on a layer of the model is refused.
+- A change of another shape is left out, and the report says so; if most are, the LoRA is for another size.
+- A file with several named adapters is refused, with their names.
+
+In ComfyUI the report says by which factor a file is meant that ComfyUI's own LoRA loaders merge otherwise, and
+which strength gives it; or that ComfyUI knows none of its names. Loaders of other packs get no note, nor does a
+file whose name comes over a wire.
+
+Sources, read on 2026-11-28: diffusers 0.42 `loaders/lora_base.py`, `loaders/peft.py`, `utils/peft_utils.py`; PEFT
+0.21 `tuners/lora/layer.py`, `variants.py`, `utils/other.py`; SimpleTuner `helpers/training/save_hooks.py`;
+kohya-ss/musubi-tuner `networks/lora.py`, `convert_lora.py`; ostris/ai-toolkit `toolkit/lora_special.py`;
+tdrussell/diffusion-pipe `models/base.py`; a-r-r-o-w/finetrainers; for LightX2V's header, sgl-project/sglang 36082.
+PEFT alone was run; files like the others' are written by hand in the tests.
+
+## Spelling by spelling
 
 Is your LoRA read? Compare the names in its file with these; each stands for its kind. Weights are ComfyUI's to
 1e-5 of their size, or, where it takes none of the names, what it makes of the same LoRA in its own. Names for
@@ -215,7 +260,7 @@ def page():
     text = TOP
     for head, belongs in parts.items():
         lines = [f"- {spelling}: `{name}`" for spelling, name in names.items() if belongs(TABLE[spelling])]
-        text += "\n".join([f"\n## {head}\n", *lines, ""])
+        text += "\n".join([f"\n### {head}\n", *lines, ""])
     return text
 
 

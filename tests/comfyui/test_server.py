@@ -303,7 +303,7 @@ def test_english_says_what_the_nodes_say(server, schemas):
 def test_options_for_research_wait_behind_advanced(schemas):
     """Catches: an option that an artist meets before those that matter."""
     shown = {node: set(plain_inputs(schemas[node]["input"])) for node in NODES}
-    assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset", "control"}
+    assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset", "control", "model"}
     assert shown["SDVGQualityRouter"] == {"reward_file", "policy", "scorer"}
     research = {"schedule", "drafter_context", "kv_dtype", "reuse_gb", "tae_kind"}
     research |= {"drafter_schedule", "target_schedule", "directions", "takes"}

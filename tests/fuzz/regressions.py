@@ -24,6 +24,7 @@ class Case:
 
 
 Cases = Iterator[tuple[str, Case]]
+QUOTED = '\\"'
 
 
 def cases() -> dict[str, Case]:
@@ -47,15 +48,30 @@ def headers() -> Cases:
     hundred = json.dumps({name: many[name] for name in list(many)[:100_000]}).encode()
     one, other = (to_json({"a": {"dtype": "U8", "shape": [1], "data_offsets": [n, n + 1]}}) for n in (0, 1))
     size, printable, number = "states a header of", "a tensor name of", "tensors, over 20,000"
+    tensor = '"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+    texts_ = ",".join(f'"{n}":""' for n in range(1_000_000))
+    wide = "1," * 4_000_000
     yield from _each(
         ("safetensors", "model.safetensors"),
-        ("a header that states 100 MB", struct.pack("<Q", 100_000_000) + b"{}", size),
+        ("a header that states 101 MB", struct.pack("<Q", 101_000_000) + b"{}", size),
+        ("a header that states 100 MB", struct.pack("<Q", 100_000_000) + b"{}", "no whole safetensors"),
+        ("a million texts", assembled(f'{{"__metadata__":{{{texts_}}},{tensor}}}'.encode(), b""), "texts, and"),
+        (
+            "a shape of four million",
+            assembled(tensor.join("{}").replace("[0]", f"[{wide}1]").encode(), b""),
+            "texts, and",
+        ),
+        (
+            "a text of 50 MB",
+            assembled(f'{{"__metadata__":{{"a":"{QUOTED * 25_000_000}"}},{tensor}}}'.encode(), b""),
+            "",
+        ),
         ("a name that clears the screen", safetensors([("\x1b[2J", "F32", (1,))]), printable),
         ("a name of a megabyte", safetensors([("x" * 10**6, "F32", (1,))]), printable),
         ("a tensor of nothing, 2**64 - 1 wide", safetensors([("a", "F32", (0, 2**64 - 1))]), "impossible shape"),
         ("60,000 tensors of nothing", assembled(few, b""), number),
         ("tensors of nothing in other letters", assembled(hidden, b""), number),
-        ("100,000 tensors of nothing", assembled(hundred, b""), size),
+        ("100,000 tensors of nothing", assembled(hundred, b""), number),
         ("a tensor stated twice", assembled(one[:-1] + b"," + other[1:], b"\0\0"), "no whole safetensors"),
     )
 

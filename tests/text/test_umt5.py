@@ -217,10 +217,40 @@ def as_whole_umt5(model, folder, spiece):
     return path
 
 
-@pytest.mark.parametrize("layout", [as_comfy, as_original, as_whole_umt5], ids=lambda layout: layout.__name__)
+def as_part(model, folder, spiece):
+    """A saved pipeline, or a file with all models, as ComfyUI writes it."""
+    path = folder / "all.safetensors"
+    encoder = umt5_to_comfy(model.state_dict(), spiece)
+    under = {f"text_encoders.umt5xxl.transformer.{name}": tensor for name, tensor in encoder.items()}
+    under["text_encoders.spiece_model"] = under.pop("text_encoders.umt5xxl.transformer.spiece_model")
+    save_file({**under, "vae.conv1.weight": torch.ones(1), "logit_scale": torch.ones(1)}, path)
+    return path
+
+
+def as_original_part(model, folder, spiece):
+    """The original release's names in a saved pipeline."""
+    path = as_original(model, folder, spiece)
+    weights = torch.load(path, weights_only=True)
+    torch.save({f"text_encoder.{name}": tensor for name, tensor in weights.items()}, path)
+    return path
+
+
+LAYOUTS = [as_comfy, as_original, as_whole_umt5, as_part, as_original_part]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
 def test_every_published_layout_holds_the_same_encoder(model, words, spiece, tmp_path, layout):
     encoder = load_umt5(layout(model, tmp_path, spiece), dtype=torch.float32)
     assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
+
+
+def test_two_text_encoders_in_a_file_are_refused(model, tmp_path):
+    """Catches: the first of two, which may be another model's."""
+    weights = own_weights(model)
+    both = {f"{prefix}.{name}": tensor.clone() for prefix in ("t5", "umt5") for name, tensor in weights.items()}
+    save_file(both, tmp_path / "all.safetensors")
+    with pytest.raises(BadInput, match=r"several text encoders \(t5\., umt5\.\)"):
+        load_umt5(tmp_path / "all.safetensors")
 
 
 MARK = torch.frombuffer(bytearray(b'{"format": "float8_e4m3fn"}'), dtype=torch.uint8)

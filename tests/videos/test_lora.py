@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from unittest.mock import patch
@@ -16,8 +17,11 @@ from tiny import generator_of
 from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_core.checkpoints.lora import OtherModel, split_strength
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models
+from sdvg_core.models.headers import check_models, part_fingerprints
 from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.request.request import VideoRequest
+from sdvg_core.text.prompts import read_prompt
+from sdvg_core.videos.identity import digest_of, request_fingerprint
 
 LAYERS = {"blocks.0.self_attn.q": "blocks.0.attn1.to_q", "blocks.1.ffn.0": "blocks.1.ffn.net.0.proj"}
 RANK = 2
@@ -85,11 +89,12 @@ def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoin
     deeper = {name.replace("blocks.1", "blocks.77"): x for name, x in tensors.items() if "blocks.1" in name}
     small = {name: torch.ones(RANK, RANK) for name in tensors if "alpha" not in name}
     half = {name: x for name, x in tensors.items() if "up" not in name}
+    of_q = {name: x for name, x in tensors.items() if name.startswith(q)}
     refusals = (
         (deeper, OtherModel, r"no layer of this model, but \S+blocks.77.ffn.0.\S+; give a LoRA of Wan 2.1"),
         (small, OtherModel, r"does not fit blocks.\S+ of \("),
         (turned, OtherModel, r"does not fit blocks.1.ffn.0.weight of"),
-        ({**tensors, f"{q}.dora_scale": torch.ones(2)}, OtherModel, r"does not fit blocks.0.self_attn.q.weight"),
+        ({**of_q, f"{q}.dora_scale": torch.ones(2)}, OtherModel, r"does not fit blocks.0.self_attn.q.weight"),
         ({**tensors, f"{q}.diff": torch.ones(2)}, BadInput, r"changes blocks.0.self_attn.q.weight twice"),
         ({**tensors, "transformer.blocks.0.attn1.to_q.lora_A.weight": down}, BadInput, r"twice \(.*\.q\..*to_q"),
         ({**tensors, f"{q}.oft_blocks": torch.ones(2)}, BadInput, r"q.oft_blocks in a.safetensors is of a kind"),
@@ -166,9 +171,36 @@ def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, chec
         "The LoRA style.safetensors:2 fits only the drafter: what the target makes lacks it."
     ]
     assert [note for note in headers.models["drafter"].notes if "LoRA" in note] == [
-        "The drafter has no layer for 1 tensor of the LoRA style.safetensors:2, the first "
+        "The drafter has no layer of that shape for 1 tensor of the LoRA style.safetensors:2, the first "
         "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight: the rest is used, as in ComfyUI."
     ]
+
+
+def test_a_lora_that_changes_nothing_is_said_to(files, checkpoint, tmp_path):
+    """Catches: no effect and no word, for halves of zeros and for a strength of 0."""
+    path = tmp_path / "style.safetensors"
+    tensors = spelled(checkpoint, "ComfyUI")
+    zeros = {name: torch.zeros_like(tensor) if "up" in name else tensor for name, tensor in tensors.items()}
+    models = replace(files, target=None)
+    for content, strength, count in ((zeros, 1, 1), (tensors, 0, 1), (tensors, 1, 0)):
+        save_file(content, path)
+        headers = check_models(models, LoadOptions(drafter=CUSTOM, loras=(f"{path}:{strength}",)))
+        notes = [note for note in headers.models["drafter"].notes if "changes nothing" in note]
+        assert len(notes) == count
+
+
+def test_a_config_beside_a_lora_belongs_to_the_identity(files, checkpoint, tmp_path):
+    """Catches: blocks of another scale used again after the config was changed."""
+    path = tmp_path / "adapter_model.safetensors"
+    save_file(spelled(checkpoint, "PEFT"), path)
+    load = LoadOptions(drafter=CUSTOM, target=CUSTOM, loras=(str(path),))
+    identities = set()
+    requests = set()
+    for alpha in (2, 16):
+        (tmp_path / "adapter_config.json").write_text(json.dumps({"r": RANK, "lora_alpha": alpha}))
+        identities.add(part_fingerprints(files, load, check_models(files, load).models).drafter)
+        requests.add(digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball"))))
+    assert (len(identities), len(requests)) == (2, 2)
 
 
 def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, checkpoint, tmp_path):

@@ -1,0 +1,123 @@
+"""Notes on LoRAs of ComfyUI's own loaders: what their files state and ComfyUI does not read.
+
+ComfyUI takes alpha from tensors alone, neither from the header nor from a config beside the file, and knows fewer
+spellings of names. The loaders upstream of a sampler are found in the prompt in API form, which holds no bypassed
+ones. What the loaders of other packs do is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import comfy.lora
+import comfy.lora_convert
+import comfy.utils
+import folder_paths
+from comfy.model_patcher import ModelPatcher
+
+import nodes as host_nodes
+
+from ...sdvg_core.causal_wan.config import flat_name
+from ...sdvg_core.checkpoints.lora_file import Layers, rank_of, read_parts, read_stated
+from ...sdvg_core.checkpoints.weights import WeightFile, open_weights
+from ...sdvg_core.errors import BadInput
+
+LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")
+NOT_READ = "ComfyUI does not read"
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """A LoRA loader upstream. `strength`: None if it comes over a wire."""
+
+    name: str
+    strength: float | None
+
+
+def notes_on_loras(prompt: Any, node_id: str | None, role: str, patcher: ModelPatcher) -> tuple[str, ...]:
+    """Return notes on the LoRAs of a MODEL. `prompt`: in API form; `node_id`: of the sampler; `role`: its input."""
+    try:
+        loaders = list(loaders_upstream(prompt, prompt[node_id]["inputs"].get(role)))
+    except (KeyError, TypeError, AttributeError):
+        return ()  # nobody's prompt: a node that another one expanded into
+    return tuple(note for loader in loaders if loader.strength != 0 for note in _notes_on(loader, role, patcher))
+
+
+def loaders_upstream(prompt: Mapping[str, Any], wire: Any) -> Iterator[Loader]:
+    """Yield the core LoRA loaders whose MODEL reaches a wire, the nearest first."""
+    waiting = [wire]
+    seen = set()
+    while waiting:
+        wire = waiting.pop(0)
+        if not _is_model(prompt, wire) or wire[0] in seen:
+            continue
+        seen.add(wire[0])
+        node = prompt[wire[0]]
+        inputs = node["inputs"]
+        if node["class_type"] in LOADERS and isinstance(inputs.get("lora_name"), str):
+            strength = inputs.get("strength_model")
+            yield Loader(inputs["lora_name"], float(strength) if isinstance(strength, int | float) else None)
+        waiting += inputs.values()
+
+
+def _is_model(prompt: Mapping[str, Any], wire: Any) -> bool:
+    if not isinstance(wire, list) or len(wire) != 2 or wire[0] not in prompt:
+        return False
+    node_class = host_nodes.NODE_CLASS_MAPPINGS.get(prompt[wire[0]]["class_type"])
+    return node_class is None or node_class.RETURN_TYPES[wire[1]] in ("MODEL", "*")
+
+
+def _notes_on(loader: Loader, role: str, patcher: ModelPatcher) -> Iterator[str]:
+    path = folder_paths.get_full_path("loras", loader.name)
+    if path is None:
+        return
+    try:
+        file = open_weights(path)
+        layers, _ = read_parts(file)
+        if not _is_taken(layers, path, patcher):
+            yield f"The LoRA {loader.name} changes nothing in the {role}: ComfyUI knows none of its names."
+            return
+        yield from _note_on_scale(loader, file, layers)
+        if any("magnitude" in parts for parts in layers.values()):
+            yield f"The LoRA {loader.name} is a DoRA with magnitudes that {NOT_READ}: it is merged without them."
+    except BadInput as problem:
+        yield f"The LoRA {loader.name} states what {NOT_READ}, or cannot be read: {problem}."
+
+
+def _is_taken(layers: Layers, path: str, patcher: ModelPatcher) -> bool:
+    """True if ComfyUI knows a name of a LoRA's; it is asked itself where the names as they are are unknown."""
+    known = comfy.lora.model_lora_keys_unet(patcher.model, {})
+    if any(layer.removesuffix(".bias") in known for layer in layers):
+        return True
+    tensors = comfy.lora_convert.convert_lora(comfy.utils.load_torch_file(path, safe_load=True))
+    return bool(comfy.lora.load_lora(tensors, known, log_missing=False))
+
+
+def _note_on_scale(loader: Loader, file: WeightFile, layers: Layers) -> Iterator[str]:
+    """Yield a note if a file means another scale than that of its tensors, by which ComfyUI merges."""
+    stated = read_stated(file, flat_name)
+    of_tensors = replace(stated, statements=(), root=False)
+    factors = set()
+    for layer, parts in layers.items():
+        merged = of_tensors.scale(layer, parts)
+        if rank_of(file, parts) and merged:
+            factors.add(stated.scale(layer, parts) / merged)
+    if not factors or max(abs(factor - 1) for factor in factors) < 1e-3:
+        return
+    places = " and ".join(part.where for part in stated.statements if part.alpha is not None) or "rsLoRA"
+    least = min(factors)
+    most = max(factors)
+    if most - least > 1e-3:
+        meant = f"{least:.4g} to {most:.4g} times"
+        remedy = "no strength_model gives that, as it differs by layer"
+    else:
+        meant = f"{most:.4g} times"
+        remedy = f"multiply strength_model by {most:.4g}"
+        if loader.strength is not None:
+            remedy = (
+                f"strength_model {loader.strength * most:.4g} gives what the file means by {loader.strength:.4g}"
+            )
+    fault = f"The LoRA {loader.name} is meant {meant} as strong as it is merged"
+    yield f"{fault}, by {places}, which {NOT_READ}: {remedy}."

@@ -1,0 +1,222 @@
+"""LoRAs of ComfyUI's own loaders: what their files state and ComfyUI does not read is said in the report."""
+
+import json
+import re
+
+import folder_paths
+import pytest
+import torch
+from comfy_page import browse
+from host_tiny import load_model, lora_weights, onto_device
+from running_server import ROOT, node
+from safetensors.torch import load_file, save_file
+from sdvg_pack.nodes.host.loras import loaders_upstream, notes_on_loras
+from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
+from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
+
+from nodes import LoraLoader
+
+pytestmark = pytest.mark.comfyui
+
+LAYER = "blocks.0.self_attn.q"
+RANK = 4
+SIXTEEN = {"lora_adapter_metadata": json.dumps({"transformer.r": RANK, "transformer.lora_alpha": 16})}
+"""Metadata of a LoRA of rank 4 that is meant four times as strong as its halves' product."""
+
+
+@pytest.fixture
+def loras(tmp_path, monkeypatch):
+    """A folder that ComfyUI takes for the one of LoRAs."""
+    folder = tmp_path / "loras"
+    folder.mkdir()
+    monkeypatch.setitem(folder_paths.folder_names_and_paths, "loras", ([str(folder)], {".safetensors"}))
+    return folder
+
+
+def save(folder, name, metadata=None, *, prefix="diffusion_model.", **more):
+    """Save a LoRA. `more`: further parts of its layer."""
+    halves = {key.replace("diffusion_model.", prefix): part for key, part in lora_weights((LAYER,)).items()}
+    save_file(
+        {**halves, **{f"{prefix}{LAYER}.{part}": value for part, value in more.items()}}, folder / name, metadata
+    )
+    return folder / name
+
+
+def upstream(*loaders, role="drafter"):
+    """A prompt whose sampler's model comes through loaders, the first one nearest to the model's."""
+    prompt = {"1": node("SDVGDrafterLoader", file="a.safetensors")}
+    wire = ["1", 0]
+    for number, (kind, inputs) in enumerate(loaders):
+        prompt[f"3:{number}"] = node(kind, model=wire, **inputs)
+        wire = [f"3:{number}", 0]
+    return {**prompt, "7:2": node("SDVGSpeculativeSampler", **{role: wire})}
+
+
+def only(name, strength=0.7):
+    return "LoraLoaderModelOnly", {"lora_name": name, "strength_model": strength}
+
+
+def notes_of(patcher, *loaders):
+    return notes_on_loras(upstream(*loaders), "7:2", "drafter", patcher)
+
+
+@pytest.fixture(scope="module")
+def patcher(tmp_path_factory):
+    return load_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("stated, factor", [("alpha 16", 4), ("rsLoRA", 2)])
+def test_the_strength_in_the_note_gives_what_the_file_means(stated, factor, loras, tmp_path):
+    """Catches: a LoRA four times too weak, unsaid; a factor turned over."""
+    more = {"alpha": torch.tensor(4.0)} if stated == "rsLoRA" else {}
+    path = save(loras, "style.safetensors", SIXTEEN if stated == "alpha 16" else None, **more)
+    if stated == "rsLoRA":
+        save_file({**load_file(path), "use_rslora_flag": torch.tensor(True)}, path)
+    model = load_model(tmp_path)
+    (note,) = notes_of(model, only("style.safetensors"))
+    assert f"{factor} times" in note
+    strength = float(re.search(r"strength_model ([\d.]+) gives what the file means by 0\.7\.$", note)[1])
+    theirs, _ = LoraLoader().load_lora(model, None, "style.safetensors", strength, 0)
+    theirs = onto_device(theirs).model.diffusion_model.get_submodule(LAYER).weight
+    checkpoint = open_wan(tmp_path / "model.safetensors")
+    lora = find_lora(f"{path}:0.7", checkpoint)
+    ours = load_wan(checkpoint, dtype=torch.float32, loras=[lora]).tree.get_submodule(LAYER).weight
+    torch.testing.assert_close(ours, theirs.float(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "metadata, more",
+    [
+        (None, {}),
+        ({"lora_adapter_metadata": json.dumps({"r": RANK, "lora_alpha": RANK})}, {}),
+        (SIXTEEN, {"alpha": torch.tensor(16.0)}),
+        ({"ss_network_alpha": "16"}, {}),
+    ],
+)
+def test_a_lora_that_is_merged_as_meant_has_no_note(metadata, more, loras, patcher):
+    save(loras, "style.safetensors", metadata, **more)
+    assert notes_of(patcher, only("style.safetensors")) == ()
+
+
+def test_every_core_loader_of_a_chain_has_its_note(loras, patcher):
+    """Catches: only the nearest; another pack's loader taken for ComfyUI's; one of strength 0."""
+    for name in "abcde":
+        save(loras, f"{name}.safetensors", SIXTEEN)
+    clip = {"clip": ["9", 1], "strength_clip": 1.0}
+    chain = (
+        only("a.safetensors", 1),
+        ("LoraLoader", {"lora_name": "b.safetensors", "strength_model": 0.5, **clip}),
+        ("PowerLoraLoader", {"lora_name": "c.safetensors", "strength_model": 1.0}),
+        only("d.safetensors", 0),
+        only("e.safetensors", ["8", 0]),
+        only(["8", 0], 1.0),
+        only("gone.safetensors", 1.0),
+    )
+    e, b, a = notes_of(patcher, *chain)
+    assert ("a.safetensors" in a, "b.safetensors" in b, "e.safetensors" in e) == (True, True, True)
+    assert "strength_model 2 gives" in b
+    assert "multiply strength_model by 4" in e
+    assert notes_on_loras(upstream(*chain), "7:2", "target", patcher) == ()
+
+
+def test_a_loader_on_the_text_encoder_alone_is_not_upstream():
+    prompt = upstream(only("a.safetensors"))
+    prompt["3:0"]["inputs"]["strength_model"] = ["5", 0]
+    prompt["5"] = node("PrimitiveFloat", value=1.0)
+    prompt["6"] = node("LoraLoader", model=["1", 0], clip=["9", 0], lora_name="b.safetensors", strength_model=1.0)
+    prompt["3:0"]["inputs"]["clip"] = ["6", 1]
+    assert [loader.name for loader in loaders_upstream(prompt, ["3:0", 0])] == ["a.safetensors"]
+
+
+def test_scales_that_differ_by_layer_have_no_one_strength(loras, patcher):
+    settings = {"r": RANK, "lora_alpha": 16, "alpha_pattern": {"k": 8}}
+    tensors = lora_weights((LAYER, "blocks.0.self_attn.k"))
+    save_file(tensors, loras / "style.safetensors", {"lora_adapter_metadata": json.dumps(settings)})
+    (note,) = notes_of(patcher, only("style.safetensors"))
+    assert "2 to 4 times" in note
+
+
+@pytest.mark.parametrize(
+    "prefix, more, word",
+    [
+        ("transformer.", {}, "changes nothing in the drafter"),
+        ("diffusion_model.", {"lora_magnitude_vector": torch.ones(64)}, "DoRA"),
+        ("diffusion_model.", {"alpha": torch.tensor(8.0)}, "two scales"),
+    ],
+)
+def test_what_comfyui_does_not_read_is_said(prefix, more, word, loras, patcher):
+    save(loras, "style.safetensors", SIXTEEN if "alpha" in more else None, prefix=prefix, **more)
+    (note,) = notes_of(patcher, only("style.safetensors"))
+    assert word in note
+
+
+@pytest.mark.parametrize("kohya", [False, True])
+def test_a_spelling_that_comfyui_converts_changes_something(kohya, loras, patcher):
+    """Catches: Wan Fun's names, which ComfyUI renames, called unknown."""
+    name = "blocks_0_cross_attn_k" if not kohya else "blocks_0_self_attn_q"
+    halves = {"lora_down.weight": torch.ones(RANK, 64), "lora_up.weight": torch.ones(64, RANK)}
+    prefix = "lora_unet_" if kohya else "lora_unet__"
+    save_file({f"{prefix}{name}.{part}": value for part, value in halves.items()}, loras / "style.safetensors")
+    assert notes_of(patcher, only("style.safetensors")) == ()
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, {}, {"7:2": None}, {"7:2": {}}, {"7:2": {"inputs": {"drafter": ["7:2", 0]}}}]
+)
+def test_a_prompt_that_is_none_has_no_notes(prompt, patcher):
+    assert notes_on_loras(prompt, "7:2", "drafter", patcher) == ()
+
+
+# --- on a server
+
+
+DEMO = ROOT / "workflows" / "sdvg_01_pocket_demo.json"
+BYPASSED = 4
+"""A node's mode in a saved workflow."""
+
+
+def pocket_lora(folder, name):
+    """Save a LoRA for the pocket drafter into a server's folder."""
+    weights = load_file(trained_set().drafter)
+    rows, columns = next(tensor for key, tensor in weights.items() if key.endswith(f"{LAYER}.weight")).shape
+    halves = {"lora_A.weight": torch.ones(RANK, columns) * 0.01, "lora_B.weight": torch.ones(rows, RANK) * 0.01}
+    loras = folder / "models" / "loras"
+    loras.mkdir(exist_ok=True)
+    save_file({f"diffusion_model.{LAYER}.{part}": half for part, half in halves.items()}, loras / name, SIXTEEN)
+
+
+def with_loaders(names_and_modes):
+    """Return the demo as a saved workflow, its drafter through LoRA loaders."""
+    workflow = json.loads(DEMO.read_text(encoding="utf-8"))
+    link = workflow["links"][0]
+    assert link == [1, 1, 0, 3, 0, "MODEL"]
+    source = 1
+    for number, (name, mode) in enumerate(names_and_modes, start=100):
+        wires = {"inputs": [{"name": "model", "type": "MODEL", "link": link[0]}]}
+        wires["outputs"] = [{"name": "MODEL", "type": "MODEL", "links": [number]}]
+        place = {"pos": [0, 0], "size": [300, 100], "flags": {}, "order": 0, "properties": {}}
+        loader = {"id": number, "type": "LoraLoaderModelOnly", "mode": mode, "widgets_values": [name, 1.0]}
+        workflow["nodes"].append({**loader, **wires, **place})
+        link[3:5] = [number, 0]
+        source = number
+        link = [number, source, 0, 3, 0, "MODEL"]
+        workflow["links"].append(link)
+    sampler = next(part for part in workflow["nodes"] if part["type"] == "SDVGSpeculativeSampler")
+    sampler["inputs"][0]["link"] = link[0]
+    return workflow
+
+
+def test_a_page_sends_no_bypassed_loader_and_the_report_has_the_others(server, tmp_path):
+    """Catches: a note on a LoRA that is switched off; notes that never reach the report."""
+    for name in ("on.safetensors", "off.safetensors"):
+        pocket_lora(server.folder, name)
+    workflow = tmp_path / "with_loras.json"
+    workflow.write_text(json.dumps(with_loaders([("on.safetensors", 0), ("off.safetensors", BYPASSED)])))
+    page = browse(server, tmp_path, "drop.js", files=[str(workflow)], blueprints=[])
+    prompt = page["dropped"][0]["prompt"]
+    assert [part["inputs"]["lora_name"] for part in prompt.values() if "lora_name" in part["inputs"]] == [
+        "on.safetensors"
+    ]
+    prompt["3"]["inputs"]["blocks"] = 2
+    (note,) = [note for note in server.make(prompt).record()["notes"] if "LoRA" in note]
+    assert "on.safetensors is meant 4 times" in note
