@@ -49,12 +49,12 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
     assert [button[0] for button in edits["cut"]["cards"][1]["buttons"]] == ["new take 2", "keep", "hard cut"]
     assert edits["take"]["takes"] == "4:2"
     assert held(edits["shorter"]) == (f"{BALL}\n4 cut: {GREEN}\n6: {SAND}", 8, "", "4:2")
-    assert held(edits["moved"]) == (f"{BALL}\n4: {SAND}\n7 cut: {GREEN}", 8, "", "7:2")
+    assert held(edits["moved"]) == (f"{BALL}\n4 cut: {SAND}\n7: {GREEN}", 8, "", "7:2")
     assert edits["moved"]["focus"] == [3, "BUTTON"], "the focus goes with the shot"
-    assert held(edits["removed"]) == (f"{SAND}\n4 cut: {GREEN}", 5, "", "4:2")
-    assert held(edits["added"]) == (f"{SAND}\n4 cut: {GREEN}\n6: {GREEN}", 8, "", "4:2")
+    assert held(edits["removed"]) == (f"{SAND}\n4: {GREEN}", 5, "", "4:2")
+    assert held(edits["added"]) == (f"{SAND}\n4: {GREEN}\n6: {GREEN}", 8, "", "4:2")
     assert edits["added"]["focus"] == [3, "TEXTAREA"]
-    assert edits["named"]["text"] == f"{SAND}\n4 cut: {GREEN}\n6: fog"
+    assert edits["named"]["text"] == f"{SAND}\n4: {GREEN}\n6: fog"
 
 
 def test_the_menu_says_what_is_made_again_before_it_is_done(page):

@@ -286,9 +286,14 @@ EDITS = [
     ),
     (["splitShot", 6], (SEA, FOG, WEAK, "6: fog", LAST, LATER), DIRECTED, TAKEN),
     (["splitShot", 5], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, TAKEN),
-    (["removeShot", 1], (SEA, "3 strength 0.2: fog", "6 cut strength 1: 16:9", "10: night"), ".t.t..d", "6:2"),
-    (["moveShot", 2, 1], (SEA, "3 strength 0.2: fog", "6 cut: fog", LAST, LATER), ".t.t.d..d", "6:2, 8:2"),
-    (["moveShot", 1, 0], ("1 cut: fog", f"3: {SEA}", f"{WEAK} fog", LAST, LATER), "d..t.t..d", "1:2, 8:2"),
+    (
+        ["removeShot", 1],
+        (SEA, "3 cut strength 0.2: fog", "6 cut strength 1: 16:9", "10: night"),
+        ".t.t..d",
+        "6:2",
+    ),
+    (["moveShot", 2, 1], (SEA, "3 cut strength 0.2: fog", "6: fog", LAST, LATER), ".t.t.d..d", "6:2, 8:2"),
+    (["moveShot", 1, 0], ("fog", f"3 cut: {SEA}", f"{WEAK} fog", LAST, LATER), "d..t.t..d", "1:2, 8:2"),
 ]
 
 
@@ -311,6 +316,7 @@ def test_after_any_edits_the_server_reads_what_the_cards_show(modules):
     for states in call(modules, PLAY, plays):
         for written in states:
             assert read_prompt(written["text"]).entries[0][0] == 0
+            assert 0 not in read_prompt(written["text"]).cuts
             check_directions(written["directions"], written["blocks"])
             read_takes(written["takes"], written["blocks"])
 
@@ -319,6 +325,44 @@ def test_a_shot_moved_there_and_back_is_where_it_was(modules):
     edits = [["moveShot", 1, 3], ["moveShot", 3, 1]]
     first, _, back = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": edits}])[0]
     assert {**first, "text": first["text"].replace("0.2:", "0.2: fog")} == back
+
+
+PLACES = [(False, True, False, False), (False, False, True, True), (False, True, True, True)]
+CUTS = """([cuts, [name, ...given]]) => {
+  const lines = cuts.map((cut, i) => `${2 * i + 1}${cut ? " cut" : ""}: prompt ${i}`);
+  const board = js.readBoard({ text: lines.join("\\n"), blocks: 8, directions: "", takes: "" });
+  return js[name](board, ...given).shots.map(({ cut }) => cut);
+}"""
+
+
+def cuts_after(cuts, name, i, *given):
+    """Return which shots begin with a cut after an edit, given those that do before it."""
+    if name == "cutShot":
+        return [*cuts[:i], given[0] and i > 0, *cuts[i + 1 :]]
+    if name in ("addShot", "splitShot"):
+        place = i + 1 if name == "addShot" else (i - 1) // 2 + 1
+        return [*cuts[:place], False, *cuts[place:]]
+    if name == "removeShot":
+        beside = [cuts[i] or cut for cut in cuts[i + 1 : i + 2]]
+        return [False, *[*cuts[:i], *beside, *cuts[i + 2 :]][1:]]
+    return list(cuts)
+
+
+def test_a_cut_stays_in_its_place_between_two_shots(modules):
+    """Catches: a cut that goes with its shot, to the video's beginning, or is lost with the shot before it."""
+    edits = [["moveShot", i, to] for i in range(4) for to in range(4)]
+    edits += [[name, i] for name in ("removeShot", "addShot") for i in range(4)]
+    edits += [["splitShot", 4], ["cutShot", 0, True], ["cutShot", 2, True], ["cutShot", 2, False]]
+    cases = [[cuts, edit] for cuts in PLACES for edit in edits]
+    for seen, (cuts, edit) in zip(call(modules, CUTS, cases), cases, strict=True):
+        assert seen == cuts_after(cuts, *edit), (cuts, edit)
+
+
+def test_a_cut_typed_at_block_one_is_no_cut(modules):
+    values = {"text": "1 cut: a sea\n4: fog", "blocks": 9, "directions": "", "takes": ""}
+    first, longer = call(modules, PLAY, [{"values": values, "before": 0, "edits": [["lengthenShot", 1, 7]]}])[0]
+    assert first["text"] == "a sea\n4: fog"
+    assert longer["text"] == first["text"]
 
 
 BEFORE = {"text": "a sea\n9: fog\n12: night", "blocks": 5, "directions": "t....", "takes": "3:2"}
