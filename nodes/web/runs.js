@@ -43,12 +43,44 @@ export class RunLog {
     return event.number <= this.events.length ? "known" : "lost";
   }
 
-  /** Whether another account of what went on at this node is to be shown in place of this one. */
+  /** Whether another account of this run is to be shown in place of this one. */
   yieldsTo(other) {
-    if (other.run !== this.run) return this.going || other.going;
     return other.events.length > this.events.length || Boolean(other.done && !this.done);
   }
 }
+
+// --- the runs of one node, oldest first
+
+const MOST = 32; // of a node that are remembered
+
+/** The runs with one more, the newest; what was known of it goes. */
+export function withNewest(runs, log) {
+  return [...runs.filter(({ run }) => run !== log.run), log].slice(-MOST);
+}
+
+/** The runs with those that the server tells of, oldest first too, where their account is to be shown. One that goes on is newer. */
+export function withTold(runs, told) {
+  const logs = told.reduceRight((all, log, i) => {
+    const at = all.findIndex(({ run }) => run === log.run);
+    if (at >= 0) return all.map((one, place) => (place === at && one.yieldsTo(log) ? log : one));
+    const later = told.slice(i + 1).map(({ run }) => run);
+    const next = all.findIndex((one) => later.includes(one.run) || (one.going && !log.going));
+    return next < 0 ? [...all, log] : [...all.slice(0, next), log, ...all.slice(next)];
+  }, runs);
+  return logs.slice(-MOST);
+}
+
+/** The run that a node's strip shows: the newest of its own; undefined: none. */
+export function shownOf(runs, isOwn) {
+  return runs.filter(isOwn).at(-1);
+}
+
+/** The runs that have a result, but for the one that is shown. */
+export function earlierOf(runs, shown) {
+  return runs.filter((log) => log.run !== shown?.run && log.done && !log.failed);
+}
+
+// --- the next run
 
 const SILENT = { from: null, count: 0, seconds: 0 };
 

@@ -94,6 +94,53 @@ def test_what_the_next_run_makes_again(modules):
         assert (told["from"], told["count"]) == (first, count), changes
 
 
+# --- the runs of one node that the page knows of, by name: in capitals one that goes on
+
+
+LOG = """(name) => {
+  const lower = name.toLowerCase();
+  return new js.RunLog({ run: lower }, [], name === lower ? {} : null);
+};
+const names = (logs) => logs.map((log) => (log.going ? log.run.toUpperCase() : log.run)).join("")"""
+# What the page knows, what the server tells, oldest first, and what the page knows then.
+TOLD = [
+    ("", "abc", "abc"),
+    ("abc", "abc", "abc"),
+    ("c", "abc", "abc"),  # the newest one's output was kept by the page
+    ("ba", "ab", "ba"),  # what came from the cache last is shown
+    ("b", "acd", "bacd"),
+    ("B", "a", "aB"),  # it began after the server answered
+    ("aB", "ab", "ab"),
+    ("ab", "aB", "ab"),  # an answer that was late
+    ("ab", "abC", "abC"),
+]
+
+
+def test_runs_the_server_tells_of_take_their_place(modules):
+    """Catches: an older run in front of a newer one, which the strip then shows."""
+    source = f"([known, told]) => names(js.withTold([...known].map(log), [...told].map(log)));\nconst log = {LOG}"
+    assert call(modules, source, [case[:2] for case in TOLD]) == [after_ for *_, after_ in TOLD]
+
+
+def test_a_strip_shows_the_newest_of_its_own_runs(modules):
+    """Catches: another tab's run, newer than the strip's own, that leaves the strip without a film."""
+    source = f"""([known, own]) => {{
+      const shown = js.shownOf([...known].map(log), ({{ run }}) => own.includes(run));
+      return [shown?.run ?? "", names(js.earlierOf([...known].map(log), shown))];
+    }};
+    const log = {LOG}"""
+    cases = [["abcd", "ac"], ["abcd", ""], ["abC", "abc"], ["", "a"]]
+    assert call(modules, source, cases) == [["c", "abd"], ["", "abcd"], ["c", "ab"], ["", ""]]
+
+
+def test_a_run_that_begins_or_is_shown_again_is_the_newest(modules):
+    source = f"([known, name]) => names(js.withNewest([...known].map(log), log(name)));\nconst log = {LOG}"
+    assert call(modules, source, [["ab", "C"], ["abc", "a"], ["", "a"]]) == ["abC", "bca", "a"]
+    many = f"""(count) => js.withNewest(Array.from({{ length: count }}, (_, i) => log(`x${{i}}`)), log("y")).length;
+    const log = {LOG}"""
+    assert call(modules, many, [3, 500]) == [4, 32]
+
+
 # The tau that is asked for in place of -0.7, perhaps with letters, and the first block made again.
 SCORES = [None, -0.3, -0.9, -0.6, None, None]
 GATED = [
