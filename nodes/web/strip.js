@@ -10,6 +10,7 @@ import { writeBoard } from "./shots.js";
 import { Board } from "./strip_board.js";
 import { Comparison } from "./strip_compare.js";
 import { Player } from "./strip_player.js";
+import { roomFor } from "./strip_room.js";
 import { HEIGHT } from "./strip_style.js";
 import { TauLine } from "./strip_tau.js";
 import { StripView } from "./strip_view.js";
@@ -291,14 +292,18 @@ export class Strip {
     return open;
   }
 
-  /** Make room for a part, or take it away. Nodes 2.0 measures by itself. */
+  /** Make room for a part, or take it away. */
   resize(part, open) {
     this.view.element.classList.toggle(`with-${part}`, open);
-    if (window.LiteGraph.vueNodesMode || !this.node.computeSize) return;
-    const [width, height] = this.node.size;
+    if (window.LiteGraph.vueNodesMode || !this.node.computeSize) {
+      delete this.grown[part];
+      return;
+    }
+    const [width, before] = this.node.size;
     const least = this.node.computeSize()[1];
-    if (open) this.grown[part] = least > height ? least - height : HEIGHT[part]; // it may be as high as a workflow was saved
-    this.node.setSize([width, open ? Math.max(height, least) : Math.max(height - this.grown[part], least)]);
+    const { height, grown } = roomFor({ height: before, least, usual: HEIGHT[part], grown: this.grown[part], open });
+    this.grown[part] = grown;
+    this.node.setSize([width, height]);
     this.node.setDirtyCanvas?.(true, true);
   }
 

@@ -154,7 +154,7 @@ export class Board {
   }
 
   items(i) {
-    const item = (text, board, focus) => (board ? [{ text: words().does(text, this.cost(board)), act: () => this.edit(board, focus) }] : []);
+    const item = (text, board, focus, part) => (board ? [{ text: words().does(text, this.cost(board)), act: () => this.edit(board, focus, part) }] : []);
     const { length } = this.board.shots;
     const { first } = this.cards[i];
     return [
@@ -162,7 +162,7 @@ export class Board {
       [
         ...(i > 0 ? item(words().earlierShot, this.after(i, moveShot, i - 1), i - 1) : []),
         ...(i + 1 < length ? item(words().laterShot, this.after(i, moveShot, i + 1), i + 1) : []),
-        ...item(words().addAfter, this.after(i, addShot), i + 1),
+        ...item(words().addAfter, this.after(i, addShot), i + 1, "textarea"),
         ...item(words().removeShot, length > 1 ? this.after(i, removeShot) : undefined, Math.max(0, i - 1)),
       ],
     ].filter((group) => group.length);

@@ -76,6 +76,14 @@ def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page):
     assert (first["redo"], second["redo"], first["undo"] - second["undo"]) == (1, 2, 1)
 
 
+def test_a_shot_added_by_the_menu_takes_the_words_typed(page):
+    """Catches: the focus on a button, where letters are ComfyUI's hotkeys."""
+    after = page["after"]
+    assert after["added"]["focus"] == [2, "TEXTAREA"]
+    assert of_cards(after["typed"], "prompt") == [SAND, "rain, wind and a sea", GREEN]
+    assert after["entered"]["text"] == f"{SAND}\n4: rain, wind and a sea\n7: {GREEN}"
+
+
 def test_lines_out_of_order_are_left_to_the_text(page):
     assert page["disordered"]["cards"] == []
     assert page["disordered"]["button"][0]
@@ -129,6 +137,21 @@ def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each
     assert (counts["idle"], counts["requests"]) == (0, [])
     assert counts["many"] - counts["few"] == 4 * (100 - 9)
     assert counts["many"] < 600
+
+
+def test_every_part_grows_and_shrinks_whatever_the_renderer(page):
+    """Catches: a part opened in one renderer and closed in the other, whose height was NaN then."""
+    steps = page["renderers"]
+    assert {(renderer, part, open_) for renderer, part, open_, *_ in steps} == {
+        (renderer, part, open_)
+        for renderer in ("canvas", "nodes 2.0")
+        for part in ("shots", "tau", "advanced", "film")
+        for open_ in (True, False)
+    }
+    for *step, drawn, needed, saved in steps:
+        assert drawn is not None, step
+        assert saved == drawn, step
+        assert drawn >= needed, step
 
 
 def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page):

@@ -141,6 +141,27 @@ def test_a_run_that_begins_or_is_shown_again_is_the_newest(modules):
     assert call(modules, many, [3, 500]) == [4, 32]
 
 
+# A node's height, what it needs, its growth for a part of 152, whether that opens; then height and growth.
+ROOMS = [
+    ((668, 820, None, True), (820, 152)),
+    ((700, 820, None, True), (820, 120)),
+    ((900, 820, None, True), (900, 152)),  # it was saved so
+    ((820, 668, 120, False), (700, None)),
+    ((820, 668, None, False), (668, None)),  # it was opened in Nodes 2.0
+    ((1120, 668, None, False), (968, None)),
+    ((700, 668, 152, False), (668, None)),
+]
+
+
+def test_a_part_that_opens_or_closes_leaves_a_number_as_height(modules):
+    """Catches: a part opened in one renderer and closed in the other, which made the node's height NaN."""
+    source = """([height, least, grown, open]) => {
+      const room = js.roomFor({ height, least, usual: 152, grown: grown ?? undefined, open });
+      return [room.height, room.grown ?? null];
+    }"""
+    assert call(modules, source, [given for given, _ in ROOMS]) == [list(room) for _, room in ROOMS]
+
+
 # The tau that is asked for in place of -0.7, perhaps with letters, and the first block made again.
 SCORES = [None, -0.3, -0.9, -0.6, None, None]
 GATED = [

@@ -2,6 +2,7 @@
 //
 //     NODE_PATH=folder/with/playwright-core node shots.js OPTIONS        (see page.js)
 const { build, main, quiet, run, turnsWhile } = require("./page.js");
+const { switchRenderers } = require("./renderers.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const TEXT = "a big yellow ball runs right and down from the middle over night\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
@@ -17,6 +18,7 @@ main(async (page, options) => {
   const three = await look(page);
   const edits = await edit(page);
   const undone = await undo(page);
+  const after = await addAfter(page);
   await write(page, TEXT.replace("7: ", "2: "));
   await quiet(page, 500);
   const disordered = await look(page);
@@ -47,7 +49,10 @@ main(async (page, options) => {
   await press(card(page, 2).locator(".sdvg-shot-title"), "Enter");
   const chosen = await page.evaluate(() => document.querySelector('.sdvg-squares [tabindex="0"]').dataset.number);
   const names = await page.evaluate(nameAll);
-  return { one, opened, three, edits, undone, disordered, made, tau, kept, again, closed, chosen, names, counts: await count(page) };
+  const counts = await count(page);
+  await write(page, TEXT);
+  const seen = { one, opened, three, edits, undone, after, disordered, made, tau, kept, again, closed, chosen, names, counts };
+  return { ...seen, renderers: await switchRenderers(page) };
 });
 
 async function press(locator, key) {
@@ -192,6 +197,17 @@ async function edit(page) {
   await page.keyboard.press("Enter");
   seen.named = await look(page);
   return seen;
+}
+
+/** A shot added by the menu of the first one, and words typed at once, some of whose letters are ComfyUI's hotkeys. */
+async function addAfter(page) {
+  await card(page, 1).locator(".sdvg-shot-top .sdvg-button").click();
+  await page.getByRole("menuitem", { name: /^add a shot after it/ }).click();
+  const added = await look(page);
+  await page.keyboard.type("rain, wind and a sea");
+  const typed = await look(page);
+  await page.keyboard.press("Enter");
+  return { added, typed, entered: await look(page) };
 }
 
 /** The last two edits undone; each is one step, though it changed more than one widget. `differs`: what would be a step of its own. */
