@@ -105,6 +105,32 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
     assert "3 taken from memory" in page["again"]["legend"], "blocks 4 to 6 are as they were"
 
 
+def test_pictures_made_for_another_prompt_are_marked_everywhere(page):
+    """Catches: another shot's picture on a card, square, film or enlarged, as if it were the shot's own."""
+    assert (page["made"]["old"], page["made"]["film"]) == ([], [False, "none"])
+    assert {tuple(picture) for picture in of_cards(page["made"], "picture")} == {(False, "none")}
+    shorter = page["shortened"]["shorter"]
+    assert of_cards(shorter, "blocks") == [2, 3, 3]
+    assert of_cards(shorter, "picture") == [[False, "none"], [True, "dashed"], [True, "dashed"]]
+    assert shorter["old"] == [3, 4, 5, 6, 7, 8]
+    assert (shorter["film"], page["shortened"]["large"]) == ([False, "dashed"], "dashed")
+    assert page["shortened"]["first"] == [False, "none"], "the film is at a block that stays"
+    assert (page["shortened"]["back"]["old"], page["shortened"]["back"]["film"]) == ([], [False, "none"])
+
+
+def test_a_card_keeps_no_picture_of_another_prompt(page):
+    """A square still can, and says so. Catches: an action that acts on what is shown, though it is old."""
+    keeps = {
+        name: [[button[2] for button in buttons if button[0] == "keep"] for buttons in of_cards(seen, "buttons")]
+        for name, seen in (("made", page["made"]), ("shorter", page["shortened"]["shorter"]))
+    }
+    assert keeps["made"][:2] == [[False], [False]]
+    assert keeps["shorter"] == [[False], [True], [True]]
+    [why] = [button[1] for button in page["shortened"]["shorter"]["cards"][1]["buttons"] if button[0] == "keep"]
+    assert "blocks 3 to 5" in why
+    assert any("old picture of blocks 3 to 5" in item for item in page["shortened"]["menu"])
+
+
 def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(page):
     """Nothing is written before it is let go, and then one step that can be undone; keys do the same."""
     tau = page["tau"]

@@ -54,8 +54,9 @@ def after(**changes):
     )
     info = {"signature": then, "before": changes.pop("before", 0), "kept": changes.pop("were_kept", "")}
     outlook = {"now": now, "loading": 0, **changes.pop("outlook", {})}
+    done = {"digests": changes.pop("digests", [])}
     asked = {"directions": made_with["directions"], "takes": made_with["takes"], "blocks": len(FATES), **changes}
-    run = {"run": "a", **made_with, "events": events, "info": info}
+    run = {"run": "a", **made_with, "events": events, "info": info, "done": done}
     return {"run": run, "next": asked, "outlook": outlook}
 
 
@@ -78,11 +79,11 @@ AGAIN = [
     ({"prompts_were": [[3, "p"]], "now": {"prompts": []}, "before": 1}, 2),  # after a clip of one block
     ({"fates": FATES[:4]}, 5),  # a run that was stopped goes on
     ({"fates": ["forced", "bailed_out"], "was": "", "directions": ".d", "blocks": 2}, 2),
-    ({"fates": LOCKED, "were_kept": "2:a", "kept": 2}, None),
-    ({"fates": LOCKED, "were_kept": "2:a", "kept": 1}, 2),  # a lock that is given up from block 2 on
-    ({"fates": LOCKED, "were_kept": "2:a", "kept": 0}, 1),
-    ({"kept": 3, "takes": "2:2", "directions": "..t.td"}, None),  # of kept blocks
-    ({"kept": 3, "takes": "2:2, 5:2"}, 5),
+    ({"fates": LOCKED, "were_kept": "2:a", "lock": "2:a"}, None),
+    ({"fates": LOCKED, "were_kept": "2:a", "lock": "1:b"}, 2),  # a lock that is given up from block 2 on
+    ({"fates": LOCKED, "were_kept": "2:a", "lock": ""}, 1),
+    ({"lock": "3:a", "takes": "2:2", "directions": "..t.td"}, None),  # of kept blocks
+    ({"lock": "3:a", "takes": "2:2, 5:2"}, 5),
 ]
 
 
@@ -92,6 +93,69 @@ def test_what_the_next_run_makes_again(modules):
     for told, one, (changes, first) in zip(call(modules, NEXT, given), given, AGAIN, strict=True):
         count = 0 if first is None else one["next"]["blocks"] - first + 1
         assert (told["from"], told["count"]) == (first, count), changes
+
+
+EARLIER = {"run": "b", "of": 6, "directions": ROUTE, "takes": "4:2", "prompts": []}
+LINED = {"prompts_were": [[4, "p"]]}
+DIGESTS = list("abcdef")
+# What is asked of the next run, and the first block that was made for something else.
+OLD = [
+    ({}, None),
+    (LINED | {"now": {"prompts": [[3, "p"]]}}, 3),  # the shot before is shorter
+    (LINED | {"now": {"prompts": [[5, "p"]]}}, 4),
+    (LINED | {"now": {"prompts": [[4, "q"]]}}, 4),
+    (LINED | {"now": {"prompts": [[4, "p"]], "rest": "another seed"}}, None),  # other noise alone
+    (LINED | {"now": {"prompts": [[3, "p"]], "rest": "another seed"}}, 3),
+    (LINED | {"now": {"prompts": [[4, "p"]], "rest": "r", "positive": "another"}}, 1),
+    (LINED | {"now": {"prompts": [[1, "q"], [4, "p"]], "rest": "r", "positive": "another"}}, 1),
+    (LINED | {"now": {"prompts": [[3, "p"]], "router": "another tau"}}, 3),
+    ({"now": {"router": "another tau"}}, None),  # it may decide as it did
+    ({"outlook": {"moving": True}}, None),
+    ({"outlook": {"moving": True}, "takes": "4:2"}, 4),
+    ({"takes": "4:2"}, 4),
+    ({"takes": "4:2", "now": {"made": [EARLIER]}}, 4),  # it is at hand, and is another picture
+    ({"directions": "..d.td"}, 3),  # the rejected draft is at hand, and is another picture
+    ({"directions": "....dd"}, 5),
+    ({"fates": [*FATES[:5], "remade"], "was": "....t.", "directions": "....td"}, 6),
+    ({"blocks": 8}, None),  # there is no picture
+    ({"fates": FATES[:4]}, None),
+    ({"lock": "3:c", "digests": DIGESTS}, None),
+    ({"lock": "3:c", "digests": DIGESTS, "takes": "2:2"}, None),
+    ({"lock": "3:c", "digests": DIGESTS, "takes": "5:2"}, 5),
+    ({"lock": "3:x", "digests": DIGESTS}, 1),  # of another run
+    ({"outlook": {"loading": None}}, None),
+]
+
+
+def test_a_picture_made_for_something_else_is_old(modules):
+    """Catches: another prompt's picture shown and kept as a shot's own, as its block stands in the shot's place."""
+    given = [after(**changes) for changes, _ in OLD]
+    source = NEXT.replace("outlook)", "{ ...outlook, loading: outlook.loading ?? undefined })")
+    told = call(modules, source, given)
+    for one, (changes, old) in zip(told, OLD, strict=True):
+        assert one["old"] == old, changes
+    numbers = call(modules, "(next) => [2, 3, 4].map((number) => js.isOld(next, number))", [told[1], told[0], {}])
+    assert numbers == [[False, True, True], [False] * 3, [False] * 3]
+
+
+def test_a_lock_of_another_run_is_not_in_the_run_shown(modules):
+    """Catches: a lock shortened to blocks of a run that it was never of."""
+    source = "([lock, digests]) => js.holdsLock({ done: digests && { digests } }, lock) ?? null"
+    cases = [[lock, DIGESTS] for lock in ("3:c", "3:x", "2:c", "", "9:c")]
+    cases.append(["3:c", None])
+    assert call(modules, source, cases) == [True, False, False, None, None, None]
+
+
+def test_the_server_tells_the_prompt_of_the_whole_video_apart():
+    """Catches: another prompt on the first line taken for another seed."""
+    before = signature(pocket(), SAMPLER)
+    prompt = pocket()
+    prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a storm"
+    other = signature(prompt, SAMPLER)
+    seeded = signature(pocket(sampler__seed=43), SAMPLER)
+    prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a calm"
+    assert before["positive"] == seeded["positive"] != other["positive"]
+    assert signature(prompt, SAMPLER)["positive"] == other["positive"]
 
 
 # --- the runs of one node that the page knows of, by name: in capitals one that goes on
@@ -236,7 +300,6 @@ def test_how_long_the_next_run_takes(modules):
     assert told == [None if seconds is None else pytest.approx(seconds) for seconds in expected]
 
 
-EARLIER = {"run": "b", "of": 6, "directions": ROUTE, "takes": "4:2", "prompts": []}
 # What the server says, and what of the forecast follows: whether it is known, everything, and at most that.
 OUTLOOKS = [
     ({"now": {"rest": "another seed"}}, (True, True, False)),

@@ -29,6 +29,7 @@ main(async (page, options) => {
   await quiet(page);
   const made = await look(page);
   const tau = await dragTau(page);
+  const shortened = await shorten(page, options);
   await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
   await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
   await quiet(page);
@@ -51,7 +52,7 @@ main(async (page, options) => {
   const names = await page.evaluate(nameAll);
   const counts = await count(page);
   await write(page, TEXT);
-  const seen = { one, opened, three, edits, undone, after, disordered, made, tau, kept, again, closed, chosen, names, counts };
+  const seen = { one, opened, three, edits, undone, after, disordered, made, tau, shortened, kept, again, closed, chosen, names, counts };
   return { ...seen, renderers: await switchRenderers(page) };
 });
 
@@ -132,11 +133,13 @@ function look(page) {
     const { nodes } = window.app.graph;
     const sampler = nodes.find((node) => node.type === type);
     const value = (node, name) => node.widgets.find((widget) => widget.name === name).value;
+    const mark = (canvas) => [getComputedStyle(canvas).filter !== "none", getComputedStyle(canvas).outlineStyle];
+    const squares = [...document.querySelectorAll(".sdvg-squares button")];
     const buttons = (element) => [...element.querySelectorAll(".sdvg-shot-row .sdvg-button")].map((one) => [one.textContent, one.getAttribute("aria-label"), one.disabled]);
     const cards = [...document.querySelectorAll(".sdvg-shot")].map((element) => ({
       name: element.getAttribute("aria-label"), title: element.querySelector(".sdvg-shot-title").textContent, prompt: element.querySelector("textarea").value,
       blocks: Number(element.querySelector("input").value), seconds: element.querySelector("span").textContent, buttons: buttons(element),
-      shown: element.querySelector("canvas").dataset.shown ?? null, seen: element.checkVisibility(),
+      shown: element.querySelector("canvas").dataset.shown ?? null, seen: element.checkVisibility(), picture: mark(element.querySelector("canvas")),
       named: [...element.querySelectorAll("button, textarea, input")].every((one) => one.getAttribute("aria-label") || one.textContent),
     }));
     const [button, focused] = [document.querySelector(".sdvg-shots-button"), document.activeElement];
@@ -146,7 +149,8 @@ function look(page) {
       cards, text: value(nodes.find((node) => node.type === "SDVGPocketModels"), "prompt"), blocks: value(sampler, "blocks"),
       directions: value(sampler, "directions"), takes: value(sampler, "takes"), kept: value(sampler, "kept_blocks").split(":")[0],
       button: [button.disabled, button.getAttribute("aria-expanded"), button.title], height: drawn?.offsetHeight ?? sampler.size[1],
-      focus: [shot + 1, focused.tagName], fates: [...document.querySelectorAll(".sdvg-squares button")].map((one) => one.dataset.fate ?? null),
+      focus: [shot + 1, focused.tagName], fates: squares.map((one) => one.dataset.fate ?? null),
+      old: squares.flatMap((one, i) => (mark(one.querySelector("canvas"))[0] ? [i + 1] : [])), film: mark(document.querySelector(".sdvg-film")),
       legend: document.querySelector(".sdvg-legend").textContent,
     };
   }, SAMPLER);
@@ -208,6 +212,29 @@ async function addAfter(page) {
   const typed = await look(page);
   await page.keyboard.press("Enter");
   return { added, typed, entered: await look(page) };
+}
+
+/** The first shot made shorter after a run, so that its last picture stands where the next shot is; what a square offers; and undone. */
+async function shorten(page, { picture }) {
+  const square = (number) => page.locator(`.sdvg-squares [data-number="${number}"]`);
+  await card(page, 1).locator("input").fill("2");
+  await page.keyboard.press("Enter");
+  await quiet(page, 500);
+  await square(3).click();
+  const seen = { shorter: await look(page) };
+  if (picture) await page.locator(".sdvg-route").screenshot({ path: picture });
+  await square(5).click({ button: "right" });
+  seen.menu = await menu(page);
+  await page.keyboard.press("Escape");
+  await square(5).dblclick();
+  seen.large = await page.evaluate(() => getComputedStyle(document.querySelector("dialog.sdvg-large canvas")).outlineStyle);
+  await page.keyboard.press("Escape");
+  await square(1).click();
+  seen.first = (await look(page)).film;
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Control+z");
+  await quiet(page, 700);
+  return { ...seen, back: await look(page) };
 }
 
 /** The last two edits undone; each is one step, though it changed more than one widget. `differs`: what would be a step of its own. */
