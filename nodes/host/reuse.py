@@ -137,7 +137,8 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     """Return the signature of a sampler in an API prompt, or None if `node_id` is not a valid sampler.
 
     `all`: hash of everything. `router`: of the router without `tau`; `tau`: None if it is not known. `prompts`: pairs
-    of first block, from 1, and hash. `wired`: of the inputs in `OF_BLOCKS` that come over a wire. `rest`: of all else.
+    of first block, from 1, and hash. `wired`: of the inputs in `OF_BLOCKS` that come over a wire. `rest`: of all else;
+    `positive`: of the part of it that is the video's own prompt.
     """
     try:
         if prompt[node_id]["class_type"] != "SDVGSpeculativeSampler":
@@ -154,7 +155,7 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return None
     parts = {"rest": _hash(rest), "router": _hash(router), "tau": tau, "wired": _hash(wired), "prompts": prompts}
-    return {"all": _hash([of_blocks, parts]), **parts}
+    return {"all": _hash([of_blocks, parts]), **parts, "positive": _hash(rest.get("positive"))}
 
 
 class _Graph:

@@ -3,7 +3,7 @@
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { NAMELESS, PREFIX, after, allNodes, inputSlot, make, nodeOf, onOutput, rootGraph } from "./common.js";
-import { RunLog } from "./runs.js";
+import { RunLog, earlierOf, shownOf, withNewest, withTold } from "./runs.js";
 import { addElement } from "./same_place.js";
 import { Strip } from "./strip.js";
 import { STYLE } from "./strip_style.js";
@@ -12,23 +12,26 @@ import { claim, fromElsewhere, fromHere } from "./tabs.js";
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const SCROLLERS = ".sdvg-squares, .sdvg-side, textarea"; // up and down
-const MOST_TAKES = 32;
 const PLAY = "sdvg.strip.play";
 const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
 
 const strips = new Map(); // node -> its strip
-const runs = new Map(); // workflow and node -> the newest run there that this page knows of
-const takes = new Map(); // the same -> runs that made takes to compare, oldest first
+const runs = new Map(); // workflow and node -> the runs there that this page knows of, oldest first
+const takes = new Map(); // the same -> runs that made takes to compare
 
+/** Where a run is kept; null for one without a workflow, such as a script's: its node's id says nothing of any node here. */
 function keyOf({ workflow, node }) {
-  return `${workflow ?? rootGraph()?.id} ${node}`;
+  return workflow ? `${workflow} ${node}` : null;
 }
 
-/** The strip for a key of `runs`; undefined if its node is not in the open workflow, or if the run is none of its own. */
+/** The key of a node of the open workflow, by its id in a run. */
+function keyHere(id) {
+  return `${rootGraph()?.id} ${id}`;
+}
+
 function stripOf(key) {
   const [workflow, id] = key.split(" ");
-  const node = workflow === rootGraph()?.id ? nodeOf(id) : undefined;
-  return node && belongs(runs.get(key), node) ? strips.get(node) : undefined;
+  return workflow === rootGraph()?.id ? strips.get(nodeOf(id)) : undefined;
 }
 
 /** Whether a run was queued from here, or its settings are those of the node. */
@@ -38,77 +41,84 @@ function belongs({ info }, node) {
 
 /** The id by which the server knows a node. */
 function idOf(node) {
-  return [...takes.keys()].map((key) => key.split(" ")[1]).find((id) => nodeOf(id) === node) ?? node.id;
+  return [...runs.keys(), ...takes.keys()].map((key) => key.split(" ")[1]).find((id) => nodeOf(id) === node) ?? node.id;
 }
 
-function keep(key, log) {
-  const before = runs.get(key);
-  if (before?.done && !before.failed && before.run !== log.run) keepTake(before, key); // its takes can still be compared
-  runs.set(key, log);
-  stripOf(key)?.show(log);
+/** What a strip's run can be compared with, oldest first: runs that made takes, and other whole ones. */
+function othersOf(node) {
+  const key = keyHere(idOf(node));
+  return [...earlierOf(runs.get(key) ?? [], strips.get(node)?.log), ...(takes.get(key) ?? [])];
+}
+
+/** Have the strip of a key show the newest of its own runs, as it now stands. */
+function update(key) {
+  const strip = stripOf(key);
+  if (!strip) return;
+  strip.making = strip.making && !takes.get(key)?.some((log) => log.failed);
+  const log = shownOf(runs.get(key) ?? [], (one) => one.run === strip.log?.run || belongs(one, strip.node));
+  if (log && log !== strip.log) strip.show(log);
+  else strip.refresh();
 }
 
 // --- live
 
 /** A run that makes a take to compare is shown on the sheet of its strip alone. */
-function keepTake(log, key = keyOf(log.info)) {
-  const others = (takes.get(key) ?? []).filter((one) => one.run !== log.run);
-  takes.set(key, [...others, log].slice(-MOST_TAKES));
-  refreshSheet(key);
+function keep(log, key) {
+  const logs = log.info.until ? takes : runs;
+  logs.set(key, withNewest(logs.get(key) ?? [], log));
+  update(key);
 }
 
-function refreshSheet(key) {
-  const strip = runs.has(key) && stripOf(key);
-  if (strip) strip.making = strip.making && !strip.others().some((log) => log.failed);
-  if (strip) strip.refresh();
-}
-
-function onTake(detail) {
-  const key = keyOf(detail);
-  const log = takes.get(key)?.find((one) => one.run === detail.run);
-  if (log && detail.number === detail.until) log.events.push(detail);
-  if (log) refreshSheet(key);
+function find(key, run) {
+  return [...(runs.get(key) ?? []), ...(takes.get(key) ?? [])].find((log) => log.run === run);
 }
 
 function onRun({ detail }) {
-  if (detail.until) keepTake(new RunLog(detail));
-  else keep(keyOf(detail), new RunLog(detail));
+  const key = keyOf(detail);
+  if (key) keep(new RunLog(detail), key);
+}
+
+function onTake(detail, key) {
+  const log = find(key, detail.run);
+  if (log && detail.number === detail.until) log.events.push(detail);
+  if (log) update(key);
 }
 
 function onBlock({ detail }) {
-  if (detail.until) return onTake(detail);
   const key = keyOf(detail);
-  if (runs.get(key)?.run !== detail.run && detail.number === 1) keep(key, new RunLog(detail));
-  const log = runs.get(key);
+  if (!key) return;
+  if (detail.until) return onTake(detail, key);
+  if (!find(key, detail.run) && detail.number === 1) keep(new RunLog(detail), key);
+  const log = find(key, detail.run);
   const place = log?.place(detail) ?? "lost";
   if (place === "next") {
     log.events.push(detail);
     const strip = stripOf(key);
     if (strip?.log === log) strip.grow();
-    else strip?.show(log);
+    else update(key);
   } else if (place === "lost") {
-    if (log) stripOf(key)?.show(null);
-    runs.delete(key);
+    if (log) runs.set(key, runs.get(key).filter((one) => one !== log));
+    if (log && stripOf(key)?.log === log) stripOf(key).show(null);
     ask();
   }
 }
 
 function onDone({ detail }) {
   const key = keyOf(detail);
-  const log = [runs.get(key), ...(takes.get(key) ?? [])].find((one) => one?.run === detail.run);
+  const log = key && find(key, detail.run);
   if (log) {
     log.done = detail;
-    refreshSheet(key);
+    update(key);
   }
   ask();
 }
 
 /** What is not done by now ended without a result. */
 function endAll() {
-  for (const [key, log] of [...runs, ...[...takes].flatMap(([of, logs]) => logs.map((one) => [of, one]))]) {
-    if (!log.going) continue;
-    log.ended = true;
-    refreshSheet(key);
+  for (const [key, logs] of [...runs, ...takes]) {
+    const going = logs.filter((log) => log.going);
+    for (const log of going) log.ended = true;
+    if (going.length) update(key);
   }
 }
 
@@ -173,17 +183,33 @@ async function hearAll() {
   const told = await answer.json();
   asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
   ({ loading, decoding } = told);
-  const newest = new Map(told.runs.filter(({ until }) => !until).map((one) => [keyOf(one), one.run]));
-  for (const one of told.runs) hear(one, newest.get(keyOf(one)) === one.run);
-  for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
-  strips.forEach((strip) => strip.refresh());
+  hear(runs, told.runs.filter(({ until }) => !until));
+  hear(takes, told.runs.filter(({ until }) => until));
+  strips.forEach((strip) => update(keyHere(idOf(strip.node))));
 }
 
-/** Take away what is none of the open workflow's. */
+/** Take in what the server knows of runs. */
+function hear(known, all) {
+  const told = all.filter(({ workflow }) => workflow !== NAMELESS);
+  for (const key of new Set(told.map(keyOf).filter(Boolean))) {
+    const logs = told.filter((one) => keyOf(one) === key).map(logOf);
+    known.set(key, withTold(known.get(key) ?? [], logs));
+  }
+}
+
+function logOf(told) {
+  const log = RunLog.fromServer(told);
+  log.ended = idle;
+  if (told.until) log.events = log.events.filter(({ number }) => number === told.until);
+  return log;
+}
+
+/** Show what is the open workflow's, and nothing else. */
 function check() {
   for (const [node, strip] of strips) {
     if (strip.log && !belongs(strip.log, node)) strip.show(null);
-    else if (strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
+    update(keyHere(idOf(node)));
+    if (strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
   }
 }
 
@@ -200,28 +226,13 @@ function seedMoves(node) {
   return widgets.some(({ value }) => ["increment", "decrement", "randomize"].includes(value)); // its name is the page's affair
 }
 
-function hear(told, newest) {
-  if (!told.workflow || told.workflow === NAMELESS) return;
-  const log = RunLog.fromServer(told);
-  log.ended = idle;
-  const key = keyOf(told);
-  if (told.until) log.events = log.events.filter(({ number }) => number === told.until);
-  if (!newest) {
-    const known = [...(takes.get(key) ?? []), runs.get(key)].find((one) => one?.run === log.run);
-    if ((told.until || !log.failed) && (!known || known.yieldsTo(log))) keepTake(log);
-    return;
-  }
-  const known = runs.get(key);
-  if (!known || known.yieldsTo(log)) keep(key, log);
-}
-
 /** Show the strips again after the page was loaded, another tab opened, or a step undone: all of these make all nodes anew. */
 function restore() {
   const here = new Set(allNodes());
   for (const [node, strip] of strips) if (!here.has(node)) leave(strip);
   for (const strip of strips.values()) strip.sync();
   for (const ms of SETTLED) setTimeout(check, ms);
-  for (const [key, log] of runs) stripOf(key)?.show(log);
+  for (const key of runs.keys()) update(key);
   ask();
   refocus();
 }
@@ -230,17 +241,19 @@ function restore() {
 onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
   if (!events?.length || told.at(-1)?.until) return;
   const log = RunLog.fromOutput(events, told.at(-1));
+  if (run && !log.info.workflow && !fromHere(run.prompt)) return;
   if (run) log.info.prompt = run.prompt;
-  const key = keyOf({ node: run?.id ?? log.info.node });
-  const known = runs.get(key);
-  if (!known || (run && belongs(log, node) && (!known.going || known.run === log.run))) keep(key, log);
+  const key = keyHere(run?.id ?? log.info.node);
+  const shown = shownOf(runs.get(key) ?? [], (one) => belongs(one, node));
+  const first = !shown && !find(key, log.run);
+  if (first || (run && belongs(log, node) && (!shown?.going || shown.run === log.run))) keep(log, key);
 });
 
 // --- nodes
 
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;
-  const strip = new Strip(node, { stop, keep: keepBlocks, undo: (number) => remember(node, number), others: () => takes.get(keyOf({ node: idOf(node) })) ?? [], outlook: (log) => outlookOf(node, log) });
+  const strip = new Strip(node, { stop, keep: keepBlocks, undo: (number) => remember(node, number), others: () => othersOf(node), outlook: (log) => outlookOf(node, log) });
   // Not in the panel of parameters beside the canvas.
   const options = { hideInPanel: true, getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
   addElement(node, "route", "sdvg_route", strip.view.element, options);

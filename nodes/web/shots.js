@@ -25,7 +25,7 @@ export function readBoard({ text, blocks, directions, takes }, before = 0) {
     const marks = Array.from({ length: end - line.from }, (_, block) => mark(line.from + block));
     shots.push({ ...headParts(line.head), prompt: line.lines.join("\n").trim(), marks });
   });
-  return { shots, later: lines.filter(({ from }) => from > last).map((line) => ({ ...line, from: line.from - last })) };
+  return { shots: withCuts(shots), later: lines.filter(({ from }) => from > last).map((line) => ({ ...line, from: line.from - last })) };
 }
 
 /** The values that a board stands for. */
@@ -55,6 +55,11 @@ export function startsOf(shots) {
   return shots.map(({ marks }) => (from += marks.length) - marks.length);
 }
 
+/** The shots with these cuts. A cut belongs to the place between two shots, so before the first one there is none. */
+function withCuts(shots, cuts = shots.map(({ cut }) => cut)) {
+  return shots.map((shot, i) => ({ ...shot, cut: i > 0 && cuts[i] }));
+}
+
 function withShots(board, edit) {
   const shots = [...board.shots];
   edit(shots);
@@ -77,8 +82,9 @@ export function sayShot(board, i, text) {
   return withShots(board, (shots) => (shots[i] = { ...shots[i], cut, prompt }));
 }
 
-/** Have a shot begin with a cut, or go on from what is before it. */
+/** Have a shot begin with a cut, or go on from what is before it; before the first one there is nothing. */
 export function cutShot(board, i, cut) {
+  if (!i) return board;
   const { prompt } = spoken(board.shots)[i];
   return withShots(board, (shots) => (shots[i] = { ...shots[i], cut, prompt }));
 }
@@ -117,14 +123,18 @@ export function shotAt({ shots }, block) {
   return startsOf(shots).findLastIndex((from) => from <= block);
 }
 
-/** Have a shot stand in another place. Its blocks keep their makers and takes; noise belongs to the place. */
+/** Have a shot stand in another place. Its blocks keep their makers and takes; noise and cuts belong to the place. */
 export function moveShot(board, i, to) {
-  return withShots({ ...board, shots: spoken(board.shots) }, (shots) => shots.splice(to, 0, ...shots.splice(i, 1)));
+  const shots = spoken(board.shots);
+  shots.splice(to, 0, ...shots.splice(i, 1));
+  return { ...board, shots: withCuts(shots, board.shots.map(({ cut }) => cut)) };
 }
 
-/** Take a shot away, with its blocks. */
+/** Take a shot away, with its blocks. The shots beside it are of two scenes if there was a cut on either side of it. */
 export function removeShot(board, i) {
-  return withShots({ ...board, shots: spoken(board.shots) }, (shots) => shots.splice(i, 1));
+  const shots = spoken(board.shots);
+  const left = shots.map((shot, at) => (at === i + 1 ? { ...shot, cut: shot.cut || shots[i].cut } : shot)).filter((_, at) => at !== i);
+  return { ...board, shots: withCuts(left) };
 }
 
 function newMark() {

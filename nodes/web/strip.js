@@ -2,7 +2,7 @@
 import { app } from "../../scripts/app.js";
 import { after, isWired, locale, promptNode, rootGraph, setWidget, setWidgets } from "./common.js";
 import { RATE, ROUTER, fateOf, fitDirections, fitTakes, framesOf, letterOf, lengthIn, takeOf, takesOf, withLetter, withTake } from "./blocks.js";
-import { nextRun } from "./runs.js";
+import { holdsLock, isAgain, isOld, keptBy, nextRun } from "./runs.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
 import { openLarge, openSheet } from "./strip_dialog.js";
 import { openMenu } from "./strip_menu.js";
@@ -10,6 +10,7 @@ import { writeBoard } from "./shots.js";
 import { Board } from "./strip_board.js";
 import { Comparison } from "./strip_compare.js";
 import { Player } from "./strip_player.js";
+import { roomFor } from "./strip_room.js";
 import { HEIGHT } from "./strip_style.js";
 import { TauLine } from "./strip_tau.js";
 import { StripView } from "./strip_view.js";
@@ -156,9 +157,10 @@ export class Strip {
     const letter = number > blocks ? ROUTER : letterOf(directions, number);
     const take = takes.get(number) ?? 1;
     const behind = next.from !== null && number >= next.from && number <= blocks;
-    const again = behind && (this.tau === null ? !next.atMost : number === next.from && !next.unsure);
+    const again = behind && (this.tau === null ? isAgain(next, number) : number === next.from && !next.unsure);
     const may = behind && !again && this.tau !== null;
-    this.view.draw(number, this.view.count, this.log?.events[number - 1], { letter, take, again, may, kept: number <= kept, usable: number <= blocks, from: this.from(number) });
+    const old = number <= blocks && isOld(next, number);
+    this.view.draw(number, this.view.count, this.log?.events[number - 1], { letter, take, again, may, old, kept: number <= kept, usable: number <= blocks, from: this.from(number) });
   }
 
   /** The second of the video at which a block begins. */
@@ -167,21 +169,21 @@ export class Strip {
     return number > 1 ? framesOf(number - 1, { clip, image }) / RATE : 0;
   }
 
-  /** What the widgets ask of the next run, and what that makes again of the run that is shown. */
-  asked() {
-    const [blocks, directions, takes] = [Number(this.read("blocks")), this.read("directions"), this.read("takes")];
-    const [over, kept] = [this.log && !this.log.going, this.kept];
+  /** What the widgets ask of the next run, perhaps with other `takes`, and what that makes again of the run that is shown. */
+  asked(takes = this.read("takes")) {
+    const [blocks, directions, lock] = [Number(this.read("blocks")), this.read("directions"), this.read("kept_blocks")];
+    const over = this.log && !this.log.going;
     const outlook = over && this.outlook(this.log);
     const source = this.tauSource();
     // The server says what was set when it was asked last.
     if (over && outlook.now && source) outlook.now = { ...outlook.now, tau: this.tau ?? Number(source.widget.value) };
-    const next = over ? nextRun(this.log, { directions, takes, blocks, kept }, outlook) : { from: null };
-    return { directions, takes: takesOf(takes), blocks, kept, next };
+    const next = over ? nextRun(this.log, { directions, takes, blocks, lock }, outlook) : { from: null };
+    return { directions, takes: takesOf(takes), blocks, kept: keptBy(lock), next };
   }
 
   /** How many blocks stay as they are. */
   get kept() {
-    return parseInt(this.read("kept_blocks"), 10) || 0;
+    return keptBy(this.read("kept_blocks"));
   }
 
   // --- takes side by side
@@ -243,9 +245,12 @@ export class Strip {
     const fate = (event) => event && fateOf(event)[locale()];
     const known = new Map(this.takesKnown(number));
     for (let take = upTo - 2; take <= upTo; take += 1) if (take > 1 && !known.has(take) && this.making) known.set(take, undefined);
+    const shown = takeOf(this.log?.takes ?? "", number);
+    const stale = isOld(this.asked(withTake(this.read("takes"), this.asked().blocks, number, shown)).next, number);
     const cell = ([key, event]) => {
       const label = [words().take(key), fate(event) ?? words().making, ...(Number.isFinite(event?.score) ? [event.score.toFixed(2)] : [])].join(" · ");
-      return { key, event, label, chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
+      const old = stale && key === shown; // the others were made with what is set now
+      return { key, event, label, old, chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
     };
     return [words().takesOf(number), [...known].sort(([a], [b]) => a - b).map(cell)];
   }
@@ -274,7 +279,8 @@ export class Strip {
     const values = source && { text: String(source.widget.value), blocks, directions, takes };
     const { clip, image } = this.start();
     const most = this.widget("blocks")?.options?.max ?? MOST_BLOCKS;
-    this.board.show({ values, before: this.log?.info.before ?? 0, kept: this.kept, most, events: this.on ? (this.log?.events ?? []) : [], start: { clip, image } });
+    const events = this.on ? (this.log?.events ?? []) : [];
+    this.board.show({ values, before: this.log?.info.before ?? 0, kept: this.kept, most, events, next: this.asked().next, start: { clip, image } });
     this.view.offerShots(source ? this.board.count : null);
     this.openShots();
   }
@@ -291,14 +297,18 @@ export class Strip {
     return open;
   }
 
-  /** Make room for a part, or take it away. Nodes 2.0 measures by itself. */
+  /** Make room for a part, or take it away. */
   resize(part, open) {
     this.view.element.classList.toggle(`with-${part}`, open);
-    if (window.LiteGraph.vueNodesMode || !this.node.computeSize) return;
-    const [width, height] = this.node.size;
+    if (window.LiteGraph.vueNodesMode || !this.node.computeSize) {
+      delete this.grown[part];
+      return;
+    }
+    const [width, before] = this.node.size;
     const least = this.node.computeSize()[1];
-    if (open) this.grown[part] = least > height ? least - height : HEIGHT[part]; // it may be as high as a workflow was saved
-    this.node.setSize([width, open ? Math.max(height, least) : Math.max(height - this.grown[part], least)]);
+    const { height, grown } = roomFor({ height: before, least, usual: HEIGHT[part], grown: this.grown[part], open });
+    this.grown[part] = grown;
+    this.node.setSize([width, height]);
     this.node.setDirtyCanvas?.(true, true);
   }
 
@@ -382,7 +392,7 @@ export class Strip {
 
   enlarge(number) {
     if (this.wanted) openSheet(this.view.sheet.element);
-    else if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number), this.other && this.comparison);
+    else if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number), (shown) => isOld(this.asked().next, shown), this.other && this.comparison);
   }
 
   end() {
@@ -480,15 +490,22 @@ export class Strip {
     if (this.usable(number)) openMenu(anchor, words().menu(number), this.items(number).filter((items) => items.length));
   }
 
-  /** What keeps the blocks up to one as they are; null if the run that is shown does not have them, or if nothing would be made. */
+  /**
+   * What keeps the blocks up to one as they are, `old` in words if some were made for something else than is asked now; null if the
+   * run that is shown does not have them, or if nothing would be made.
+   */
   keepItem(number) {
-    const digest = number > this.kept && number < this.asked().blocks && this.log?.done?.digests?.[number - 1];
-    return digest ? { key: "k", text: words().keep(number), act: () => this.keep(number, digest) } : null;
+    const { blocks, next } = this.asked();
+    const digest = number > this.kept && number < blocks && this.log?.done?.digests?.[number - 1];
+    if (!digest) return null;
+    const old = isOld(next, number) ? words().blocks(next.old, number) : "";
+    return { key: "k", text: old ? words().keepOld(old) : words().keep(number), old, act: () => this.keep(number, digest) };
   }
 
   /** What gives up a kept block, and those after it, as they follow from it; all of them if the run that is shown does not have those before it. */
   releaseItem(number) {
-    const digest = this.log?.done?.digests?.[number - 2];
+    const held = this.log && holdsLock(this.log, this.read("kept_blocks"));
+    const digest = held && this.log.done.digests[number - 2];
     const first = digest && number <= this.kept ? number : 1;
     const act = () => (first > 1 ? this.keep(first - 1, digest) : this.write("kept_blocks", ""));
     return { text: words().release(first, this.kept), act };

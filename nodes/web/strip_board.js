@@ -1,6 +1,7 @@
 // The shots of the video as cards below the film: first picture, prompt, length, and what can be done with each.
 import { RATE, framesOf } from "./blocks.js";
 import { make } from "./common.js";
+import { isAgain, isOld } from "./runs.js";
 import { addShot, allowed, changed, cutShot, lengthenShot, moveShot, readBoard, removeShot, retakeShot, sayShot, shotAt, splitShot, startsOf } from "./shots.js";
 import { openMenu } from "./strip_menu.js";
 import { bitmapOf, fetchSprite } from "./strip_player.js";
@@ -23,11 +24,12 @@ export class Board {
 
   /**
    * Show the shots of the nodes' `values`; `before`: how many blocks a clip gives, `kept`: how many of the run stay, `most`: how
-   * many the node takes, `events`: the blocks that are made, `start`: what the video starts from. Without a text there is none.
+   * many the node takes, `events`: the blocks that are made, `next`: what the next run makes again of them (runs.js), `start`: what the
+   * video starts from. Without a text there is none.
    */
-  show({ values, before, kept, most, events, start }) {
+  show({ values, before, kept, most, events, next, start }) {
     this.board = values && readBoard(values, before);
-    Object.assign(this, { before, fixed: before + kept, most, start });
+    Object.assign(this, { before, fixed: before + kept, most, next, start });
     const { shots } = this.board ?? { shots: [] };
     while (this.cards.length > shots.length) this.cards.pop().element.remove();
     while (this.cards.length < shots.length) this.cards.push(this.card(this.cards.length));
@@ -81,7 +83,8 @@ export class Board {
     card.element.hidden = !made; // the clip's
     card.element.setAttribute("aria-label", words().shot(i + 1));
     card.title.textContent = words().shotAt(i + 1, second.toFixed(1));
-    card.title.title = words().blocks(card.first, card.last);
+    const blocks = words().blocks(card.first, card.last);
+    card.title.title = isOld(this.next, card.last) ? `${blocks} · ${words().isOld}` : blocks;
     card.more.setAttribute("aria-label", words().shotMenu(i + 1));
     card.more.title = words().shotMenu(i + 1);
     card.area.setAttribute("aria-label", words().shotPrompt(i + 1));
@@ -94,6 +97,8 @@ export class Board {
     card.seconds.textContent = words().blocksLong((end - second).toFixed(1));
     this.drawButtons(i, card, shot);
     this.drawThumb(card, made ? events[card.first - 1] : undefined);
+    card.canvas.classList.toggle("again", isAgain(this.next, card.first));
+    card.canvas.classList.toggle("old", isOld(this.next, card.first));
   }
 
   drawButtons(i, card, shot) {
@@ -101,9 +106,9 @@ export class Board {
     this.name(card.take, words().retake((take ?? 1) + 1), letter && this.allow(this.retaken(i)));
     const keep = this.acts.keep(card.last);
     card.keep.textContent = words().keepShot;
-    card.keep.title = keep?.text ?? words().keepLater;
+    card.keep.title = keep?.old ? words().runFirst(keep.old) : (keep?.text ?? words().keepLater);
     card.keep.setAttribute("aria-label", card.keep.title);
-    card.keep.disabled = !keep;
+    card.keep.disabled = !keep || keep.old !== "";
     this.name(card.cut, words().cutHere, i > 0 && this.allow(cutShot(this.board, i, !shot.cut)), shot.cut ? words().goOn : words().cut);
     card.cut.setAttribute("aria-pressed", shot.cut);
   }
@@ -154,7 +159,7 @@ export class Board {
   }
 
   items(i) {
-    const item = (text, board, focus) => (board ? [{ text: words().does(text, this.cost(board)), act: () => this.edit(board, focus) }] : []);
+    const item = (text, board, focus, part) => (board ? [{ text: words().does(text, this.cost(board)), act: () => this.edit(board, focus, part) }] : []);
     const { length } = this.board.shots;
     const { first } = this.cards[i];
     return [
@@ -162,7 +167,7 @@ export class Board {
       [
         ...(i > 0 ? item(words().earlierShot, this.after(i, moveShot, i - 1), i - 1) : []),
         ...(i + 1 < length ? item(words().laterShot, this.after(i, moveShot, i + 1), i + 1) : []),
-        ...item(words().addAfter, this.after(i, addShot), i + 1),
+        ...item(words().addAfter, this.after(i, addShot), i + 1, "textarea"),
         ...item(words().removeShot, length > 1 ? this.after(i, removeShot) : undefined, Math.max(0, i - 1)),
       ],
     ].filter((group) => group.length);

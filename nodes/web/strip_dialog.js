@@ -16,9 +16,9 @@ function open(dialog, label, closed) {
 
 /**
  * Show what the player shows, and beside it what a `comparison` shows, until it is closed by Escape, its button or a click on a
- * picture; then `anchor` has the focus again.
+ * picture; then `anchor` has the focus again. `old(number)`: whether a block was made for something else than is asked of it now.
  */
-export function openLarge(player, anchor, comparison = null) {
+export function openLarge(player, anchor, old, comparison = null) {
   const dialog = make("dialog", "sdvg-large");
   const films = dialog.appendChild(make("div", "sdvg-films"));
   const canvases = (comparison ? ["", ""] : [""]).map(() => films.appendChild(make("canvas", "", "", { role: "img" })));
@@ -37,6 +37,7 @@ export function openLarge(player, anchor, comparison = null) {
     play.title = state.playing ? words().pause : words().play;
     play.setAttribute("aria-label", play.title);
     Object.assign(line, { max: Math.max(0, player.frames - 1), value: player.index });
+    canvases.at(-1).classList.toggle("old", old(state.number));
     dialog.setAttribute("aria-label", words().large(state.number));
   };
   films.style.setProperty("--aspect", film.width / film.height);

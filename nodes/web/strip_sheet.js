@@ -68,9 +68,9 @@ export class Sheet {
     if (on) document.addEventListener("keydown", onEscape, { signal, capture: true });
   }
 
-  /** Show cells `{ key, event, label, chosen, act }`; one without an event is still made. */
+  /** Show cells `{ key, event, label, old, chosen, act }`; one without an event is still made. */
   show(title, cells) {
-    const drawn = JSON.stringify([title, ...cells.map(({ key, label, event }) => [key, label, event?.run])]);
+    const drawn = JSON.stringify([title, ...cells.map(({ key, label, event, old }) => [key, label, event?.run, old])]);
     if (drawn === this.drawn) { // the same cells, which keep the focus
       for (const { key, chosen } of cells) this.element.querySelector(`[data-take="${key}"]`).setAttribute("aria-checked", String(chosen));
       return;
@@ -87,10 +87,10 @@ export class Sheet {
     if (focused) this.element.querySelector(`[data-take="${focused}"]`)?.focus({ preventScroll: true });
   }
 
-  cell({ key, event, label, chosen, act }) {
+  cell({ key, event, label, old, chosen, act }) {
     const attributes = { type: "button", role: "radio", "data-take": key, "aria-checked": chosen, "aria-label": label, title: label };
     const cell = make("button", "sdvg-take", "", attributes);
-    const canvas = cell.appendChild(make("canvas", "blank"));
+    const canvas = cell.appendChild(make("canvas", old ? "blank old" : "blank"));
     cell.append(make("span", "", label));
     cell.disabled = !event;
     cell.addEventListener("click", act);

@@ -38,6 +38,9 @@ export const STYLE = `
   background: #000c; color: #fff; }
 .sdvg-squares .again { outline: 2px dashed var(--input-text, #ddd); outline-offset: 0; }
 .sdvg-squares .may { outline: 2px dotted color-mix(in srgb, var(--input-text, #ddd) 60%, transparent); outline-offset: 0; }
+.sdvg-shot canvas.again { outline: 2px dashed var(--input-text, #ddd); outline-offset: -1px; }
+.sdvg-squares .old canvas, .sdvg-route canvas.old, .sdvg-large canvas.old { filter: brightness(0.4); }
+.sdvg-route:has(.sdvg-squares .at.old) .sdvg-film, .sdvg-films canvas.old { filter: none; outline: 2px dashed var(--input-text, #ddd); outline-offset: -2px; }
 .sdvg-squares .at { box-shadow: 0 0 0 2px var(--input-text, #ddd); }
 .sdvg-squares button:focus-visible { box-shadow: 0 0 0 4px #3b9bff; }
 .sdvg-squares.many li button { padding: 0; border-radius: 3px; font-size: 0; line-height: 4px; }

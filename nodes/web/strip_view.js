@@ -162,18 +162,18 @@ export class StripView {
   }
 
   /** A square as it is now: the block's event if it is made, and what is asked of the next run. */
-  draw(number, of, event, { letter, take, again, may, usable, from, kept }) {
+  draw(number, of, event, { letter, take, again, may, old, usable, from, kept }) {
     const element = this.square(number);
     element.parentElement.dataset.from = words().second(from.toFixed(1));
     if (!event?.sprite) this.thumb(number).className = "blank";
     const fate = event && fateOf(event);
     Object.assign(element.style, { backgroundColor: fate?.colour ?? "", color: fate?.ink ?? "" });
-    for (const [name, on] of [["made", event], ["earlier", event?.reused], ["again", again], ["may", may], ["kept", kept]]) element.classList.toggle(name, Boolean(on));
+    for (const [name, on] of [["made", event], ["earlier", event?.reused], ["again", again], ["may", may], ["old", old && event], ["kept", kept]]) element.classList.toggle(name, Boolean(on));
     state(element, "fate", event?.fate);
     state(element, "letter", letter === ROUTER ? undefined : letter);
     state(element, "take", take > 1 ? take : undefined);
     element.setAttribute("aria-disabled", String(!usable));
-    const label = sentence(number, of, event, { letter, take, again, may, kept });
+    const label = sentence(number, of, event, { letter, take, again, may, old, kept });
     if (element.title === label) return;
     if (number === this.saidOf) this.say(null); // it is so no more
     element.title = label;
@@ -269,7 +269,7 @@ function verdict(event) {
   return event.unscored ? words().partly(known, event.unscored) : known;
 }
 
-function sentence(number, of, event, { letter, take, again, may, kept }) {
+function sentence(number, of, event, { letter, take, again, may, old, kept }) {
   const parts = [words().block(number, of)];
   if (event) {
     parts.push(fateOf(event)[locale()]);
@@ -281,6 +281,7 @@ function sentence(number, of, event, { letter, take, again, may, kept }) {
   if (take > 1) parts.push(words().take(take));
   if (again) parts.push(event ? words().isAgain : words().isNew);
   if (may) parts.push(words().mayChange);
+  if (old && event && !again && !may) parts.push(words().isOld);
   return parts.join(" · ");
 }
 

@@ -63,7 +63,7 @@ def page_of(program, *, seed):
 # --- the page's JavaScript, run by node without a page
 
 
-PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shots.js")
+PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shots.js", "strip_room.js")
 PLAYER = "strip_player.js"
 NEXT = "({ run, next, outlook }) => js.nextRun(run, next, outlook)"
 

@@ -212,6 +212,11 @@ def test_a_run_that_goes_on_is_shown_in_its_own_tab_alone(page):
     assert 2 <= made[0] < made[1] <= made[2]
 
 
+def test_newer_runs_elsewhere_hide_no_film(page):
+    """Catches: a run of a script or of another page, whose sampler has the same id, taken for this one's newest."""
+    assert page["outlived"]["fates"] == page["live"]["done"]["fates"]
+
+
 def test_a_changed_setting_means_everything_again(page):
     """Of the router at most, for it may decide as it did; takes and directions do not count beside another seed."""
     film = page["film"]

@@ -49,12 +49,12 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
     assert [button[0] for button in edits["cut"]["cards"][1]["buttons"]] == ["new take 2", "keep", "hard cut"]
     assert edits["take"]["takes"] == "4:2"
     assert held(edits["shorter"]) == (f"{BALL}\n4 cut: {GREEN}\n6: {SAND}", 8, "", "4:2")
-    assert held(edits["moved"]) == (f"{BALL}\n4: {SAND}\n7 cut: {GREEN}", 8, "", "7:2")
+    assert held(edits["moved"]) == (f"{BALL}\n4 cut: {SAND}\n7: {GREEN}", 8, "", "7:2")
     assert edits["moved"]["focus"] == [3, "BUTTON"], "the focus goes with the shot"
-    assert held(edits["removed"]) == (f"{SAND}\n4 cut: {GREEN}", 5, "", "4:2")
-    assert held(edits["added"]) == (f"{SAND}\n4 cut: {GREEN}\n6: {GREEN}", 8, "", "4:2")
+    assert held(edits["removed"]) == (f"{SAND}\n4: {GREEN}", 5, "", "4:2")
+    assert held(edits["added"]) == (f"{SAND}\n4: {GREEN}\n6: {GREEN}", 8, "", "4:2")
     assert edits["added"]["focus"] == [3, "TEXTAREA"]
-    assert edits["named"]["text"] == f"{SAND}\n4 cut: {GREEN}\n6: fog"
+    assert edits["named"]["text"] == f"{SAND}\n4: {GREEN}\n6: fog"
 
 
 def test_the_menu_says_what_is_made_again_before_it_is_done(page):
@@ -76,6 +76,14 @@ def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page):
     assert (first["redo"], second["redo"], first["undo"] - second["undo"]) == (1, 2, 1)
 
 
+def test_a_shot_added_by_the_menu_takes_the_words_typed(page):
+    """Catches: the focus on a button, where letters are ComfyUI's hotkeys."""
+    after = page["after"]
+    assert after["added"]["focus"] == [2, "TEXTAREA"]
+    assert of_cards(after["typed"], "prompt") == [SAND, "rain, wind and a sea", GREEN]
+    assert after["entered"]["text"] == f"{SAND}\n4: rain, wind and a sea\n7: {GREEN}"
+
+
 def test_lines_out_of_order_are_left_to_the_text(page):
     assert page["disordered"]["cards"] == []
     assert page["disordered"]["button"][0]
@@ -95,6 +103,32 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
     ]
     assert page["again"]["fates"][:3] == ["given"] * 3
     assert "3 taken from memory" in page["again"]["legend"], "blocks 4 to 6 are as they were"
+
+
+def test_pictures_made_for_another_prompt_are_marked_everywhere(page):
+    """Catches: another shot's picture on a card, square, film or enlarged, as if it were the shot's own."""
+    assert (page["made"]["old"], page["made"]["film"]) == ([], [False, "none"])
+    assert {tuple(picture) for picture in of_cards(page["made"], "picture")} == {(False, "none")}
+    shorter = page["shortened"]["shorter"]
+    assert of_cards(shorter, "blocks") == [2, 3, 3]
+    assert of_cards(shorter, "picture") == [[False, "none"], [True, "dashed"], [True, "dashed"]]
+    assert shorter["old"] == [3, 4, 5, 6, 7, 8]
+    assert (shorter["film"], page["shortened"]["large"]) == ([False, "dashed"], "dashed")
+    assert page["shortened"]["first"] == [False, "none"], "the film is at a block that stays"
+    assert (page["shortened"]["back"]["old"], page["shortened"]["back"]["film"]) == ([], [False, "none"])
+
+
+def test_a_card_keeps_no_picture_of_another_prompt(page):
+    """A square still can, and says so. Catches: an action that acts on what is shown, though it is old."""
+    keeps = {
+        name: [[button[2] for button in buttons if button[0] == "keep"] for buttons in of_cards(seen, "buttons")]
+        for name, seen in (("made", page["made"]), ("shorter", page["shortened"]["shorter"]))
+    }
+    assert keeps["made"][:2] == [[False], [False]]
+    assert keeps["shorter"] == [[False], [True], [True]]
+    [why] = [button[1] for button in page["shortened"]["shorter"]["cards"][1]["buttons"] if button[0] == "keep"]
+    assert "blocks 3 to 5" in why
+    assert any("old picture of blocks 3 to 5" in item for item in page["shortened"]["menu"])
 
 
 def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(page):
@@ -129,6 +163,21 @@ def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each
     assert (counts["idle"], counts["requests"]) == (0, [])
     assert counts["many"] - counts["few"] == 4 * (100 - 9)
     assert counts["many"] < 600
+
+
+def test_every_part_grows_and_shrinks_whatever_the_renderer(page):
+    """Catches: a part opened in one renderer and closed in the other, whose height was NaN then."""
+    steps = page["renderers"]
+    assert {(renderer, part, open_) for renderer, part, open_, *_ in steps} == {
+        (renderer, part, open_)
+        for renderer in ("canvas", "nodes 2.0")
+        for part in ("shots", "tau", "advanced", "film")
+        for open_ in (True, False)
+    }
+    for *step, drawn, needed, saved in steps:
+        assert drawn is not None, step
+        assert saved == drawn, step
+        assert drawn >= needed, step
 
 
 def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page):

@@ -54,8 +54,9 @@ def after(**changes):
     )
     info = {"signature": then, "before": changes.pop("before", 0), "kept": changes.pop("were_kept", "")}
     outlook = {"now": now, "loading": 0, **changes.pop("outlook", {})}
+    done = {"digests": changes.pop("digests", [])}
     asked = {"directions": made_with["directions"], "takes": made_with["takes"], "blocks": len(FATES), **changes}
-    run = {"run": "a", **made_with, "events": events, "info": info}
+    run = {"run": "a", **made_with, "events": events, "info": info, "done": done}
     return {"run": run, "next": asked, "outlook": outlook}
 
 
@@ -78,11 +79,11 @@ AGAIN = [
     ({"prompts_were": [[3, "p"]], "now": {"prompts": []}, "before": 1}, 2),  # after a clip of one block
     ({"fates": FATES[:4]}, 5),  # a run that was stopped goes on
     ({"fates": ["forced", "bailed_out"], "was": "", "directions": ".d", "blocks": 2}, 2),
-    ({"fates": LOCKED, "were_kept": "2:a", "kept": 2}, None),
-    ({"fates": LOCKED, "were_kept": "2:a", "kept": 1}, 2),  # a lock that is given up from block 2 on
-    ({"fates": LOCKED, "were_kept": "2:a", "kept": 0}, 1),
-    ({"kept": 3, "takes": "2:2", "directions": "..t.td"}, None),  # of kept blocks
-    ({"kept": 3, "takes": "2:2, 5:2"}, 5),
+    ({"fates": LOCKED, "were_kept": "2:a", "lock": "2:a"}, None),
+    ({"fates": LOCKED, "were_kept": "2:a", "lock": "1:b"}, 2),  # a lock that is given up from block 2 on
+    ({"fates": LOCKED, "were_kept": "2:a", "lock": ""}, 1),
+    ({"lock": "3:a", "takes": "2:2", "directions": "..t.td"}, None),  # of kept blocks
+    ({"lock": "3:a", "takes": "2:2, 5:2"}, 5),
 ]
 
 
@@ -92,6 +93,137 @@ def test_what_the_next_run_makes_again(modules):
     for told, one, (changes, first) in zip(call(modules, NEXT, given), given, AGAIN, strict=True):
         count = 0 if first is None else one["next"]["blocks"] - first + 1
         assert (told["from"], told["count"]) == (first, count), changes
+
+
+EARLIER = {"run": "b", "of": 6, "directions": ROUTE, "takes": "4:2", "prompts": []}
+LINED = {"prompts_were": [[4, "p"]]}
+DIGESTS = list("abcdef")
+# What is asked of the next run, and the first block that was made for something else.
+OLD = [
+    ({}, None),
+    (LINED | {"now": {"prompts": [[3, "p"]]}}, 3),  # the shot before is shorter
+    (LINED | {"now": {"prompts": [[5, "p"]]}}, 4),
+    (LINED | {"now": {"prompts": [[4, "q"]]}}, 4),
+    (LINED | {"now": {"prompts": [[4, "p"]], "rest": "another seed"}}, None),  # other noise alone
+    (LINED | {"now": {"prompts": [[3, "p"]], "rest": "another seed"}}, 3),
+    (LINED | {"now": {"prompts": [[4, "p"]], "rest": "r", "positive": "another"}}, 1),
+    (LINED | {"now": {"prompts": [[1, "q"], [4, "p"]], "rest": "r", "positive": "another"}}, 1),
+    (LINED | {"now": {"prompts": [[3, "p"]], "router": "another tau"}}, 3),
+    ({"now": {"router": "another tau"}}, None),  # it may decide as it did
+    ({"outlook": {"moving": True}}, None),
+    ({"outlook": {"moving": True}, "takes": "4:2"}, 4),
+    ({"takes": "4:2"}, 4),
+    ({"takes": "4:2", "now": {"made": [EARLIER]}}, 4),  # it is at hand, and is another picture
+    ({"directions": "..d.td"}, 3),  # the rejected draft is at hand, and is another picture
+    ({"directions": "....dd"}, 5),
+    ({"fates": [*FATES[:5], "remade"], "was": "....t.", "directions": "....td"}, 6),
+    ({"blocks": 8}, None),  # there is no picture
+    ({"fates": FATES[:4]}, None),
+    ({"lock": "3:c", "digests": DIGESTS}, None),
+    ({"lock": "3:c", "digests": DIGESTS, "takes": "2:2"}, None),
+    ({"lock": "3:c", "digests": DIGESTS, "takes": "5:2"}, 5),
+    ({"lock": "3:x", "digests": DIGESTS}, 1),  # of another run
+    ({"outlook": {"loading": None}}, None),
+]
+
+
+def test_a_picture_made_for_something_else_is_old(modules):
+    """Catches: another prompt's picture shown and kept as a shot's own, as its block stands in the shot's place."""
+    given = [after(**changes) for changes, _ in OLD]
+    source = NEXT.replace("outlook)", "{ ...outlook, loading: outlook.loading ?? undefined })")
+    told = call(modules, source, given)
+    for one, (changes, old) in zip(told, OLD, strict=True):
+        assert one["old"] == old, changes
+    numbers = call(modules, "(next) => [2, 3, 4].map((number) => js.isOld(next, number))", [told[1], told[0], {}])
+    assert numbers == [[False, True, True], [False] * 3, [False] * 3]
+
+
+def test_a_lock_of_another_run_is_not_in_the_run_shown(modules):
+    """Catches: a lock shortened to blocks of a run that it was never of."""
+    source = "([lock, digests]) => js.holdsLock({ done: digests && { digests } }, lock) ?? null"
+    cases = [[lock, DIGESTS] for lock in ("3:c", "3:x", "2:c", "", "9:c")]
+    cases.append(["3:c", None])
+    assert call(modules, source, cases) == [True, False, False, None, None, None]
+
+
+def test_the_server_tells_the_prompt_of_the_whole_video_apart():
+    """Catches: another prompt on the first line taken for another seed."""
+    before = signature(pocket(), SAMPLER)
+    prompt = pocket()
+    prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a storm"
+    other = signature(prompt, SAMPLER)
+    seeded = signature(pocket(sampler__seed=43), SAMPLER)
+    prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a calm"
+    assert before["positive"] == seeded["positive"] != other["positive"]
+    assert signature(prompt, SAMPLER)["positive"] == other["positive"]
+
+
+# --- the runs of one node that the page knows of, by name: in capitals one that goes on
+
+
+LOG = """(name) => {
+  const lower = name.toLowerCase();
+  return new js.RunLog({ run: lower }, [], name === lower ? {} : null);
+};
+const names = (logs) => logs.map((log) => (log.going ? log.run.toUpperCase() : log.run)).join("")"""
+# What the page knows, what the server tells, oldest first, and what the page knows then.
+TOLD = [
+    ("", "abc", "abc"),
+    ("abc", "abc", "abc"),
+    ("c", "abc", "abc"),  # the newest one's output was kept by the page
+    ("ba", "ab", "ba"),  # what came from the cache last is shown
+    ("b", "acd", "bacd"),
+    ("B", "a", "aB"),  # it began after the server answered
+    ("aB", "ab", "ab"),
+    ("ab", "aB", "ab"),  # an answer that was late
+    ("ab", "abC", "abC"),
+]
+
+
+def test_runs_the_server_tells_of_take_their_place(modules):
+    """Catches: an older run in front of a newer one, which the strip then shows."""
+    source = f"([known, told]) => names(js.withTold([...known].map(log), [...told].map(log)));\nconst log = {LOG}"
+    assert call(modules, source, [case[:2] for case in TOLD]) == [after_ for *_, after_ in TOLD]
+
+
+def test_a_strip_shows_the_newest_of_its_own_runs(modules):
+    """Catches: another tab's run, newer than the strip's own, that leaves the strip without a film."""
+    source = f"""([known, own]) => {{
+      const shown = js.shownOf([...known].map(log), ({{ run }}) => own.includes(run));
+      return [shown?.run ?? "", names(js.earlierOf([...known].map(log), shown))];
+    }};
+    const log = {LOG}"""
+    cases = [["abcd", "ac"], ["abcd", ""], ["abC", "abc"], ["", "a"]]
+    assert call(modules, source, cases) == [["c", "abd"], ["", "abcd"], ["c", "ab"], ["", ""]]
+
+
+def test_a_run_that_begins_or_is_shown_again_is_the_newest(modules):
+    source = f"([known, name]) => names(js.withNewest([...known].map(log), log(name)));\nconst log = {LOG}"
+    assert call(modules, source, [["ab", "C"], ["abc", "a"], ["", "a"]]) == ["abC", "bca", "a"]
+    many = f"""(count) => js.withNewest(Array.from({{ length: count }}, (_, i) => log(`x${{i}}`)), log("y")).length;
+    const log = {LOG}"""
+    assert call(modules, many, [3, 500]) == [4, 32]
+
+
+# A node's height, what it needs, its growth for a part of 152, whether that opens; then height and growth.
+ROOMS = [
+    ((668, 820, None, True), (820, 152)),
+    ((700, 820, None, True), (820, 120)),
+    ((900, 820, None, True), (900, 152)),  # it was saved so
+    ((820, 668, 120, False), (700, None)),
+    ((820, 668, None, False), (668, None)),  # it was opened in Nodes 2.0
+    ((1120, 668, None, False), (968, None)),
+    ((700, 668, 152, False), (668, None)),
+]
+
+
+def test_a_part_that_opens_or_closes_leaves_a_number_as_height(modules):
+    """Catches: a part opened in one renderer and closed in the other, which made the node's height NaN."""
+    source = """([height, least, grown, open]) => {
+      const room = js.roomFor({ height, least, usual: 152, grown: grown ?? undefined, open });
+      return [room.height, room.grown ?? null];
+    }"""
+    assert call(modules, source, [given for given, _ in ROOMS]) == [list(room) for _, room in ROOMS]
 
 
 # The tau that is asked for in place of -0.7, perhaps with letters, and the first block made again.
@@ -168,7 +300,6 @@ def test_how_long_the_next_run_takes(modules):
     assert told == [None if seconds is None else pytest.approx(seconds) for seconds in expected]
 
 
-EARLIER = {"run": "b", "of": 6, "directions": ROUTE, "takes": "4:2", "prompts": []}
 # What the server says, and what of the forecast follows: whether it is known, everything, and at most that.
 OUTLOOKS = [
     ({"now": {"rest": "another seed"}}, (True, True, False)),
@@ -286,9 +417,14 @@ EDITS = [
     ),
     (["splitShot", 6], (SEA, FOG, WEAK, "6: fog", LAST, LATER), DIRECTED, TAKEN),
     (["splitShot", 5], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, TAKEN),
-    (["removeShot", 1], (SEA, "3 strength 0.2: fog", "6 cut strength 1: 16:9", "10: night"), ".t.t..d", "6:2"),
-    (["moveShot", 2, 1], (SEA, "3 strength 0.2: fog", "6 cut: fog", LAST, LATER), ".t.t.d..d", "6:2, 8:2"),
-    (["moveShot", 1, 0], ("1 cut: fog", f"3: {SEA}", f"{WEAK} fog", LAST, LATER), "d..t.t..d", "1:2, 8:2"),
+    (
+        ["removeShot", 1],
+        (SEA, "3 cut strength 0.2: fog", "6 cut strength 1: 16:9", "10: night"),
+        ".t.t..d",
+        "6:2",
+    ),
+    (["moveShot", 2, 1], (SEA, "3 cut strength 0.2: fog", "6: fog", LAST, LATER), ".t.t.d..d", "6:2, 8:2"),
+    (["moveShot", 1, 0], ("fog", f"3 cut: {SEA}", f"{WEAK} fog", LAST, LATER), "d..t.t..d", "1:2, 8:2"),
 ]
 
 
@@ -311,6 +447,7 @@ def test_after_any_edits_the_server_reads_what_the_cards_show(modules):
     for states in call(modules, PLAY, plays):
         for written in states:
             assert read_prompt(written["text"]).entries[0][0] == 0
+            assert 0 not in read_prompt(written["text"]).cuts
             check_directions(written["directions"], written["blocks"])
             read_takes(written["takes"], written["blocks"])
 
@@ -319,6 +456,44 @@ def test_a_shot_moved_there_and_back_is_where_it_was(modules):
     edits = [["moveShot", 1, 3], ["moveShot", 3, 1]]
     first, _, back = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": edits}])[0]
     assert {**first, "text": first["text"].replace("0.2:", "0.2: fog")} == back
+
+
+PLACES = [(False, True, False, False), (False, False, True, True), (False, True, True, True)]
+CUTS = """([cuts, [name, ...given]]) => {
+  const lines = cuts.map((cut, i) => `${2 * i + 1}${cut ? " cut" : ""}: prompt ${i}`);
+  const board = js.readBoard({ text: lines.join("\\n"), blocks: 8, directions: "", takes: "" });
+  return js[name](board, ...given).shots.map(({ cut }) => cut);
+}"""
+
+
+def cuts_after(cuts, name, i, *given):
+    """Return which shots begin with a cut after an edit, given those that do before it."""
+    if name == "cutShot":
+        return [*cuts[:i], given[0] and i > 0, *cuts[i + 1 :]]
+    if name in ("addShot", "splitShot"):
+        place = i + 1 if name == "addShot" else (i - 1) // 2 + 1
+        return [*cuts[:place], False, *cuts[place:]]
+    if name == "removeShot":
+        beside = [cuts[i] or cut for cut in cuts[i + 1 : i + 2]]
+        return [False, *[*cuts[:i], *beside, *cuts[i + 2 :]][1:]]
+    return list(cuts)
+
+
+def test_a_cut_stays_in_its_place_between_two_shots(modules):
+    """Catches: a cut that goes with its shot, to the video's beginning, or is lost with the shot before it."""
+    edits = [["moveShot", i, to] for i in range(4) for to in range(4)]
+    edits += [[name, i] for name in ("removeShot", "addShot") for i in range(4)]
+    edits += [["splitShot", 4], ["cutShot", 0, True], ["cutShot", 2, True], ["cutShot", 2, False]]
+    cases = [[cuts, edit] for cuts in PLACES for edit in edits]
+    for seen, (cuts, edit) in zip(call(modules, CUTS, cases), cases, strict=True):
+        assert seen == cuts_after(cuts, *edit), (cuts, edit)
+
+
+def test_a_cut_typed_at_block_one_is_no_cut(modules):
+    values = {"text": "1 cut: a sea\n4: fog", "blocks": 9, "directions": "", "takes": ""}
+    first, longer = call(modules, PLAY, [{"values": values, "before": 0, "edits": [["lengthenShot", 1, 7]]}])[0]
+    assert first["text"] == "a sea\n4: fog"
+    assert longer["text"] == first["text"]
 
 
 BEFORE = {"text": "a sea\n9: fog\n12: night", "blocks": 5, "directions": "t....", "takes": "3:2"}

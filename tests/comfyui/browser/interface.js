@@ -21,7 +21,7 @@ main(async (page, options) => {
   const pestered = await page.evaluate(pester);
   const again = await comeBack(page, done.workflow);
   const live = await leaveRunning(page, done.workflow, options);
-  return { loaded, lengths, example, refused, done, ...said, readable, film, ...pestered, ...again, live };
+  return { loaded, lengths, example, refused, done, ...said, readable, film, ...pestered, ...again, live, outlived: await outlive(page) };
 });
 
 async function lookAfterRun(page) {
@@ -47,6 +47,28 @@ async function comeBack(page, workflow) {
   const known = () => [...document.querySelectorAll(".sdvg-squares button")].every((square) => square.dataset.fate);
   await page.waitForFunction(known, null, { timeout: 60000 }).catch(() => {}); // the picture may be there before
   return { reloaded, opened, copied: await page.evaluate(look) };
+}
+
+/** The film of a page that is loaded anew, after other runs of a sampler with this id. */
+async function outlive(page) {
+  await quiet(page, DRAFT);
+  await page.evaluate(runElsewhere);
+  await reload(page);
+  return lookAtFilm(page);
+}
+
+/** Run by a script, which names no workflow, and by another page, with other settings. */
+async function runElsewhere() {
+  const { app } = window;
+  const { output } = await app.graphToPrompt();
+  const sampler = app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler").id;
+  for (const workflow of [{}, { id: app.graph.id }]) {
+    Object.assign(output[sampler].inputs, { blocks: 1, seed: output[sampler].inputs.seed + 50 });
+    const body = JSON.stringify({ prompt: output, client_id: "elsewhere", extra_data: { extra_pnginfo: { workflow } } });
+    const { prompt_id: id } = await (await fetch("/api/prompt", { method: "POST", body })).json();
+    const over = async () => id in (await (await fetch(`/api/history/${id}`)).json());
+    while (!(await over())) await new Promise((resolve) => setTimeout(resolve, 100));
+  }
 }
 
 /** Wait until the report's picture and record are loaded; if they never are, what is seen of them says so. */

@@ -2,6 +2,7 @@
 //
 //     NODE_PATH=folder/with/playwright-core node shots.js OPTIONS        (see page.js)
 const { build, main, quiet, run, turnsWhile } = require("./page.js");
+const { switchRenderers } = require("./renderers.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const TEXT = "a big yellow ball runs right and down from the middle over night\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
@@ -17,6 +18,7 @@ main(async (page, options) => {
   const three = await look(page);
   const edits = await edit(page);
   const undone = await undo(page);
+  const after = await addAfter(page);
   await write(page, TEXT.replace("7: ", "2: "));
   await quiet(page, 500);
   const disordered = await look(page);
@@ -27,6 +29,7 @@ main(async (page, options) => {
   await quiet(page);
   const made = await look(page);
   const tau = await dragTau(page);
+  const shortened = await shorten(page, options);
   await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
   await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
   await quiet(page);
@@ -47,7 +50,10 @@ main(async (page, options) => {
   await press(card(page, 2).locator(".sdvg-shot-title"), "Enter");
   const chosen = await page.evaluate(() => document.querySelector('.sdvg-squares [tabindex="0"]').dataset.number);
   const names = await page.evaluate(nameAll);
-  return { one, opened, three, edits, undone, disordered, made, tau, kept, again, closed, chosen, names, counts: await count(page) };
+  const counts = await count(page);
+  await write(page, TEXT);
+  const seen = { one, opened, three, edits, undone, after, disordered, made, tau, shortened, kept, again, closed, chosen, names, counts };
+  return { ...seen, renderers: await switchRenderers(page) };
 });
 
 async function press(locator, key) {
@@ -127,11 +133,13 @@ function look(page) {
     const { nodes } = window.app.graph;
     const sampler = nodes.find((node) => node.type === type);
     const value = (node, name) => node.widgets.find((widget) => widget.name === name).value;
+    const mark = (canvas) => [getComputedStyle(canvas).filter !== "none", getComputedStyle(canvas).outlineStyle];
+    const squares = [...document.querySelectorAll(".sdvg-squares button")];
     const buttons = (element) => [...element.querySelectorAll(".sdvg-shot-row .sdvg-button")].map((one) => [one.textContent, one.getAttribute("aria-label"), one.disabled]);
     const cards = [...document.querySelectorAll(".sdvg-shot")].map((element) => ({
       name: element.getAttribute("aria-label"), title: element.querySelector(".sdvg-shot-title").textContent, prompt: element.querySelector("textarea").value,
       blocks: Number(element.querySelector("input").value), seconds: element.querySelector("span").textContent, buttons: buttons(element),
-      shown: element.querySelector("canvas").dataset.shown ?? null, seen: element.checkVisibility(),
+      shown: element.querySelector("canvas").dataset.shown ?? null, seen: element.checkVisibility(), picture: mark(element.querySelector("canvas")),
       named: [...element.querySelectorAll("button, textarea, input")].every((one) => one.getAttribute("aria-label") || one.textContent),
     }));
     const [button, focused] = [document.querySelector(".sdvg-shots-button"), document.activeElement];
@@ -141,7 +149,8 @@ function look(page) {
       cards, text: value(nodes.find((node) => node.type === "SDVGPocketModels"), "prompt"), blocks: value(sampler, "blocks"),
       directions: value(sampler, "directions"), takes: value(sampler, "takes"), kept: value(sampler, "kept_blocks").split(":")[0],
       button: [button.disabled, button.getAttribute("aria-expanded"), button.title], height: drawn?.offsetHeight ?? sampler.size[1],
-      focus: [shot + 1, focused.tagName], fates: [...document.querySelectorAll(".sdvg-squares button")].map((one) => one.dataset.fate ?? null),
+      focus: [shot + 1, focused.tagName], fates: squares.map((one) => one.dataset.fate ?? null),
+      old: squares.flatMap((one, i) => (mark(one.querySelector("canvas"))[0] ? [i + 1] : [])), film: mark(document.querySelector(".sdvg-film")),
       legend: document.querySelector(".sdvg-legend").textContent,
     };
   }, SAMPLER);
@@ -192,6 +201,40 @@ async function edit(page) {
   await page.keyboard.press("Enter");
   seen.named = await look(page);
   return seen;
+}
+
+/** A shot added by the menu of the first one, and words typed at once, some of whose letters are ComfyUI's hotkeys. */
+async function addAfter(page) {
+  await card(page, 1).locator(".sdvg-shot-top .sdvg-button").click();
+  await page.getByRole("menuitem", { name: /^add a shot after it/ }).click();
+  const added = await look(page);
+  await page.keyboard.type("rain, wind and a sea");
+  const typed = await look(page);
+  await page.keyboard.press("Enter");
+  return { added, typed, entered: await look(page) };
+}
+
+/** The first shot made shorter after a run, so that its last picture stands where the next shot is; what a square offers; and undone. */
+async function shorten(page, { picture }) {
+  const square = (number) => page.locator(`.sdvg-squares [data-number="${number}"]`);
+  await card(page, 1).locator("input").fill("2");
+  await page.keyboard.press("Enter");
+  await quiet(page, 500);
+  await square(3).click();
+  const seen = { shorter: await look(page) };
+  if (picture) await page.locator(".sdvg-route").screenshot({ path: picture });
+  await square(5).click({ button: "right" });
+  seen.menu = await menu(page);
+  await page.keyboard.press("Escape");
+  await square(5).dblclick();
+  seen.large = await page.evaluate(() => getComputedStyle(document.querySelector("dialog.sdvg-large canvas")).outlineStyle);
+  await page.keyboard.press("Escape");
+  await square(1).click();
+  seen.first = (await look(page)).film;
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Control+z");
+  await quiet(page, 700);
+  return { ...seen, back: await look(page) };
 }
 
 /** The last two edits undone; each is one step, though it changed more than one widget. `differs`: what would be a step of its own. */
