@@ -148,8 +148,7 @@ export class Strip {
   tellLength() {
     const [widget, start] = [this.widget("blocks"), this.start()];
     if (!widget || this.node.inputs?.some((input) => input.widget?.name === "blocks" && input.label)) return;
-    const frames = framesOf(Number(widget.value), start);
-    widget.label = start.wired ? this.nameOfLength : `${this.nameOfLength} (${lengthIn(words(), frames, start.clip)})`;
+    widget.label = start.wired ? this.nameOfLength : lengthIn(words(), Number(widget.value), start);
   }
 
   drawSquare(number, { directions, takes, blocks, kept, next }) {
@@ -483,7 +482,7 @@ export class Strip {
   /** What keeps the blocks up to one as they are; null if the run that is shown does not have them, or if nothing would be made. */
   keepItem(number) {
     const digest = number > this.kept && number < this.asked().blocks && this.log?.done?.digests?.[number - 1];
-    return digest ? { key: "k", text: words().keep(number), act: () => this.keep(number, digest) } : null;
+    return digest ? { key: "k", text: words().lock(number), act: () => this.keep(number, digest) } : null;
   }
 
   /** What gives up a kept block, and those after it, as they follow from it; all of them if the run that is shown does not have those before it. */
@@ -491,7 +490,7 @@ export class Strip {
     const digest = this.log?.done?.digests?.[number - 2];
     const first = digest && number <= this.kept ? number : 1;
     const act = () => (first > 1 ? this.keep(first - 1, digest) : this.write("kept_blocks", ""));
-    return { text: words().release(first, this.kept), act };
+    return { text: words().unlock(first, this.kept), act };
   }
 
   /** What can be done at a block, in groups: its menu has them all, and a key on its square does one. */
