@@ -85,7 +85,7 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         # ComfyUI moves the inputs of the chosen option into its value, and leaves those of other options here.
         unused = [name for name in inputs if name in known and "." in name]
         if unused:
-            logger.warning("SDVG: without effect, as another option is chosen: %s", _some(unused))
+            logger.warning("SDVG: %s has no effect, as another option is chosen", _some(unused))
         # None on an optional widget counts as not given, so that its default is used.
         widgets = {field.id for field in schema.inputs if field.optional and isinstance(field, io.WidgetInput)}
         names = [name for name in inputs if name in known and "." not in name]
@@ -126,15 +126,17 @@ def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, 
                 yield from every_input(option.inputs, f"{prefix}{field.id}.")
 
 
-def check_option(chosen: Any, what: str, options: Sequence[str]) -> None:
+def check_option(chosen: Any, what: str, options: Sequence[str], called: str = "") -> None:
     """Raise `BadInput` unless a dynamic combo is set to a known option. For an unknown one ComfyUI passes just the name.
 
     Plain combos need no check: ComfyUI's message names widget, value and choices before anything runs. A message from
-    `validate_inputs` would be repeated for every input in its signature.
+    `validate_inputs` would be repeated for every input in its signature. `called`: what people see in place of `what`.
     """
     name = chosen.get(what) if isinstance(chosen, dict) else chosen
     if not isinstance(chosen, dict) or name not in options:
-        raise BadInput(f"there is no {what} {shown(name)}; choose {', '.join(dict.fromkeys(options))}, or {UPDATE}")
+        raise BadInput(
+            f"there is no {called or what} {shown(name)}; choose {', '.join(dict.fromkeys(options))}, or {UPDATE}"
+        )
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:

@@ -126,7 +126,7 @@ class DrafterLoader(io.ComfyNode):
             model = preset_for(model, chosen_preset(preset), flush=flush)
         attach_origin(model, compile=compile)
         if control is not None and control_file != NO_FILE:
-            raise BadInput("control and control_file are two control modules; leave one of them out")
+            raise BadInput("control and control_file both give a control module; leave one of them out")
         if control_file != NO_FILE:
             module = folder_paths.get_full_path_or_raise("diffusion_models", control_file)
             control = load_control_file(module, model, cls.role)

@@ -23,7 +23,7 @@ from .known import known_inputs_only, node_schema
 from .sockets import RewardModel, load_host_scorer
 
 # It does not quote the prompt, as notes go into files that people pass on.
-NEAREST_NOTE = "The prompt was not one of the pocket world, so the nearest one of that world is shown and scored."
+NEAREST_NOTE = "The prompt is not of the small world; the nearest one that is was shown and scored."
 
 
 class PocketModels(io.ComfyNode):

@@ -70,6 +70,6 @@ class PromptSchedule(io.ComfyNode):
         if schedule and entry.index <= schedule[-1].index:
             before = schedule[-1].index + 1
             raise BadInput(
-                f"from_block is {from_block}, but the prompt before starts at block {before}; raise it or swap the nodes"
+                f"from_block is {from_block}, but the prompt before it starts at block {before}; raise from_block, or swap the nodes"
             )
         return io.NodeOutput((*schedule, entry))

@@ -46,7 +46,7 @@ class RouteReport(io.ComfyNode):
             preview = ui.PreviewImage(image).as_dict()
         except OSError as error:
             fault = f"the picture cannot be saved in ComfyUI's temp folder ({error.strerror})"
-            raise BadInput(f"{fault}; make room there and queue the workflow again") from None
+            raise BadInput(f"{fault}; make room there and run the workflow again") from None
         # `sdvg_report` is for headless use: it stays in the prompt's history.
         shown = {**preview, "text": (summarise(report),), "sdvg_report": (record,)}
         return io.NodeOutput(image, record, ui=shown)

@@ -73,7 +73,7 @@ class QualityRouter(io.ComfyNode):
         cls, reward_file, forced_blocks, bail_out, handover, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router, and load its scorer if the policy needs one and none is wired in."""
-        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, HYBRID))
+        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, HYBRID), called="route")
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         options = {"device": device, "dtype": dtype}
         if router.config.needs_scorer and scorer is None:
@@ -145,9 +145,9 @@ def find_reward_file(reward_file: Any) -> str:
     """Return the path of a reward file. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
-    cure = f"choose the policy balanced, or put two files into {sources}" + see("Models are not found")
+    cure = f"choose the route balanced, or put two files into {sources}" + see("Models are not found")
     if reward_file == NONE:
-        raise BadInput(f"this policy needs a reward model; {cure}")
+        raise BadInput(f"this route needs a scorer; {cure}")
     if reward_file not in reward_files():
         raise BadInput(f"there is no {shown(reward_file)}; {cure}")
     path = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)

@@ -11,7 +11,7 @@ from aiohttp import web
 from server import PromptServer
 
 from ..sdvg_core.errors import BadInput
-from .host.kept import find_kept, write_kept
+from .host.kept import FORGOTTEN, find_kept, write_kept
 from .host.live import RUNS, LiveRuns
 from .host.reuse import forecast
 
@@ -42,7 +42,7 @@ def register_routes() -> None:
         number = request.match_info["number"]
         picture = RUNS.sprite(request.match_info["run"], int(number)) if number.isdecimal() else None
         if picture is None:
-            return refuse(404, "there is no picture of that block any more; queue the workflow again")
+            return refuse(404, "the server no longer has a picture of that block; run the workflow again")
         return web.Response(
             body=picture, content_type="image/jpeg", headers={"Cache-Control": "max-age=3600, immutable"}
         )
@@ -83,10 +83,10 @@ def answer_keep(asked: Any) -> web.Response:
     blocks = asked.get("blocks") if isinstance(asked, dict) else None
     if not isinstance(blocks, str) or not blocks.strip():
         return refuse(
-            400, 'to keep blocks, send how many and their digest, such as {"blocks": "5:0123456789abcdef"}'
+            400, 'to lock blocks, send how many and their digest, such as {"blocks": "5:0123456789abcdef"}'
         )
     try:
-        kept = find_kept(blocks)
+        kept = find_kept(blocks, FORGOTTEN)
         return web.json_response({"bytes": write_kept(kept) if kept else 0})
     except BadInput as error:
         return refuse(404, str(error))

@@ -56,7 +56,7 @@ def load_host_scorer(path: str | Path, *, device: str, dtype: RewardDtype) -> Ho
     scorer = load_image_reward(path, dtype=DTYPES[resolved_reward_dtype(dtype, str(chosen or default))])
     notes: tuple[str, ...] = ()
     if chosen is None and device != "default":
-        notes = (f"The scorer was set to {device}, which this machine lacks; it ran on {default}.",)
+        notes = (f"This machine has no {device}, to which the scorer was set; it ran on {default}.",)
     patcher = comfy.model_patcher.CoreModelPatcher(scorer.model, chosen or default, torch.device("cpu"))
     settings = {field.name: getattr(scorer, field.name) for field in fields(scorer)}
     return HostScorer(**settings, patcher=patcher, notes=notes)
@@ -85,7 +85,7 @@ class RouterValue:
         except BadInput as error:
             text = str(error)
             if self.config.policy == "first":
-                text = text.replace("the policy first", f"the policy {self.chosen}")
+                text = text.replace("the route first", f"the route {self.chosen}")
                 text = text.replace("set handover to 0", "set handover_steps to 0")
             raise BadInput(text) from error.__cause__
 
@@ -121,7 +121,7 @@ class PromptEntry:
 class StartValue:
     """The output of SDVG Start. `images`: `f h w c` in [0, 1], 16 frames a second. `how`: the choice of `use_as`.
 
-    `strength`: of restyling, a name or a number as text. `taken`: how frames were sampled from the source.
+    `strength`: of restyling, a name or a number as text. `taken`: what a video had, such as `3 frames at 24/s`; empty for images.
     """
 
     images: Any

@@ -9,7 +9,7 @@ from typing import Any
 from comfy_api.latest import InputImpl, io
 
 from ..sdvg_core.engine.inputs import STRENGTHS, USUAL_STRENGTH
-from ..sdvg_core.errors import BadInput, see
+from ..sdvg_core.errors import BadInput, count, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from .known import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
 from .sockets import PICTURE, RESTYLE, Start, StartValue
@@ -58,7 +58,7 @@ class StartNode(io.ComfyNode):
         check_option(use_as, "use_as", (PICTURE, EXTEND, RESTYLE))
         how = use_as["use_as"]
         strength = use_as.get("strength", "")
-        taken = f"{RATE} a second"
+        taken = ""
         sound = None
         if video is not None and how == PICTURE:
             _stamps_of(video)
@@ -66,15 +66,15 @@ class StartNode(io.ComfyNode):
         elif video is not None:
             images, sound, taken = _frames_of(video)
         if strength == BY_NUMBER and "amount" not in use_as:
-            raise BadInput(f"the strength is {BY_NUMBER!r} and there is no number; give use_as.amount, such as 0.6")
+            raise BadInput(f"the strength is {BY_NUMBER!r}, but there is no number; set use_as.amount, such as 0.6")
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
         return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken), sound)
 
 
 def _check_one(video: bool, images: bool) -> None:
     if video == images:
-        wired = "images and a video" if video else "no images and no video"
-        raise BadInput(f"SDVG Start has {wired}; wire one of them")
+        wired = "images and a video" if video else "neither images nor a video"
+        raise BadInput(f"SDVG Start has {wired}; wire in one of them")
 
 
 def _components_of(video: Any) -> Any:
@@ -83,7 +83,7 @@ def _components_of(video: Any) -> Any:
     if not are_pictures(parts.images):
         raise BadInput(f"the video's frames are {shown(parts.images)}, not {PICTURES}; take another video")
     if not 0 < parts.frame_rate < inf:
-        raise BadInput(f"the video has {parts.frame_rate} frames a second; give it another rate")
+        raise BadInput(f"the video has {parts.frame_rate} frames a second; give it a rate above 0")
     sound = parts.audio
     if sound is not None and not (isinstance(sound, dict) and {"waveform", "sample_rate"} <= sound.keys()):
         raise BadInput(f"the video's sound is {shown(sound)}, not an AUDIO; change that wire")
@@ -91,17 +91,16 @@ def _components_of(video: Any) -> Any:
 
 
 def _frames_of(video: Any) -> tuple[Any, Any, str]:
-    """Return the frames of a VIDEO at 16 a second, their audio, and how they were sampled (by time stamps, if any)."""
+    """Return the frames of a VIDEO at 16 a second, their audio, and what the video had. Time stamps count, if there are any."""
     stamps = _stamps_of(video)
     parts = _components_of(video)
     rate = Fraction(parts.frame_rate)
     times = [number / rate for number in range(len(parts.images))]
-    taken = f"{float(rate):.4g} a second"
+    taken = f"{count(len(parts.images), 'frame')} at {float(rate):.4g}/s"
     if stamps and len(stamps) == len(parts.images):
         times = stamps
-        taken = f"its time stamps, {taken}"
     if parts.alpha is not None:
-        taken = f"{taken}, without its alpha"
+        taken = f"{taken} without alpha"
     images = parts.images[newest_at(times, 1 / rate, "the video")]
     sound = parts.audio
     if sound is not None:

@@ -64,13 +64,13 @@ def _layers(role: str, patcher: ModelPatcher, size: tuple[int, int], *, controll
     stages = kept[key] = kept.pop(key, None) or compiled_stages(INDUCTOR)
     if len(kept) > SIZES:
         del kept[next(iter(kept))]
-    return Layers(stages, f"The layers of the {role} are compiled, and round otherwise than uncompiled ones.")
+    return Layers(stages, f"The {role} runs compiled, so it rounds differently from an uncompiled one.")
 
 
 def _placed(patcher: ModelPatcher) -> str:
     """Return why the placement of a MODEL's weights rules out compilation, or an empty string."""
     if patcher.is_dynamic():
-        return "dynamic VRAM fetches weights inside its layers; start ComfyUI with --disable-dynamic-vram"
+        return "dynamic VRAM fetches its weights inside the layers; start ComfyUI with --disable-dynamic-vram"
     if patcher.loaded_size() < patcher.model_size():
         return "part of its weights is copied to the card in every pass"
     return ""

@@ -35,12 +35,12 @@ STRENGTHS_KEY = "sdvg_strengths"
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
-    "{} carries its own text, and the one typed in differs: the conditioning's counts, as it is what the video shows. "
-    "Empty the other one."
+    "{} carries its own text, which counts, as the video shows it. The text typed in differs and has no effect: "
+    "empty it."
 )
 CHANGED = (
-    "{} was changed after its text was encoded, so the scorer may read another text than the video shows. Type the "
-    "whole prompt in as well."
+    "{} was changed after its text was encoded, so the scorer may read another text than the video shows. Type in the "
+    "whole prompt as well."
 )
 
 # Options of a conditioning that ComfyUI would use and we cannot.

@@ -173,9 +173,13 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
     part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     if part.shape[2:] != (height, width):
         part = comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
-    alpha = " without its alpha" if shines_through(images) else ""
-    note = f"The clip: {count(len(images), 'frame')} at 16 a second, taken from {start.taken}, {columns}x{rows}{alpha} in {width}x{height}."
-    return Footage(part, note)
+    alpha = " without alpha" if shines_through(images) else ""
+    taken = (
+        f"{start.taken} became {len(images)} at 16/s" if start.taken else f"{count(len(images), 'frame')} at 16/s"
+    )
+    shape = "cropped" if columns * height != rows * width else "scaled"
+    size = f"; {shape} to {width}x{height}" if (columns, rows) != (width, height) else ""
+    return Footage(part, f"Your clip: {taken}{alpha}{size}.")
 
 
 def cropped(images: Tensor, width: int, height: int) -> Tensor:
@@ -199,12 +203,11 @@ def crop_note(images: Tensor, width: int, height: int) -> tuple[str, ...]:
     crop = cropped(images, width, height).shape
     notes = []
     if count > 1:
-        notes.append(f"The start image is a batch of {count}; the video starts from its first picture.")
+        notes.append(f"The start image is a batch of {count} pictures; the video starts from the first.")
     if shines_through(images[:1]):
-        notes.append("The start image is used without its alpha.")
+        notes.append("The start image's alpha has no effect.")
     if crop[1:3] != (rows, columns):
-        sizes = f"from {columns} x {rows} to {crop[2]} x {crop[1]}"
         notes.append(
-            f"The start image was cropped at its centre {sizes}, the shape of the video of {width} x {height}."
+            f"The start image was cropped at its centre from {columns}x{rows} to {crop[2]}x{crop[1]}, the video's shape."
         )
     return tuple(notes)

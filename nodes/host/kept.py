@@ -20,10 +20,10 @@ from ...sdvg_core.errors import BadInput, see
 from .job import Job, KeptBlocks
 from .live import RUNS
 
-UNREAD = "The start that is wired is not read: the kept blocks are the beginning."
-GONE = "the kept blocks are no longer there"
-NOT_KEPT = f"{GONE}; make them again on the strip, then keep them" + see("A lock or a film is gone")
+UNREAD = "The start that is wired in has no effect: the locked blocks are the beginning."
 FOLDER = "sdvg/kept"
+NO_FILE = f"output/{FOLDER} has no file of the locked {{blocks}}; unlock, press Run, then lock again"
+FORGOTTEN = "the server no longer has {blocks} (restarted, or too many runs since); press Run, then lock"
 LONGEST_BLOCK = 21
 """Latent frames: a whole clip of the length that Wan is trained on."""
 
@@ -51,21 +51,23 @@ def beginnings_of(
     return beginnings
 
 
-def find_kept(text: str) -> KeptBlocks | None:
+def find_kept(text: str, gone: str = NO_FILE) -> KeptBlocks | None:
     """Return the blocks named by `text`, such as "5:0123456789abcdef", or None if it is empty.
 
-    Look them up in the runs that the page remembers, then on disk. Raises `BadInput` if they are not there.
+    Look them up in the runs that the page remembers, then on disk. Raises `BadInput` if they are not there, with the
+    sentence `gone`.
     """
     if not text.strip():
         return None
     match = re.fullmatch(r"([1-9][0-9]{0,5}):([0-9a-f]{16})", text.strip())
     if match is None:
-        raise BadInput(f"the kept blocks are {text!r:.60}; choose 'keep blocks' on the strip, or empty the field")
+        raise BadInput(f"the locked blocks are {text!r:.60}; lock blocks on the strip, or empty the field")
     name = match[2]
     kept = next((run.beginnings[name] for run in RUNS.now() if name in run.beginnings), None)
     kept = kept or _read_lock(name, int(match[1]))
     if kept is None or kept.blocks != int(match[1]):
-        raise BadInput(NOT_KEPT)
+        blocks = "block 1" if match[1] == "1" else f"blocks 1 to {match[1]}"
+        raise BadInput(gone.format(blocks=blocks) + see("A lock or a film is gone"))
     return kept
 
 
@@ -111,17 +113,19 @@ def write_kept(kept: KeptBlocks) -> int:
         with suppress(OSError):
             unfinished.unlink()
         raise BadInput(
-            f"output/{FOLDER} cannot be written ({error.strerror}); free some space, or let ComfyUI write there"
+            f"output/{FOLDER} cannot be written ({error.strerror}); make room, or let ComfyUI write there"
         ) from None
 
 
 def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: int | None) -> None:
     """Raise `BadInput` unless a run of that many blocks and that size can begin with them; None is not checked."""
     if blocks is not None and kept.blocks >= blocks:
-        raise BadInput(f"all {blocks} blocks are kept, so there is nothing to make; raise the length or keep fewer")
+        raise BadInput(
+            f"all {blocks} blocks are locked, so there is nothing to make; make the video longer, or unlock some"
+        )
     if width is not None and height is not None and (width, height) != (kept.width, kept.height):
         sizes = f"{kept.width} x {kept.height} pixels and the video {width} x {height}"
-        raise BadInput(f"the kept blocks have {sizes}; use their size, or make them again")
+        raise BadInput(f"the locked blocks have {sizes}; use their size, or unlock them")
 
 
 def with_kept(job: Job, text: str) -> Job:
@@ -132,7 +136,7 @@ def with_kept(job: Job, text: str) -> Job:
     request = job.request
     check_kept(kept, request.blocks, request.width, request.height)
     if job.start is not None and job.start.strength:
-        raise BadInput("blocks of a restyled clip cannot be kept; empty kept_blocks, or remove SDVG Start")
+        raise BadInput("blocks of a restyled clip cannot be locked; unlock them, or remove SDVG Start")
     write_kept(kept)
     takes = read_takes(request.takes, request.blocks).items()
     request = replace(

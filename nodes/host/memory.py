@@ -275,14 +275,14 @@ def describe_plan(
     weights = sum(models.values())
     if device.type == "cpu":
         return [
-            f"cpu: {gigabytes(weights)} of weights and {gigabytes(needs.total)} besides in main memory, of which "
-            f"{gigabytes(usable)} are free; nothing is moved. {_parts(needs)}"
+            f"cpu: the run takes {gigabytes(weights)} of weights and {gigabytes(needs.total)} besides, and "
+            f"{gigabytes(usable)} of the computer's memory are free. {_parts(needs)}"
         ]
-    needed = f"{gigabytes(needs.total)} of {gigabytes(usable)} needed besides weights"
+    needed = f"besides weights, the run needs {gigabytes(needs.total)} of {gigabytes(usable)}"
     lines = [f"{device}: {needed}. {_parts(needs)}"]
     left = usable - needs.total
     if (missing := models.get("scorer", 0) - left) > 0:
-        return [*lines, f"{device}: it does not fit, {gigabytes(missing)} are missing before any other weights"]
+        return [*lines, f"{device}: it does not fit: with the scorer alone, {gigabytes(missing)} are missing"]
     for name, size in reversed(models.items()):
         if name in lazy:
             lines.append(f"{device}: {NAMES[name]}, {gigabytes(size)} come as they are used, and stay if they fit")
@@ -294,7 +294,7 @@ def describe_plan(
     fits = weights + needs.total <= usable
     return [
         *lines,
-        f"{device}: everything fits" if fits else f"{device}: it runs, but slower because of the copying",
+        f"{device}: everything fits" if fits else f"{device}: it runs, but slower, as weights are copied over",
     ]
 
 

@@ -62,7 +62,7 @@ from .vae import ComfyCodec, check_vae, codec_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
-LOADING = "loading: the models' weights come as they are first used, so the first blocks take longer"
+LOADING = "loading: weights come when they are first used, so the first blocks take longer"
 LONG_BYTES = GB  # of the frames; from this size on, a note states it
 
 
@@ -209,8 +209,8 @@ def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> Resolved
         return resolved
     last = kept_count + len(resolved.plan.spans)
     if not kept_count < job.until_block <= last:
-        made = f"blocks {kept_count + 1} to {last} are made"
-        raise BadInput(f"until_block is {job.until_block}, and {made}; give one of them, or 0 for all")
+        made = f"the run makes blocks {kept_count + 1} to {last}"
+        raise BadInput(f"until_block is {job.until_block}, and {made}; choose one of these, or 0 for all")
     spans = resolved.plan.spans[: job.until_block - kept_count]
     return replace(resolved, plan=replace(resolved.plan, spans=spans))
 
@@ -223,7 +223,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
     job = ready.job
     live = ready.progress.live
     settle_attention(job.main.load_device)
-    checked = check_host(job)
+    differences = check_host(job)
     layers = layers_of(job)
     run = _plan(ready, layers)
     try:
@@ -238,7 +238,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
     finally:
         ended(live, ready.memory.models.values())
     layer_notes = [part.note for part in layers.values() if part.note]
-    return frames, latents, _report(ready, run, records, (checked, *layer_notes))
+    return frames, latents, _report(ready, run, records, differences, layer_notes)
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -325,7 +325,9 @@ def _play(run: Run, progress: NodeProgress, memory: Memory) -> tuple[list[Tensor
     return frames, history.latents(0, history.frames), records
 
 
-def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], notes: tuple[str, ...]) -> RunReport:
+def _report(
+    ready: ReadyRun, run: Run, records: list[BlockRecord], differences: dict[str, float], notes: list[str]
+) -> RunReport:
     job = ready.job
     request = ready.resolved.request
     models = {
@@ -352,6 +354,7 @@ def _report(ready: ReadyRun, run: Run, records: list[BlockRecord], notes: tuple[
             "device": device,
             "side_device": str(job.vae.device),
             "compile": job.execution.compile,
+            "host_differences": differences,
         },
         fps=request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},

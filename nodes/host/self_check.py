@@ -50,8 +50,8 @@ _CHECKED: WeakKeyDictionary[nn.Module, tuple[Any, Mapping[str, float]]] = WeakKe
 
 
 @torch.inference_mode()
-def check_host(job: Job) -> str:
-    """Compare ComfyUI's forward with ours on a job's models, once each; return a note with the largest differences.
+def check_host(job: Job) -> dict[str, float]:
+    """Compare ComfyUI's forward with ours on a job's models, once each; return the largest differences by dtype.
 
     Raises `BadInput` if they differ by more than rounding. Of an offloaded model, only the compared parts are copied
     to its device.
@@ -69,8 +69,7 @@ def check_host(job: Job) -> str:
             compare(control, f"control block 1 of the {role}", dtypes, partial(_control_block, patcher, control))
     if not is_tae(job.vae):
         compare(job.vae.patcher, "the VAE", (job.vae.vae_dtype,), lambda dtype: _decoded(job.vae))
-    largest = ", ".join(f"{difference:.0e} in {name}" for name, difference in differences.items())
-    return f"Checked against ComfyUI {comfyui_version.__version__} before the run: it computes the same, up to {largest}."
+    return differences
 
 
 def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...], both: Both) -> Mapping[str, float]:
@@ -100,7 +99,7 @@ def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...],
         if not bool(theirs.isfinite().all()):
             continue  # random inputs may overflow; a run checks its own latents
         if not difference <= (COARSE if quantised else TOLERANCE.get(dtype, COARSE)):
-            fault = f"{host} computes {part} otherwise than this pack ({difference:.0e} apart in {name})"
+            fault = f"{host} computes {part} differently from this pack ({difference:.0e} apart in {name})"
             raise BadInput(f"{fault}; use the command line, or another ComfyUI")
         differences[name] = difference
     _CHECKED[patcher.model] = (key, differences)

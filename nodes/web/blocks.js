@@ -57,9 +57,9 @@ export function writeTakes(takes, blocks) {
 
 // Names and colours are those of sdvg_core/report/summary.py; ink is the text colour that reads best on each, and author the model
 // whose latents the block has.
-const GIVEN = { colour: "#555555", ink: "#fff", author: null, en: "kept as it is", zh: "保持不变" }; // from an earlier run
+const GIVEN = { colour: "#555555", ink: "#fff", author: null, en: "locked", zh: "已锁定" }; // from an earlier run
 export const FATES = {
-  forced: { colour: "#0072B2", ink: "#fff", author: "target", en: "large model (always)", zh: "大模型（固定）" },
+  forced: { colour: "#0072B2", ink: "#fff", author: "target", en: "large model, by rule", zh: "大模型（按规则）" },
   kept: { colour: "#009E73", ink: "#000", author: "drafter", en: "small model, checked", zh: "小模型（已检查）" },
   remade: { colour: "#D55E00", ink: "#000", author: "target", en: "large model, remade", zh: "大模型（重做）" },
   drafted_unseen: { colour: "#93D6C1", ink: "#000", author: "drafter", en: "small model, not checked", zh: "小模型（未检查）" },
@@ -82,7 +82,7 @@ export function framesOf(blocks, { clip = false, image = false } = {}) {
   return image ? 12 * blocks + 1 : 12 * blocks - 3;
 }
 
-/** `frames` as words: `105 frames, 6.6 s`. */
-export function lengthIn(words, frames, clip) {
-  return (clip ? "+" : "") + words.frames(frames, (frames / RATE).toFixed(1));
+/** The length as words: `Length: 9 blocks = 6.6 s`; with a clip, what is added to it. */
+export function lengthIn(words, blocks, start) {
+  return words.length(blocks, (framesOf(blocks, start) / RATE).toFixed(1), start.clip);
 }

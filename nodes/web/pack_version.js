@@ -8,11 +8,11 @@ const PACK = "sdvg";
 const WORDS = {
   en: {
     summary: "This workflow is from a newer SDVG",
-    detail: (saved) => `It was saved by version ${saved}, and this is ${VERSION}. Its SDVG nodes may lack inputs or options: update the pack, or look the nodes over before you run it.`,
+    detail: (saved) => `Version ${saved} saved it, and this is ${VERSION}, whose nodes may lack some of its inputs or options. Update the pack, or check the SDVG nodes before you run it.`,
   },
   zh: {
     summary: "此工作流来自更新版本的 SDVG",
-    detail: (saved) => `它由版本 ${saved} 保存，而这里是 ${VERSION}。其中的 SDVG 节点可能缺少输入或选项：请更新本扩展，或在运行前检查这些节点。`,
+    detail: (saved) => `它由版本 ${saved} 保存，而这里是 ${VERSION}，节点可能缺少其中的某些输入或选项。请更新本扩展，或在运行前检查 SDVG 节点。`,
   },
 };
 

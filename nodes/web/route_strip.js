@@ -313,9 +313,9 @@ async function stop(log) {
 
 /** Have the server write the first `number` blocks to its disk, where a restart leaves them; whether it did. */
 async function keepBlocks(number, digest) {
-  const summary = words().keep(number);
+  const summary = words().lock(number);
   const answer = await post("/sdvg/keep", { blocks: `${number}:${digest}` }, summary);
-  if (answer) app.extensionManager.toast.add({ severity: "info", summary, detail: words().onDisk((answer.bytes / 1e6).toFixed(1)), life: 6000 });
+  if (answer) app.extensionManager.toast.add({ severity: "info", summary, detail: words().onDisk((answer.bytes / 1e6).toFixed(answer.bytes < 1e6 ? 2 : 0)), life: 6000 });
   return Boolean(answer);
 }
 

@@ -149,8 +149,7 @@ export class Strip {
   tellLength() {
     const [widget, start] = [this.widget("blocks"), this.start()];
     if (!widget || this.node.inputs?.some((input) => input.widget?.name === "blocks" && input.label)) return;
-    const frames = framesOf(Number(widget.value), start);
-    widget.label = start.wired ? this.nameOfLength : `${this.nameOfLength} (${lengthIn(words(), frames, start.clip)})`;
+    widget.label = start.wired ? this.nameOfLength : lengthIn(words(), Number(widget.value), start);
   }
 
   drawSquare(number, { directions, takes, blocks, kept, next }) {
@@ -499,7 +498,7 @@ export class Strip {
     const digest = number > this.kept && number < blocks && this.log?.done?.digests?.[number - 1];
     if (!digest) return null;
     const old = isOld(next, number) ? words().blocks(next.old, number) : "";
-    return { key: "k", text: old ? words().keepOld(old) : words().keep(number), old, act: () => this.keep(number, digest) };
+    return { key: "k", text: old ? words().lockOld(old) : words().lock(number), old, act: () => this.keep(number, digest) };
   }
 
   /** What gives up a kept block, and those after it, as they follow from it; all of them if the run that is shown does not have those before it. */
@@ -508,7 +507,7 @@ export class Strip {
     const digest = held && this.log.done.digests[number - 2];
     const first = digest && number <= this.kept ? number : 1;
     const act = () => (first > 1 ? this.keep(first - 1, digest) : this.write("kept_blocks", ""));
-    return { text: words().release(first, this.kept), act };
+    return { text: words().unlock(first, this.kept), act };
   }
 
   /** What can be done at a block, in groups: its menu has them all, and a key on its square does one. */

@@ -94,7 +94,7 @@ export class Board {
     card.area.readOnly = to <= this.fixed;
     Object.assign(card.count, { value: made, min: Math.max(1, this.fixed - from + 1 - (shot.marks.length - made)), max: this.most, disabled: to < this.fixed });
     card.count.setAttribute("aria-label", words().shotBlocks(i + 1));
-    card.seconds.textContent = words().blocksLong((end - second).toFixed(1));
+    card.seconds.textContent = words().blocksLong(made, (end - second).toFixed(1));
     this.drawButtons(i, card, shot);
     this.drawThumb(card, made ? events[card.first - 1] : undefined);
     card.canvas.classList.toggle("again", isAgain(this.next, card.first));
@@ -103,13 +103,13 @@ export class Board {
 
   drawButtons(i, card, shot) {
     const { letter, take } = shot.marks[this.firstFree(i)] ?? {};
-    this.name(card.take, words().retake((take ?? 1) + 1), letter && this.allow(this.retaken(i)));
+    this.name(card.take, words().another((take ?? 1) + 1), letter && this.allow(this.retaken(i)), words().retake(i + 1 === this.cards.length));
     const keep = this.acts.keep(card.last);
-    card.keep.textContent = words().keepShot;
-    card.keep.title = keep?.old ? words().runFirst(keep.old) : (keep?.text ?? words().keepLater);
+    card.keep.textContent = words().lockShot;
+    card.keep.title = keep?.old ? words().runFirst(keep.old) : (keep?.text ?? words().lockLater);
     card.keep.setAttribute("aria-label", card.keep.title);
     card.keep.disabled = !keep || keep.old !== "";
-    this.name(card.cut, words().cutHere, i > 0 && this.allow(cutShot(this.board, i, !shot.cut)), shot.cut ? words().goOn : words().cut);
+    this.name(card.cut, words().cutHere, i > 0 && this.allow(cutShot(this.board, i, !shot.cut)), shot.cut ? words().goOn(i + 1) : words().cut(i + 1));
     card.cut.setAttribute("aria-pressed", shot.cut);
   }
 
@@ -146,7 +146,9 @@ export class Board {
   cost(board) {
     const { from, count } = changed(this.board, board);
     const first = from - this.before;
-    return count ? words().remakes(words().blocks(first, first + count - 1)) : words().none;
+    if (!count) return words().free;
+    const blocks = words().blocks(first, first + count - 1);
+    return from > startsOf(this.board.shots).at(-1) + this.board.shots.at(-1).marks.length - 1 ? words().adds(blocks) : words().changes(blocks);
   }
 
   /** The first block of a shot that may change, counted from 0 in it. */

@@ -272,11 +272,12 @@ function verdict(event) {
 function sentence(number, of, event, { letter, take, again, may, old, kept }) {
   const parts = [words().block(number, of)];
   if (event) {
-    parts.push(fateOf(event)[locale()]);
+    if (event.fate !== "given") parts.push(fateOf(event)[locale()]);
+    else if (!kept) parts.push(words().wasLocked);
     if (Number.isFinite(event.score)) parts.push(verdict(event));
     if (event.fate !== "given") parts.push(event.reused ? words().earlier : words().seconds(decimal(event.seconds)));
   }
-  if (kept) parts.push(words().isKept);
+  if (kept) parts.push(words().isLocked);
   if (words().directed[letter]) parts.push(words().directed[letter]);
   if (take > 1) parts.push(words().take(take));
   if (again) parts.push(event ? words().isAgain : words().isNew);
@@ -301,11 +302,19 @@ function tally(log) {
 
 function ending({ info, events, of, done, failed }) {
   return [
-    done?.speed_up && words().faster(decimal(done.speed_up)),
+    done?.speed_up && speed(done.speed_up, events),
     done?.stopped && words().stopped(events.length, of),
     failed && words().ended(events.length, of),
     info.note, // of models that are swapped
   ];
+}
+
+/** How a run compares with the large model alone. */
+function speed(times, events) {
+  if (times >= 1) return words().faster(decimal(times));
+  const count = (name) => events.filter(({ fate }) => fate === name).length;
+  const remade = count("remade");
+  return remade ? words().slower(remade, remade + count("kept")) : words().slow;
 }
 
 function entry(text, colour) {

@@ -140,7 +140,7 @@ function follow(node) {
   tend(node, kept);
 }
 
-// --- the router's policies: six in front, the others behind them, each with what it does; values stay as they are saved
+// --- the routes (policies): six in front, the others behind them, each with what it does; values stay as they are saved
 
 const FRONT = ["fast", "balanced", "careful", "reward", "hybrid", "budget"];
 const WORDS = {
@@ -166,7 +166,7 @@ const WORDS = {
     more: (name, text) => `${name}（更多）：${text}`,
     first: ["开头几块", "开头几块由大模型生成，块数由你定；设为 0 则全由小模型生成"],
     stride: ["每隔几块", "首块及其后每隔 n 块由大模型生成；不评分"],
-    "always-target": ["仅大模型", "每块都由它生成"],
+    "always-target": ["只用大模型", "每块都由它生成"],
   },
 };
 

@@ -91,7 +91,7 @@ SELF_FORCING = {
 CAUSAL_FORCING = {"repository": "zhuhz22/Causal-Forcing", "licence": "Apache-2.0", "gigabytes": 5.7}
 SELF_GRADIENT_FORCING = {
     "repository": "JunhaoZhuang/Self_Gradient_Forcing",
-    "licence": "code: Apache-2.0 (read 2026-11-27); card of the weights not read",
+    "licence": "code: Apache-2.0 (read 2026-11-27); licence of the weights not checked",
     "gigabytes": 11.4,
 }
 RAVEN = {

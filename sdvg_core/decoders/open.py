@@ -27,10 +27,7 @@ from .wan_vae import WanCodec, empty_wan_vae, open_wan_vae
 
 LIGHT_BASE = 24
 """Base width of LightVAE's decoder, a quarter of the Wan VAE's."""
-FAST_NOTE = (
-    "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
-    "Wan VAE would have shown."
-)
+FAST_NOTE = "Fast decoder (TAEHV): a little rougher than the Wan VAE."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ def check_directions(letters: str, blocks: int) -> None:
     check_letters(letters)
     if letters and len(letters) != blocks:
         problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
-        raise BadInput(f"{problem}; add or remove some ({ROUTER_DECIDES}: the router decides), or leave them empty")
+        raise BadInput(f"{problem}; add or remove some ({ROUTER_DECIDES}: the route decides), or leave them empty")
 
 
 def read_takes(text: str, blocks: int) -> Mapping[int, int]:
@@ -54,9 +54,9 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
 
 
 MISSING = {
-    "drafter": ("a drafter", "choose the policy always-target", "d, a and r"),
-    "target": ("a target", "choose the policy first with 0 blocks by the target", "t, a and r"),
-    "scorer": ("a reward model", "choose a policy without scores, such as first", "a and r"),
+    "drafter": ("a drafter", "choose the route always-target", "d, a and r"),
+    "target": ("a target", "choose the route first with 0 blocks by the target", "t, a and r"),
+    "scorer": ("a reward model", "choose a route without scores, such as first", "a and r"),
 }
 """By role: its name, the remedy without it, and the directions that need it."""
 Roles = frozenset[str]
@@ -91,7 +91,7 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Role
             raise MissingModel(role, f"the router {type(router.part).__name__} needs {model}", "take another")
         from_start = replace(router, route_start=0)
         presets = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == from_start]
-        raise MissingModel(role, f"the policy {(*presets, router.policy)[0]} needs {model}", way_out)
+        raise MissingModel(role, f"the route {(*presets, router.policy)[0]} needs {model}", way_out)
     return needed
 
 
@@ -133,13 +133,14 @@ class RunPlan:
 
 
 NO_TARGET_BLOCK = (
-    "The route goes on from the clip's latents and leaves the target none of the new blocks; give it some by "
-    "directions, or continue from the clip's frames, after which the route begins anew."
+    "The target makes none of the new blocks, as the route counts from the beginning of the clip's latents; give "
+    "it some by directions, or continue from the clip's frames, after which the route begins anew."
 )
 NOT_CASCADED = (
-    "Where the weakest frame alone does not decide (a mean, a quantile, a router, a and r), all are scored."
+    "All frames are scored where the weakest one does not decide alone (a mean, a quantile, a router of your own, "
+    "a and r)."
 )
-NOT_HANDED_OVER = "Where the clip stands in for all steps of a handover, the target makes the restyled block alone."
+NOT_HANDED_OVER = "The target makes a restyled block alone where the clip replaces all steps of a handover."
 
 
 def plan_blocks(

@@ -35,13 +35,13 @@ Frames = tuple[int, ...]
 class Reason(Enum):
     """Why the drafter or the target made a block. The value is shown to users."""
 
-    FORCED = "the first blocks are the target's under every policy"
-    REACHED = "the score reaches the threshold"
-    FELL_SHORT = "the score is below the threshold"
+    FORCED = "by rule, whatever the route"
+    REACHED = "the score reaches tau"
+    FELL_SHORT = "the score is below tau"
     NOT_FINITE = "a frame's score is not a finite number"
     BAILED_OUT = "too many blocks in a row were rejected, so the target makes the rest"
-    UNJUDGED_DRAFT = "the policy keeps the draft without scoring it"
-    UNJUDGED_TARGET = "the policy gives the block to the target"
+    UNJUDGED_DRAFT = "the route keeps the draft without scoring it"
+    UNJUDGED_TARGET = "the route gives the block to the target"
     DIRECTED_DRAFT = "a direction keeps the draft without scoring it"
     DIRECTED_TARGET = "a direction gives the block to the target"
     DIRECTED_KEPT = "a direction keeps the draft"
@@ -100,7 +100,7 @@ DIRECTED = {
 def check_letters(directions: str) -> None:
     """Raise `BadInput` for a letter that is no direction."""
     if not isinstance(directions, str) or set(directions) - {ROUTER_DECIDES, *DIRECTION_LETTERS}:
-        known = f"{ROUTER_DECIDES} (router), {LETTERS_IN_SHORT}"
+        known = f"{ROUTER_DECIDES} (route), {LETTERS_IN_SHORT}"
         raise BadInput(f"unknown letters in the directions {directions!r:.60}; write per block {known}")
 
 
@@ -168,7 +168,7 @@ class RouterConfig:
     forced_blocks: int = setting(
         1,
         least=0,
-        help="the target makes the clip's first M blocks under every policy; --policy first drafts all others",
+        help="the target makes the clip's first M blocks whatever the route; --policy first drafts all others",
         metavar="M",
         widget={"max": 4096, "advanced": True},
     )

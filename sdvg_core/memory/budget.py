@@ -68,10 +68,10 @@ def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> t
     what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
     handed = f", with {steps} step{'s' * (steps > 1)} of a block handed over" if steps else ""
     share = shares[blocks, steps]
-    below = " No route costs less here, so that one was taken." if share > budget else ""
+    below = " No route costs less here." if share > budget else ""
     return chosen, (
-        f"A budget of {budget:g} of target-only's cost: of {run.blocks} blocks the target makes {what}{handed}."
-        f" That is {share:.2f}.{below}"
+        f"A budget of {budget:g} of the large model's cost: it makes {what} of {run.blocks}{handed}, which costs"
+        f" {share:.2f}.{below}"
     )
 
 

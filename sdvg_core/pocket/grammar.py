@@ -47,7 +47,7 @@ def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
     if strict or not problem:
         return parse(prompt), ""
     scene = _recoloured(scene)
-    return scene, f"The prompt {problem}; the nearest prompt is shown: {scene.text}."
+    return scene, f"The prompt {problem}; shown instead: {scene.text}."
 
 
 def _read(prompt: str) -> tuple[Scene, str | None]:
@@ -68,7 +68,7 @@ def _read(prompt: str) -> tuple[Scene, str | None]:
             other = replace(other, pace="", direction="")
         scene = replace(scene, relation=relation, other=other)
     if scene.text != " ".join(prompt.lower().split()):
-        return scene, "is outside the grammar"
+        return scene, "is not of the small world"
     return scene, clash(scene)
 
 

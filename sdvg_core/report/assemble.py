@@ -71,16 +71,17 @@ def assemble_report(
 def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
     before = kept["blocks"] if kept else 0
     if kept:
-        yield f"{_were(range(1, before + 1))} given: kept from an earlier run, latents {kept['digest']}."
+        yield f"{_were(range(1, before + 1))} locked: taken from an earlier run, latents {kept['digest']}."
     if len(records) < len(run.plan.spans):
         yield f"Stopped after block {before + len(records)} of {before + len(run.plan.spans)}, as asked."
     if reused := [place for place, record in enumerate(records, before + 1) if record.reused]:
-        yield f"{_were(reused)} made by an earlier run and used again, which counts no seconds."
+        whose = "their" if len(reused) > 1 else "its"
+        yield f"{_were(reused)} made by an earlier run and used again; {whose} seconds do not count."
     unscored = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]
     if frames := sum(unscored):
         blocks = len(unscored) - unscored.count(0)
-        left_out = f"By their first frames the cascade kept {count(blocks, 'draft')}: {count(frames, 'frame')}"
-        yield f"{left_out} were not scored, and may be worse than these, or no number."
+        by_first = f"The cascade kept {count(blocks, 'draft')} by the frames scored first"
+        yield f"{by_first}: {count(frames, 'frame')} were not scored, and may be weaker, or no number."
 
 
 def _were(numbers: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from ..engine.records import BlockRecord
 from .run_report import RunReport, is_hidden, worst_score
-from .summary import COLOURS, Outcome, acceptance, outcome_of
+from .summary import COLOURS, Outcome, acceptance, outcome_of, speed_in_words
 
 Drawing = ImageDraw.ImageDraw
 SCALE = 3
@@ -143,7 +143,7 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
 
 def _header(report: RunReport) -> list[str]:
     """Return the lines above the columns: blocks by the small model, seconds, and prompts that are not hidden."""
-    speed = f", {report.speed_up:.2f}x as fast as target-only (predicted)" if report.speed_up else ""
+    speed = f", {speed_in_words(report)} (predicted)" if report.speed_up else ""
     prompts = dict.fromkeys(record.prompt for record in report.blocks if not is_hidden(record.prompt))
     lines = [acceptance(report), f"{report.seconds.total:.1f} s{speed}", " / ".join(prompts)]
     return [fitted(line, LETTERS, WIDTH - 2 * MARGIN) for line in lines if line]
@@ -185,7 +185,7 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
         keys.append(("score of the block", lambda pen, x, y: pen.line([x, y, x + KEY_WIDTH, y], pen.look.ink, 10)))
     if thresholds := _thresholds(scored):
         value = "" if len(thresholds) > 1 else f" {thresholds.pop():.2f}"
-        keys.append((f"threshold{value}", lambda pen, x, y: pen.dashes(x, y, KEY_WIDTH)))
+        keys.append((f"tau{value}", lambda pen, x, y: pen.dashes(x, y, KEY_WIDTH)))
     return keys
 
 

@@ -15,7 +15,7 @@ from .run_report import SECONDS, RunReport, worst_score
 class Outcome(Enum):
     """Who made a block and why; the value is its label in strip and picture."""
 
-    FORCED = "large model (always)"
+    FORCED = "large model, by rule"
     KEPT = "small model, checked"
     REMADE = "large model, remade"
     DRAFTED_UNSEEN = "small model, not checked"
@@ -99,16 +99,27 @@ def _figures(report: RunReport) -> Iterator[str]:
     drifts = [(record.drift, report.number_of(record)) for record in report.blocks if record.drift is not None]
     if drifts:
         largest, number = max(drifts)
-        yield f"colour shift from the scene's start: at most {largest:.2f} deviations, in block {number}"
+        yield f"colour shift from the scene's start: at most {largest:.2f}, in block {number} (visible from 0.3)"
     parts = ", ".join(f"{part} {getattr(report.seconds, part):.1f}" for part in SECONDS)
     yield f"{report.seconds.total:.1f} s in blocks: {parts}"
     if report.speed_up:
-        predicted = f"{report.target_only_seconds:.1f} s, predicted from its blocks of this run"
-        yield f"{report.speed_up:.2f}x as fast as target-only ({predicted})"
+        predicted = f"{report.target_only_seconds:.1f} s, predicted from its blocks"
+        yield f"{speed_in_words(report)} ({predicted})"
+
+
+def speed_in_words(report: RunReport) -> str:
+    """Compare a run whose speed-up is known with the large model alone."""
+    if report.speed_up and report.speed_up >= 1:
+        return f"{report.speed_up:.2f}x as fast as the large model alone"
+    tally = report.tally
+    remade = tally.scored - tally.accepted_scored
+    drafts = "all drafts" if remade == tally.scored else f"{remade} of {count(tally.scored, 'draft')}"
+    why = f": {drafts} were remade" if remade else ""
+    return f"slower than the large model alone{why}"
 
 
 def route_in_words(report: RunReport) -> str:
-    """Return the blocks of each outcome, such as `large model (always): 1; small model, checked: 2 to 6, 8`."""
+    """Return the blocks of each outcome, such as `large model, by rule: 1; small model, checked: 2 to 6, 8`."""
     blocks: dict[str, list[int]] = {outcome.value: [] for outcome in Outcome}
     for record in report.blocks:
         blocks[outcome_of(record).value].append(report.number_of(record))

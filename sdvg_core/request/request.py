@@ -66,7 +66,7 @@ class VideoRequest:
     )
     directions: str = setting(
         "",
-        help="one letter per block: . the router decides, t the target makes it, d the draft is kept; a and r "
+        help="one letter per block: . the route decides, t the target makes it, d the draft is kept; a and r "
         "score the draft first, then keep or reject it",
         metavar="LETTERS",
         widget={"optional": True},

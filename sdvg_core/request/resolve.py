@@ -33,13 +33,13 @@ from .control import ControlFootage, padding_note
 from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
 
-NO_HOLD = "The colour hold begins with a scene's third block, which the video does not have."
+NO_HOLD = "The colour hold has no effect: it begins with a scene's third block, which the video does not have."
 FADES_AFTER = 15
 """Blocks after which a video that only begins with target blocks is no better than drafts (docs/study.md)."""
 FEW_FIRST = 4
 FADED = (
     f"After some {FADES_AFTER} blocks nothing is left of the large model's first ones. On the miniature every "
-    "sixth block by it (policy stride) was 0.8 dB better than balanced from block 16 on, for 0.38 of its cost, "
+    "sixth block by it (route stride) was 0.8 dB better than balanced from block 16 on, for 0.38 of its cost, "
     "not 0.27."
 )
 ReadControl = Callable[[int, int], ControlFootage]

@@ -74,7 +74,7 @@ def test_a_budget_counts_no_block_for_a_start_image(base, tmp_path):
     assert generate(base, tmp_path / "out", *more) == 0
     made = report(tmp_path / "out")
     assert [b["author"] for b in made["blocks"]] == ["target", "drafter", "drafter"]
-    assert any("of 3 blocks the target makes the first block." in note for note in made["notes"])
+    assert any("makes the first block of 3" in note for note in made["notes"])
 
 
 def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path, capsys):
@@ -134,7 +134,8 @@ def test_hybrid_keeps_as_many_steps_as_the_schedules_and_the_drafts_allow_at_any
     kept = ["--prompt", "a red ball", "--blocks", "2", "--preset", "hybrid", "--gate=-9"]
     assert generate(base, tmp_path / "kept", *kept) == 0
     [note] = [note for note in report(tmp_path / "kept")["notes"] if "cascade" in note]
-    assert note.startswith("By their first frames the cascade kept 1 draft: 8 frames were not scored")
+    assert "kept 1 draft" in note
+    assert "8 frames were not scored" in note
 
 
 def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):
@@ -143,9 +144,7 @@ def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base,
     assert generate(base, tmp_path / "all", *asked, "1") == 0
     whole = report(tmp_path / "all")
     assert [block["author"] for block in whole["blocks"]] == ["target"] * 4
-    assert (
-        "A budget of 1 of target-only's cost: of 4 blocks the target makes the first 4 blocks" in whole["notes"][0]
-    )
+    assert "makes the first 4 blocks of 4" in whole["notes"][0]
     assert "sdvg: A budget of 1 of" in capsys.readouterr().err
     assert generate(base, tmp_path / "directed", *asked, "1", "--directions", ".t..") == 0
     assert report(tmp_path / "directed")["notes"][0].endswith("What directions decide is not counted.")

@@ -77,7 +77,7 @@ def test_the_demo_takes_any_text_for_the_nearest_prompt_and_compares_target_only
     capsys.readouterr()
     assert main([*asked, "--overwrite"]) == 0
     told = capsys.readouterr()
-    assert "the nearest prompt is shown: a big" in told.err
+    assert "shown instead: a big" in told.err
     assert "1 block of 'a big" in told.out
     assert "Measured" not in told.out
     assert names(out) == OUTPUTS
@@ -116,7 +116,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
     assert "redicted" not in said.out
-    assert blocks == "Large model (always): 1 to 2; small model, not checked: 3 to 9."
+    assert blocks == "Large model, by rule: 1 to 2; small model, not checked: 3 to 9."
     form = r"Measured: ([\d.]+) s; the large model alone ([\d.]+) s: ([\d.]+)x as fast\."
     seconds, alone, ratio = (float(number) for number in re.fullmatch(form, measured).groups())
     assert ratio == pytest.approx(alone / seconds, rel=0.05)

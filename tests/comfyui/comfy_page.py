@@ -24,7 +24,7 @@ NODES = (
 )
 SCRIPT = "raaraarar"
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
-COUNTS = re.escape("large model (always): 1small model, checked: 5large model, remade: 3")
+COUNTS = re.escape("large model, by rule: 1small model, checked: 5large model, remade: 3")
 """What the strip says of that route."""
 WEAKEST = r"weakest frame \d+: -?\d+\.\d\d"
 """What it says of a scored block that a direction decided; a gate adds what the block needs."""

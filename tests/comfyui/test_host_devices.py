@@ -82,7 +82,7 @@ def test_a_vae_decodes_and_encodes_there(without_float64):
 # --- `compile` on the loaders
 
 
-SENTENCE = "The layers of the target are compiled, and round otherwise than uncompiled ones."
+SENTENCE = "The target runs compiled, so it rounds differently from an uncompiled one."
 
 
 @pytest.fixture
@@ -145,8 +145,7 @@ def test_a_target_whose_weights_are_not_all_there_runs_uncompiled_and_says_so(co
 
 def test_dynamic_vram_runs_uncompiled_and_says_so(compiling, compilations, monkeypatch):
     monkeypatch.setattr(compiling.target, "is_dynamic", lambda: True)
-    fault = "dynamic VRAM fetches weights inside its layers; start ComfyUI with --disable-dynamic-vram"
-    assert compiled._placed(compiling.target) == fault
+    assert "start ComfyUI with --disable-dynamic-vram" in compiled._placed(compiling.target)
 
 
 def test_layers_that_the_compiler_cannot_follow_run_uncompiled_and_say_so(compiling, compilations, monkeypatch):

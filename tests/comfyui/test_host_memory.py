@@ -298,7 +298,10 @@ PARTS = (
 )
 
 
-STAYS, RUNS = "cuda:0: drafter weights, 3.0 GB stay there", "cuda:0: it runs, but slower because of the copying"
+STAYS, RUNS = (
+    "cuda:0: drafter weights, 3.0 GB stay there",
+    "cuda:0: it runs, but slower, as weights are copied over",
+)
 PLANS = {
     41: [STAYS, "cuda:0: target weights, 28.0 GB stay there", "cuda:0: everything fits"],
     24: [STAYS, "cuda:0: target weights, 11.0 GB stay there, 17.0 GB are copied over in every pass", RUNS],
@@ -308,7 +311,7 @@ PLANS = {
 @pytest.mark.parametrize("usable", PLANS)
 def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(usable):
     plan = describe_plan(MODELS, NEEDS, usable * GB, GPU)
-    assert plan == [f"cuda:0: 10.0 GB of {usable}.0 GB needed besides weights. {PARTS}", *PLANS[usable]]
+    assert plan == [f"cuda:0: besides weights, the run needs 10.0 GB of {usable}.0 GB. {PARTS}", *PLANS[usable]]
 
 
 def model(size, loaded, device):

@@ -156,7 +156,7 @@ def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts, tae):
     assert frames.shape == (69, 32, 32, 3)
     assert float(frames.min()) >= 0
     assert report.settings["vae"]["tae_kind"] == "taew2_1"
-    assert any("fast decoder (TAEHV)" in note for note in report.notes)
+    assert any("Fast decoder (TAEHV)" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -26,9 +26,9 @@ page = page_of("interface.js", seed=SEED)
 
 def test_the_sampler_says_how_long_the_video_will_be(page):
     """Catches: a length that does not follow its blocks, in one of the renderers."""
-    lengths = ["9 frames, 0.6 s", "249 frames, 15.6 s", "105 frames, 6.6 s"]
+    lengths = ["1 block = 0.6 s", "21 blocks = 15.6 s", "9 blocks = 6.6 s"]
     seen = [label for label, _ in page["lengths"]]
-    assert seen == [f"Length in blocks ({length})" for length in lengths]
+    assert seen == [f"Length: {length}" for length in lengths]
     assert {shown for _, shown in page["lengths"]} <= {None, True}
 
 
@@ -40,7 +40,7 @@ def test_a_square_has_its_number_and_says_what_it_is_to_mouse_and_screen_reader(
     drawn = ["rgb({}, {}, {})".format(*bytes.fromhex(colour[1:])) for colour in colours]
     assert [square["colour"] for square in squares] == drawn, "the report's"
     first, second, *_ = squares
-    assert re.fullmatch(r"Block 1 of 9 · large model \(always\) · made in \d+\.\d s", first["title"])
+    assert re.fullmatch(r"Block 1 of 9 · large model, by rule · made in \d+\.\d s", first["title"])
     assert re.fullmatch(rf"Block 2 of 9 · small model, checked · {WEAKEST} · made in \d+\.\d s", second["title"])
     assert all(square["title"] == square["label"] for square in squares)
 
@@ -120,7 +120,7 @@ def test_our_own_text_can_be_read_in_both_palettes(palette, page):
     """Strip, menu, record and error. Catches: a colour that is not the palette's, and letters below ten pixels."""
     texts = page["readable"][palette]
     said = {text for *_, text in texts}
-    assert {"1", "9", "large model (always): 1", "keep the small model's version", "record", "an error"} <= said
+    assert {"1", "9", "large model, by rule: 1", "small model makes it", "record", "an error"} <= said
     assert [text for text in texts if text[0] < 4.5 or text[1] < 10] == []
 
 
@@ -141,7 +141,7 @@ def test_a_workflow_from_a_newer_version_is_announced_and_stays_marked(page):
     assert page["quiet"] == []
     [told] = page["told"]
     assert told.startswith("This workflow is from a newer SDVG")
-    assert f"saved by version 9.10.0, and this is {__version__}" in told
+    assert f"Version 9.10.0 saved it, and this is {__version__}" in told
     versions = {node: version for node, pack, version in page["versions"] if pack == CNR}
     assert versions["SDVGSpeculativeSampler"] == "9.10.0"
     assert versions["SDVGQualityRouter"] == __version__
@@ -175,7 +175,7 @@ def test_the_strip_shows_the_sentence_of_a_refusal_until_a_run_is_made(page):
 def test_the_pocket_node_says_which_prompt_it_shows_instead_of_the_one_typed(page):
     """Also once the run is over. Catches: a page that takes the line away with the run."""
     [told] = page["shown"]
-    assert "the nearest prompt is shown: a big" in told
+    assert "shown instead: a big" in told
 
 
 def test_an_example_is_written_into_the_prompt_and_the_list_is_neither_saved_nor_sent(page):

@@ -64,7 +64,7 @@ def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts, kept)
     assert not any(record.reused for record in again[2].blocks)
     digest, done = text.split(":")[1], again[3].done
     assert again[2].settings["kept"] == {"blocks": KEEP, "digest": digest}
-    assert again[2].notes[0] == f"Blocks 1 to {KEEP} were given: kept from an earlier run, latents {digest}."
+    assert again[2].notes[0] == f"Blocks 1 to {KEEP} were locked: taken from an earlier run, latents {digest}."
     assert (done["blocks"], done["of"], done["stopped"]) == (5, 5, False)
 
 
@@ -92,10 +92,10 @@ def test_a_lock_is_on_the_disk_once_the_page_has_asked_for_it(parts, monkeypatch
     assert torch.equal(made[:, :, :6], latent["samples"][:, :, :6])
     assert not torch.equal(made[:, :, 6:], latent["samples"][:, :, 6:])
     gone = answer_keep({"blocks": "2:0123456789abcdef"})
-    assert (gone.status, "the kept blocks are no longer there" in gone.text) == (404, True)
+    assert (gone.status, "the server no longer has blocks 1 to 2" in gone.text) == (404, True)
     for nothing in ({}, {"blocks": ""}, {"blocks": 3}, [], None):
         answer = answer_keep(nothing)
-        assert (answer.status, "to keep blocks, send" in answer.text) == (400, True)
+        assert (answer.status, "to lock blocks" in answer.text) == (400, True)
 
 
 @pytest.fixture(scope="module")
@@ -211,9 +211,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(parts, kept
     monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
     monkeypatch.setattr(store, "save_latents", fill)
     *_, live = run_job(make_job(parts))
-    with pytest.raises(
-        BadInput, match=r"output/sdvg/kept cannot be written \(No space left on device\); free some space"
-    ):
+    with pytest.raises(BadInput, match=r"output/sdvg/kept cannot be written \(No space left on device\); "):
         run_job(make_job(parts), text_of(live, KEEP))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -222,12 +220,12 @@ REFUSED = [
     (
         {"width": 64, "height": 32},
         None,
-        "the kept blocks have 32 x 32 pixels and the video 64 x 32; use their size",
+        "the locked blocks have 32 x 32 pixels and the video 64 x 32",
     ),
-    ({"blocks": KEEP}, None, f"all {KEEP} blocks are kept, so there is nothing to make"),
-    ({}, "4:0123456789abcdef", "the kept blocks are no longer there"),
-    ({}, "four", "the kept blocks are 'four'"),
-    ({}, "0:0123456789abcdef", "the kept blocks are '0:0123456789abcdef'"),
+    ({"blocks": KEEP}, None, f"all {KEEP} blocks are locked"),
+    ({}, "4:0123456789abcdef", "has no file of the locked blocks 1 to 4"),
+    ({}, "four", "the locked blocks are 'four'"),
+    ({}, "0:0123456789abcdef", "the locked blocks are '0:0123456789abcdef'"),
 ]
 
 
@@ -259,7 +257,7 @@ def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts, kept):
     part = run_job(replace(make_job(parts), until_block=7), further)
     assert [record.span.index for record in part[2].blocks] == [6]
     for block in (6, 10):
-        with pytest.raises(BadInput, match=f"until_block is {block}, and blocks 7 to 9 are made; give one of them"):
+        with pytest.raises(BadInput, match=f"until_block is {block}, and the run makes blocks 7 to 9"):
             run_job(replace(make_job(parts), until_block=block), further)
 
 
@@ -280,5 +278,5 @@ def test_after_twenty_runs_the_beginning_on_the_screen_can_be_kept(parts):
     assert len({run.done["digests"][0] for run in runs if run.done}) == 1
     kept = [run for run in runs if run in RUNS.now()]
     assert len(kept) < 8
-    with pytest.raises(BadInput, match=r"no longer there.*\(troubleshooting: A lock or a film is gone\)$"):
+    with pytest.raises(BadInput, match=r"no file of.*\(troubleshooting: A lock or a film is gone\)$"):
         find_kept(f"2:{runs[0].done['digests'][1]}")

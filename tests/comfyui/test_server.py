@@ -99,7 +99,7 @@ def test_the_clients_of_the_documentation_work(server, tmp_path):
         .replace("127.0.0.1:8188", f"127.0.0.1:{server.port}")
         for name in ("comfyui_fetch.py", "comfyui_follow.py")
     )
-    assert run_python(fetch, tmp_path).splitlines()[1].startswith("0 target the first blocks are the target's")
+    assert run_python(fetch, tmp_path).splitlines()[1].startswith("0 target by rule")
     assert (tmp_path / "clip.mp4").stat().st_size > 0
     assert run_python(follow, tmp_path).splitlines()[-1] == "execution_success"
 
@@ -177,12 +177,12 @@ REFUSED_BY_US = [
         "from a newer version (troubleshooting: A node is missing or red after an update)",
     ),
     ({"router__policy__margin": 0.2}, "this node has no input policy.margin; "),
-    ({"router__policy": "best"}, "there is no policy 'best'; choose "),
+    ({"router__policy": "best"}, "there is no route 'best'; choose "),
     ({"extra": LOADER, "sampler__drafter": [EXTRA, 0]}, "there is no preset 'best'; choose "),
     ({"extra": WIDE, "sampler__target": [EXTRA, 0]}, "the drafter has 128 text channels and the target 4096"),
     # By the names that are on the screen, not those of the policy `first`, which no artist has chosen.
     (BALANCED | {"sampler__blocks": 2}, "a handover needs a drafter"),
-    (BALANCED | {"router__policy__handover_steps": 0}, "the policy balanced needs a drafter"),
+    (BALANCED | {"router__policy__handover_steps": 0}, "the route balanced needs a drafter"),
 ]
 
 
@@ -197,8 +197,8 @@ def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(changes, says, 
     ("file", "says"),
     [
         ("alone/ImageReward.pt", "ImageReward's vocabulary is not in "),
-        ("gone.pt", "there is no 'gone.pt'; choose the policy"),
-        ("none", "this policy needs a reward model; "),
+        ("gone.pt", "there is no 'gone.pt'; choose the route"),
+        ("none", "this route needs a scorer; "),
     ],
 )
 def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_loads(file, says, server):

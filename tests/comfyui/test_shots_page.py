@@ -46,7 +46,7 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
     assert held(edits["left"]) == held(edits["said"])
     assert of_cards(edits["left"], "prompt")[1] == GREEN
     assert edits["cut"]["text"] == f"{BALL}\n4 cut: {GREEN}\n7: {SAND}"
-    assert [button[0] for button in edits["cut"]["cards"][1]["buttons"]] == ["new take 2", "keep", "hard cut"]
+    assert [button[0] for button in edits["cut"]["cards"][1]["buttons"]] == ["another take (2)", "lock", "hard cut"]
     assert edits["take"]["takes"] == "4:2"
     assert held(edits["shorter"]) == (f"{BALL}\n4 cut: {GREEN}\n6: {SAND}", 8, "", "4:2")
     assert held(edits["moved"]) == (f"{BALL}\n4 cut: {SAND}\n7: {GREEN}", 8, "", "7:2")
@@ -59,10 +59,10 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
 
 def test_the_menu_says_what_is_made_again_before_it_is_done(page):
     assert page["edits"]["menu"] == [
-        "move earlier: remakes blocks 1 to 8",
-        "move later: remakes blocks 4 to 8",
-        "add a shot after it: remakes blocks 6 to 11",
-        "remove: remakes blocks 4 to 6",
+        "move earlier (changes blocks 1 to 8)",
+        "move later (changes blocks 4 to 8)",
+        "add a shot after it (changes blocks 6 to 11)",
+        "remove (changes blocks 4 to 6)",
     ]
 
 
@@ -87,22 +87,21 @@ def test_a_shot_added_by_the_menu_takes_the_words_typed(page):
 def test_lines_out_of_order_are_left_to_the_text(page):
     assert page["disordered"]["cards"] == []
     assert page["disordered"]["button"][0]
-    assert page["disordered"]["button"][2].startswith("The lines of the prompt are out of order")
+    assert page["disordered"]["button"][2].startswith("No cards: ")
 
 
 def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
     assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
     kept = page["kept"]
     assert kept["kept"] == "3"
-    release = "make blocks 1 to 3 again: each follows from the one before"
-    assert kept["locked"] == [release, "add a shot after it: remakes blocks 4 to 12"]
+    assert kept["locked"] == ["unlock blocks 1 to 3", "add a shot after it (changes blocks 4 to 12)"]
     assert kept["menu"] == [
-        "move later: remakes blocks 4 to 9",
-        "add a shot after it: remakes blocks 7 to 12",
-        "remove: remakes blocks 4 to 6",
+        "move later (changes blocks 4 to 9)",
+        "add a shot after it (changes blocks 7 to 12)",
+        "remove (changes blocks 4 to 6)",
     ]
     assert page["again"]["fates"][:3] == ["given"] * 3
-    assert "3 taken from memory" in page["again"]["legend"], "blocks 4 to 6 are as they were"
+    assert "3 from an earlier run" in page["again"]["legend"], "blocks 4 to 6 are as they were"
 
 
 def test_pictures_made_for_another_prompt_are_marked_everywhere(page):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from dataclasses import replace
 from errno import ENOSPC
@@ -139,7 +140,7 @@ def test_inputs_of_an_option_that_is_not_chosen_are_told_in_the_log(caplog):
     QualityRouter.execute(**values)
     assert not caplog.text
     QualityRouter.execute(**values, **{"policy.tau": 1.0})
-    assert "without effect, as another option is chosen: policy.tau" in caplog.text
+    assert "policy.tau has no effect" in caplog.text
 
 
 def test_directions_are_taken_as_people_type_them():
@@ -163,7 +164,7 @@ def test_pictures_of_any_precision_are_read_as_their_values_are(dtype):
 
 def test_a_batch_as_start_image_is_told():
     """Only its first picture is used. Catches the note of the crop in its place."""
-    told = "The start image is a batch of 2; the video starts from its first picture."
+    told = "The start image is a batch of 2 pictures; the video starts from the first."
     assert crop_note(torch.zeros(2, 32, 32, 3), 32, 32) == (told,)
     cropped = crop_note(torch.zeros(2, 32, 64, 3), 32, 32)
     assert (len(cropped), cropped[0]) == (2, told)
@@ -175,10 +176,25 @@ def test_alpha_of_a_start_is_told_where_it_is(opacity):
     """Some nodes give pictures of four channels. Catches: it is dropped unsaid, or told of an opaque one."""
     images = torch.ones(2, 32, 32, 4)
     images[0, 0, 0, 3] = opacity
-    told = ("The start image is used without its alpha.",) if opacity < 1 else ()
-    assert start_picture(images[:1], 32, 32)[1] == told
+    told = opacity < 1
+    assert ["alpha" in note for note in start_picture(images[:1], 32, 32)[1]] == [True] * told
     clip = footage_of(StartValue(images, "extend", "", "16 a second"), 32, 32)
-    assert (" without its alpha" in clip.note) == bool(told)
+    assert (" without alpha" in clip.note) == told
+
+
+@pytest.mark.parametrize(
+    ("taken", "size", "words"),
+    [
+        ("3 frames at 24/s", (16, 16), ["3 frames at 24/s became 2", "cropped to 16x16"]),
+        ("", (16, 32), ["2 frames", "scaled to 16x32"]),
+        ("", (32, 64), ["2 frames"]),
+    ],
+)
+def test_a_clip_note_says_what_became_of_it(taken, size, words):
+    """Catches: a crop that is unsaid, or a note that names what did not happen."""
+    clip = footage_of(StartValue(torch.ones(2, 64, 32, 3), "extend", "", taken), *size)
+    assert [word for word in words if word not in clip.note] == []
+    assert re.findall("cropped|scaled", clip.note) == re.findall("cropped|scaled", " ".join(words))
 
 
 def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows():
@@ -275,10 +291,7 @@ def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(
     [prompt] = job.prompts
     job = replace(job, prompts=(prompt, PromptEntry(1, prompt.conditioning, "a storm")))
     notes = video_of(job)[2].notes
-    assert (
-        "The start image was cropped at its centre from 64 x 40 to 40 x 40, the shape of the video of 32 x 32."
-        in (notes)
-    )
+    assert "The start image was cropped at its centre from 64x40 to 40x40, the video's shape." in (notes)
     assert "The prompt from block 2 on is not shown: the video ends with block 1." in notes
 
 
@@ -289,5 +302,5 @@ def test_a_full_folder_for_the_preview_is_one_sentence(report, tmp_path, monkeyp
         raise OSError(ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ui, "PreviewImage", full)
-    with pytest.raises(BadInput, match=r"temp folder \(No space left on device\); make room there and queue"):
+    with pytest.raises(BadInput, match=r"temp folder \(No space left on device\); make room there"):
         show(report, tmp_path, monkeypatch)

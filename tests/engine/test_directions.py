@@ -141,14 +141,14 @@ def test_a_draft_rejected_by_a_direction_is_handed_over(policy: str, handover: i
 @pytest.mark.parametrize(
     ("router", "letters", "parts", "says"),
     [
-        (RouterConfig(), "", "ts", "the policy reward needs a drafter"),
-        (RouterConfig(), "", "ds", "the policy reward needs a target"),
-        (RouterConfig(), "", "dt", "the policy reward needs a reward model"),
-        (ROUTER_PRESETS["fast"], "", "d", "the policy fast needs a target"),
-        (ROUTER_PRESETS["fast"], "", "t", "the policy fast needs a drafter"),
-        (RouterConfig(policy="always-target"), "", "d", "the policy always-target needs a target"),
-        (RouterConfig(policy="first", **UNFORCED), "", "t", "the policy first needs a drafter"),
-        (RouterConfig(policy="first", forced_blocks=3), "", "d", "the policy first needs a target"),
+        (RouterConfig(), "", "ts", "the route reward needs a drafter"),
+        (RouterConfig(), "", "ds", "the route reward needs a target"),
+        (RouterConfig(), "", "dt", "the route reward needs a reward model"),
+        (ROUTER_PRESETS["fast"], "", "d", "the route fast needs a target"),
+        (ROUTER_PRESETS["fast"], "", "t", "the route fast needs a drafter"),
+        (RouterConfig(policy="always-target"), "", "d", "the route always-target needs a target"),
+        (RouterConfig(policy="first", **UNFORCED), "", "t", "the route first needs a drafter"),
+        (RouterConfig(policy="first", forced_blocks=3), "", "d", "the route first needs a target"),
         (RouterConfig(policy="first", **UNFORCED), "...t..", "d", "the directions need a target"),
         (RouterConfig(policy="always-target"), "...d..", "t", "the directions need a drafter"),
         (RouterConfig(policy="always-target"), "...a..", "dt", "the directions need a reward model"),
@@ -343,7 +343,7 @@ def refusal(function: Any, *arguments: Any) -> str:
 def test_anything_but_letters_is_refused_and_the_letters_are_named(letters: Any) -> None:
     sentence = refusal(check_directions, letters, 6)
     assert sentence.startswith("unknown letters in the directions ")
-    assert sentence.endswith("; write per block . (router), " + LETTERS_IN_SHORT)
+    assert sentence.endswith("; write per block . (route), " + LETTERS_IN_SHORT)
 
 
 @pytest.mark.parametrize(("letters", "count"), [(".", 1), ("t....", 5), ("t......", 7)])

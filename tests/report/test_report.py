@@ -219,11 +219,11 @@ def test_the_summary_says_what_happened_by_both_conventions():
         "6 of 15 blocks by the small model, 4 of 9 checked drafts kept",
         "weakest frame -3.00: pixel frame 1 of block 10",
         "165.0 s in blocks: draft 22.5, decode 7.5, score 3.8, target 120.0, context 11.2",
-        "0.80x as fast as target-only (132.7 s, predicted from its blocks of this run)",
+        "slower than the large model alone: 5 of 9 drafts were remade (132.7 s, predicted from its blocks)",
         "A note.",
     ]
     assert route_in_words(run).split("; ") == [
-        "large model (always): 1",
+        "large model, by rule: 1",
         "small model, checked: 2 to 3, 10, 14",
         "large model, remade: 4 to 6, 11, 15",
         "small model, not checked: 8, 12",
@@ -242,7 +242,7 @@ def test_the_new_blocks_of_a_run_that_continues_a_clip_count_from_1_and_those_it
     continued = report(decisions, blocks=blocks)
     continued = replace(continued, settings={**continued.settings, **kept})
     assert [continued.number_of(block) for block in blocks] == [first, first + 1, first + 2]
-    words = f"large model (always): {first}; small model, checked: {first + 1} to {first + 2}"
+    words = f"large model, by rule: {first}; small model, checked: {first + 1} to {first + 2}"
     assert route_in_words(continued) == words
     assert f"pixel frame 2 of block {first + 1}" in summarise(continued)
     alone = route_picture(report(decisions)).tobytes()
@@ -264,7 +264,7 @@ def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, 
     ]
     run = report(decisions)
     assert bool(run.speed_up) == known
-    assert ("as fast as target-only" in summarise(run)) == known
+    assert ("the large model alone" in summarise(run)) == known
 
 
 def test_after_kept_blocks_notes_name_blocks_by_their_place_in_the_video():
@@ -273,9 +273,9 @@ def test_after_kept_blocks_notes_name_blocks_by_their_place_in_the_video():
     records = [SimpleNamespace(reused=reused, decision=decision) for reused in (True, False)]
     run = SimpleNamespace(plan=SimpleNamespace(spans=range(3)))
     assert list(assemble._route_notes(run, records, {"blocks": 3, "digest": "d"})) == [
-        "Blocks 1 to 3 were given: kept from an earlier run, latents d.",
+        "Blocks 1 to 3 were locked: taken from an earlier run, latents d.",
         "Stopped after block 5 of 6, as asked.",
-        "Block 4 was made by an earlier run and used again, which counts no seconds.",
+        "Block 4 was made by an earlier run and used again; its seconds do not count.",
     ]
     assert next(assemble._route_notes(run, records, None)) == "Stopped after block 2 of 3, as asked."
 

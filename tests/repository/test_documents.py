@@ -42,7 +42,7 @@ ANYTHING = ("COMMAND", "...", "…", " | ")
 CHEAP = ("doctor", "plan")
 NEED_FILES = ("generate", "study --prompt-file")
 LACKING = re.compile(
-    r"sdvg: .*(none was given or found in|has no device 'cuda|json is no run report|outside the grammar).*; [^;]+"
+    r"sdvg: .*(none was given or found in|has no device 'cuda|json is no run report|of the small world).*; [^;]+"
 )
 LINK = re.compile(
     r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\""

@@ -206,5 +206,5 @@ def test_a_prompt_outside_the_world_is_refused_with_its_grammar(tmp_path, capsys
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a whale sings\n")
     error = refused(capsys, "--output", str(tmp_path / "out"), "--prompt-file", str(prompts))
-    assert "'a whale sings' is outside the grammar" in error
+    assert "'a whale sings' is not of the small world" in error
     assert "PROMPT    =" in error

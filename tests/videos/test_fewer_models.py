@@ -57,7 +57,7 @@ def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
 @pytest.mark.parametrize(
     ("roles", "more", "says"),
     [
-        (("drafter",), [], "the policy reward needs a drafter, but none was given or found in"),
+        (("drafter",), [], "the route reward needs a drafter, but none was given or found in"),
         (("drafter", "target"), [], "needs a drafter or target, but none"),
         (("vae",), ["--policy", "first"], "needs vae, but none"),
         (("drafter",), ["--policy", "always-target", "--directions", "..d"], "directions need a drafter, but none"),
@@ -72,7 +72,7 @@ def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, ca
     assert says in line
     assert "; get " in line
     assert line.endswith(" (troubleshooting: Models are not found)")
-    assert (", choose " in line) is ("the policy" in says)
+    assert (", choose " in line) is ("the route" in says)
     assert (" out of them, or try" in line) is ("directions" in says)
     assert not (tmp_path / "out").exists()
 
@@ -158,9 +158,9 @@ def test_a_fast_decoder_for_everything_is_marked_wherever_the_video_is_described
     assert generate(tae_options(replace(files, vae=tae)), tmp_path / "fast") == 0
     settings = report(tmp_path / "fast")
     assert settings["settings"]["vae"]["tae_kind"] == "taew2_1"
-    assert any("fast decoder (TAEHV) made the video's pixels" in note for note in settings["notes"])
+    assert any("Fast decoder (TAEHV)" in note for note in settings["notes"])
     with av.open(str(tmp_path / "fast" / "video.mp4")) as video:
-        assert "fast decoder (TAEHV)" in video.metadata["comment"]
+        assert "Fast decoder (TAEHV)" in video.metadata["comment"]
 
 
 def test_without_an_encoder_a_taehv_decodes_a_video_that_needs_none(files, half, tmp_path):

@@ -78,7 +78,7 @@ async function useMenu(page) {
     [item.getAttribute("role"), item.firstChild.textContent, item.getAttribute("aria-checked")]));
   await square(page, 3).click({ button: "right" });
   const opened = { items: await items(), focus: (await look(page)).focus, expanded: await square(page, 3).getAttribute("aria-expanded") };
-  await page.getByRole("menuitemradio", { name: "large model remakes it" }).click();
+  await page.getByRole("menuitemradio", { name: "large model makes it" }).click();
   const target = await look(page);
   await square(page, 3).click();
   const selected = await items();
@@ -294,12 +294,12 @@ async function compareTakes(page) {
   Object.assign(kept, { made: await look(page), thumbs: await page.evaluate(() => document.querySelectorAll(".sdvg-squares canvas:not(.blank)").length) });
   await square(page, 2).click({ button: "right" });
   kept.items = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
-  await page.getByRole("menuitem", { name: /^make blocks 2 to 7 again/ }).click();
+  await page.getByRole("menuitem", { name: /^unlock blocks 2 to 7/ }).click();
   await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.some(({ value }) => String(value).startsWith("1:")), SAMPLER);
   await quiet(page);
   kept.released = await look(page);
   await square(page, 1).click({ button: "right" });
-  await page.getByRole("menuitem", { name: "make block 1 again" }).click();
+  await page.getByRole("menuitem", { name: "unlock block 1" }).click();
   await seed(-1000);
   await run(page);
   await settled(page);
@@ -313,11 +313,11 @@ async function keepBlocks(page) {
   const gone = (route) => route.continue({ postData: JSON.stringify({ blocks: "7:0123456789abcdef" }) });
   await page.route("**/sdvg/keep", gone);
   await page.keyboard.press("k");
-  await told("the kept blocks are no longer there");
+  await told("the server no longer has blocks 1 to 7");
   const refused = await said();
   await page.unroute("**/sdvg/keep", gone);
   await page.keyboard.press("k");
-  await told("Written to output/sdvg/kept");
+  await told("Saved in output/sdvg/kept");
   const text = await said();
   const file = `/api/view?subfolder=sdvg/kept&type=output&filename=${text.split(":")[1]}.safetensors`;
   return [refused, { text, status: await page.evaluate(async (path) => (await fetch(path)).status, file) }];
