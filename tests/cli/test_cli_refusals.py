@@ -293,6 +293,50 @@ def test_without_the_packages_there_is_a_sentence_that_says_how_to_get_them(tmp_
     assert "python3 dev.py run" in line
 
 
+BLOCKED = """
+import sys
+from importlib.abc import MetaPathFinder
+from sdvg_core.__main__ import run
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages}:
+            raise ModuleNotFoundError(name, name=name)
+
+for name in [name for name in sys.modules if name.partition(".")[0] in {packages}]:
+    raise SystemExit(f"{{name}} is imported before a command needs it")
+sys.meta_path.insert(0, Missing())
+sys.exit(run({arguments}))
+"""
+PACKAGES = ("torch", "transformers", "safetensors", "einops", "numpy", "PIL", "av", "filelock", "tqdm", "yaml")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["demo", "--list"], ["generate", "--help-all"]], ids=" ".join)
+def test_a_command_without_models_needs_no_package(arguments):
+    """Catches: a package imported by all commands, whose lack is a traceback even for `--version`."""
+    program = BLOCKED.format(packages=PACKAGES, arguments=arguments)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "ftfy.fixes"])
+def test_any_package_that_lacks_is_a_sentence(capsys, monkeypatch, package):
+    """Catches: a traceback for a package that nobody thought of."""
+    monkeypatch.setattr(doctor, "run", Mock(side_effect=ModuleNotFoundError(package, name=package)))
+    assert f"package {package}" in refused(capsys, ["doctor"])
+
+
+def test_the_lack_of_yaml_is_said_where_it_is_read(tmp_path, monkeypatch, capsys):
+    """Catches: folders of models that are passed over in silence."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    capsys.readouterr()
+    (tmp_path / "extra_model_paths.yaml").write_text("comfyui:\n", encoding="utf-8")
+    assert "package yaml" in refused(capsys, ["doctor", "--models", str(tmp_path)])
+
+
 @pytest.mark.heavy
 def test_a_reader_that_goes_away_ends_the_command_without_a_word(tmp_path):
     """Catches `the system refused a file (Broken pipe)` after `| head -1`."""
