@@ -9,13 +9,14 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import generate, names, options, report
+from cli_runs import SMALL, generate, names, options, report
 from forked import fork_workers
 from mortal import GRAVE, open_mortal
-from reuse_folders import results
+from reuse_folders import ctrl_c, killed, results, stopped
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.errors import BadInput
@@ -164,6 +165,20 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
     assert names(tmp_path) == [table.TABLE]
     small.made(1, BadInput('a "quoted", error'))
     assert [line["state"] for line in rows(tmp_path)] == ["failed", "finished", "finished"]
+
+
+@pytest.mark.parametrize(("how", "state"), [(ctrl_c, "stopped"), (killed, "waiting")], ids=["asked", "killed"])
+def test_a_table_begins_with_what_the_folders_hold(base, tmp_path, how, state):
+    """A call stops after two blocks of three, and the next one is ended before it has a video.
+
+    Catches: a video whose two blocks are there, and which waits with 0 in the table.
+    """
+    stopped(tmp_path, [*base, *SMALL], 2, how)
+    with patch.object(maker, "plan_layout", side_effect=KeyboardInterrupt):
+        assert generate(base, tmp_path) == 130
+    first, second, _ = rows(tmp_path)
+    assert (first["state"], first["blocks"]) == (state, "2")
+    assert (second["state"], second["blocks"]) == ("waiting", "0")
 
 
 # --- refusals
