@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BadInput, first_line
-from ..files.small_files import impossible, read_small
+from ..files.small_files import read_small
+from ..settings import impossible_path
 
 EXTRA_PATHS = "extra_model_paths.yaml"
 LARGEST = 64_000
@@ -50,6 +51,6 @@ def _named(section: dict[str, object], kinds: Sequence[str], file: Path) -> list
     if len(lines) > MOST_FOLDERS:
         raise ValueError(f"it names {len(lines)} folders of one kind, over {MOST_FOLDERS}")
     folders = [file.parent / base / line for line in lines]
-    if odd := [folder for folder in folders if impossible(str(folder))]:
+    if odd := [folder for folder in folders if impossible_path(str(folder))]:
         raise ValueError(f"the path {ascii(str(odd[0]))[1:60]} is too long or has a NUL byte or half a character")
     return folders

@@ -12,11 +12,10 @@ from ..causal_wan.presets import PRESETS
 from ..checkpoints.model_files import KNOWN_FILES
 from ..devices.execution import AUTO, Execution
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
-from ..files.small_files import impossible
 from ..models.options import LoadOptions, ModelOptions
 from ..pocket import POCKET
 from ..request.request import VideoRequest
-from ..settings import WORDS, Setting, settings_of
+from ..settings import WORDS, Setting, impossible_path, settings_of
 
 YES_NO = {"yes": True, "no": False}
 
@@ -25,7 +24,7 @@ def file_path(text: str) -> Path:
     """Return a path. Raises argparse's error for a name that no system allows."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
-    if impossible(text):
+    if impossible_path(text):
         raise argparse.ArgumentTypeError("the path is too long or has a NUL byte; give another")
     return Path(text)
 

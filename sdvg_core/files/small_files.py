@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -36,16 +35,6 @@ def check_regular(path: Path) -> None:
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
-
-
-def impossible(path: str) -> bool:
-    """True for a path that no system has: too long, or with a NUL byte or a character that has no bytes."""
-    try:
-        coded = os.fsencode(path)
-    except UnicodeEncodeError:
-        return True
-    # Bytes of a name and of a path, as on most systems.
-    return b"\0" in coded or len(coded) > 4095 or max(map(len, coded.split(os.fsencode(os.sep)))) > 255
 
 
 def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:

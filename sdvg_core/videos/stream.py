@@ -29,6 +29,7 @@ from ..report.assemble import notes_on
 from ..report.summary import block_line
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
+from ..settings import checked
 from ..text.prompts import PromptSchedule, one_prompt, unshown
 
 
@@ -125,6 +126,8 @@ class Streamer:
         `router`, `codec`: custom parts that replace those of the files and requests. `files` must still name a
         transformer, for its shapes.
         """
+        files = checked(files, ModelFiles, "files")
+        options = checked(options, LoadOptions, "options")
         arguments = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
         outside: dict[str, Any] = {role: part for role, part in arguments.items() if part is not None}
         self._outside_notes = tuple(note_on(role, part) for role, part in outside.items())
@@ -158,6 +161,7 @@ class Streamer:
 
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
         """
+        request = checked(request, VideoRequest, "request")
         schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
