@@ -30,7 +30,8 @@ from ..pocket.world import SIZE
 from ..report.run_report import RunReport, read_report
 from ..report.summary import route_in_words, summarise
 from ..request.request import VideoRequest, with_strengths
-from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_video_prompt
+from ..text.prompt_files import read_prompt_list
+from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt
 from ..videos.batch import Batch
 from ..videos.files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos

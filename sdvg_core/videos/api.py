@@ -41,11 +41,11 @@ def make(
     without it nothing is printed. Warnings are in the report's notes.
     Raises `BadInput` for any unusable input before weights are read.
     """
-    models = checked(models, Path, "models")
-    output = checked(out, Path, "out")
+    model_folder: Path = checked(models, Path, "models")
+    output: Path = checked(out, Path, "out")
     if not callable(say):
         raise BadInput(f"say is {say!r:.60}; give a function of a line, such as print")
-    embedded = models == POCKET
+    embedded = model_folder == POCKET
     check_prompt(prompt)
     prompts = (read_video_prompt(prompt),)
     size = {"width": SIZE, "height": SIZE} if embedded else {}
@@ -54,9 +54,9 @@ def make(
     if preset is not None and (chooser := request.keys() & {"router", "budget"}):
         raise BadInput(f"a preset chooses the route, and so does a {min(chooser)}; give one of them")
     video = VideoRequest(**{**size, "router": router_preset(preset or DEFAULT_PRESET), **request})
-    with resolved_threads(embedded=embedded), naming_source(models):
+    with resolved_threads(embedded=embedded), naming_source(model_folder):
         batch = Batch(
-            files=choose_files(models, video, {}),
+            files=choose_files(model_folder, video, {}),
             load=pocket_options() if embedded else LoadOptions(device=pick_device(AUTO)),
             request=with_strengths(video, prompts[0]),
             prompts=understood(prompts)[0] if embedded else prompts,

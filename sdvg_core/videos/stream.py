@@ -30,7 +30,7 @@ from ..report.summary import block_line
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
 from ..settings import checked
-from ..text.prompts import PromptSchedule, one_prompt, unshown
+from ..text.prompts import PromptSchedule, one_prompt, taken_as_text, unshown
 
 
 class Busy(RuntimeError):
@@ -175,7 +175,8 @@ class Streamer:
                 raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, asked_to_end)
-            of_prompt = unshown(schedule.starts, resolved.plan.spans[-1].index)
+            last = resolved.plan.spans[-1].index
+            of_prompt = (*unshown(schedule.starts, last), *taken_as_text(schedule.texts))
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
             # A weak reference: a stream that was dropped does not block the next.
             self._newest = weakref.ref(stream)

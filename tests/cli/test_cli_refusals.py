@@ -246,7 +246,7 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     "words, said",
     [
         ("--prompt-file nope", "the prompt file nope cannot be read (No such file or directory); check the path"),
-        ("--prompt-file .", "the prompt file . cannot be read (it is a folder); check the path"),
+        ("--prompt-file .", "the prompt file . cannot be read (it is a folder); give a text file"),
         ("--prompt-file latin.txt", "the prompt file latin.txt is not UTF-8 text; save it as UTF-8"),
         ("--prompt '5: x'", "the first block has no prompt; write one before that of block 5, or as block 1"),
         ("--prompt 'x\n5: y\n3: z'", "the prompts start at blocks 1, 5, 3; sort them, and give each block one"),

@@ -5,6 +5,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -22,8 +23,9 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.errors import BadInput
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
+from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, table
-from sdvg_core.videos.batch import Batch
+from sdvg_core.videos.batch import Batch, plan_videos
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
@@ -137,6 +139,26 @@ def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path
     assert generate(base, tmp_path / "out", "--ray", "local", *TWO) == 0
     same_videos(alone, tmp_path / "out")
     assert list(map(lasting, rows(tmp_path / "out"))) == list(map(lasting, rows(alone)))
+
+
+def test_a_prompt_may_have_a_seed_of_its_own(files, tmp_path):
+    """Catches: a column of seeds that no video has."""
+    prompts = (replace(one_prompt("a red ball"), seed=7), one_prompt("a blue ball"))
+    batch = replace(batch_of(files, tmp_path / "out", blocks=1, seed=3), prompts=prompts)
+    with plan_videos(batch) as planned:
+        assert [video.request.seed for video in planned.videos] == [7, 3]
+    with pytest.raises(BadInput, match="state seeds, and so do the options"):
+        replace(batch, seeds=(1, 2))
+
+
+def test_a_prompt_that_is_nearly_a_direction_is_noted(files, tmp_path):
+    """Catches: a note that nobody gets."""
+    prompts = (one_prompt("-1: a red ball"), one_prompt("a blue ball"))
+    batch = replace(batch_of(files, tmp_path / "out", blocks=1), prompts=prompts)
+    with plan_videos(batch) as planned:
+        noted = [["taken as text" in note for note in video.notes] for video in planned.videos]
+        assert [any(notes) for notes in noted] == [True, False]
+        assert any("taken as text" in note for note in planned.notes)
 
 
 # --- the table
