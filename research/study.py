@@ -36,7 +36,7 @@ from sdvg_core.models.options import LoadOptions
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.text.prompts import read_prompt_list
+from sdvg_core.text.prompt_files import read_prompt_list
 
 from .folder import Plan, claim_folder, fill, held, read_rows
 from .metrics import parse_external
@@ -164,8 +164,8 @@ def _prompts(options: argparse.Namespace, job: StudyOptions) -> tuple[str, ...]:
     """Return the prompts, each once. Raises `BadInput` for one outside the pocket world."""
     if options.prompt_file:
         listed = read_prompt_list(options.prompt_file)
-        if listed[0].changes:
-            raise BadInput("the study takes prompts that do not change; write one per line, without block numbers")
+        if any(prompt.changes or prompt.first or prompt.seed is not None for prompt in listed):
+            raise BadInput("the study takes prompts alone; write one per line, without block numbers or seeds")
         prompts = [schedule.texts[0] for schedule in listed]
     elif job.pocket:
         prompts = [*held_out_prompts(options.prompts)]

@@ -57,3 +57,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"sdvg_core has no {name}; it offers {', '.join(__all__)}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, which are not imported yet."""
+    return [*__all__, "__version__"]

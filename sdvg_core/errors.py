@@ -1,5 +1,7 @@
 """`BadInput`, the one exception that users see as a sentence, and the parts that its messages share."""
 
+from typing import Any
+
 LONGEST = 390
 """Characters of a message; with the command line's prefix it stays under 400."""
 
@@ -18,6 +20,10 @@ class BadInput(ValueError):
     def __init__(self, message: str, help: str = "") -> None:
         """`help`: lines to print below the message, unchanged."""
         super().__init__(printable(message) + (f"\n{help}" if help else ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as it is: a subclass may take other arguments than it keeps, and workers send their refusals."""
+        return BaseException.__new__, (type(self), *self.args), self.__dict__
 
 
 class MissingModel(BadInput):

@@ -7,6 +7,7 @@ derived from its fields. A separate table of options was not kept: it could disa
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -115,6 +116,11 @@ def check_fields(settings: Any) -> None:
     check_needs(config, values, [name for name in changed if values[name] != known[name].default])
 
 
+def checked(value: Any, kind: type, name: str) -> Any:
+    """Return an argument of the Python API converted to its type. Raises `BadInput` for another one."""
+    return Setting(name=name, kinds=(kind,)).fitted(value)
+
+
 def check_needs(config: type, values: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raise `BadInput` if a field among `names` needs another one that `values` lack."""
     for name in names:
@@ -129,7 +135,9 @@ def _fitted(kind: Any, value: Any) -> Any:
     """Return a value converted to one type. Raises `TypeError` if it does not fit."""
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         return tuple(_fitted(get_args(kind)[0], item) for item in value)
-    if kind is Path and isinstance(value, str) and value:
+    if kind is Path and isinstance(value, str | Path) and value:
+        if impossible_path(str(value)):
+            raise BadInput(f"the path {str(value)!r:.60} is too long or has a NUL byte; give another")
         return Path(value)
     if get_origin(kind) is Literal:
         fits = isinstance(value, str) and value in get_args(kind)
@@ -141,6 +149,16 @@ def _fitted(kind: Any, value: Any) -> Any:
     if not fits:
         raise TypeError
     return float(value) if kind is float else value
+
+
+def impossible_path(path: str) -> bool:
+    """True for a path that no system has: too long, or with a NUL byte or a character that has no bytes."""
+    try:
+        coded = os.fsencode(path)
+    except UnicodeEncodeError:
+        return True
+    # Bytes of a name and of a path, as on most systems.
+    return b"\0" in coded or len(coded) > 4095 or max(map(len, coded.split(os.fsencode(os.sep)))) > 255
 
 
 def _called(kind: Any) -> str:

@@ -15,11 +15,9 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any
 
-import yaml
-
-from ..errors import BadInput, first_line
-from ..files.small_files import MEGABYTE, read_small
+from ..errors import BadInput
 from ..settings import check_fields, setting
+from .extra_paths import EXTRA_PATHS, extra_folders
 
 VAE = "Wan 2.1 VAE"
 TAEHV = "tiny autoencoder (TAEHV)"
@@ -233,8 +231,31 @@ TRANSFORMERS = "diffusion_models"
 """Folder of drafters and targets in a ComfyUI installation."""
 OLDER = ("unet",)
 """Its names in older installations."""
-EXTRA_PATHS = "extra_model_paths.yaml"
 MOST_FILES = 20_000
+"""Files of a folder that are looked at."""
+MOST_SEARCHED = 3 * MOST_FILES
+"""Files of all folders."""
+
+
+class Listings:
+    """The files below folders. Each folder is listed once, as several kinds of models may share it."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, list[str]] = {}
+
+    def below(self, place: Path) -> list[str]:
+        """Return the first `MOST_FILES` files and folders below a folder, links included.
+
+        Raises `BadInput` for more than `MOST_SEARCHED` in all folders.
+        """
+        if place not in self._files:
+            self._files[place] = _glob(place, "**")
+        if sum(map(len, self._files.values())) > MOST_SEARCHED:
+            fault = f"the folders of models, as {EXTRA_PATHS} or links name them, have over {MOST_SEARCHED} files"
+            raise BadInput(f"{fault}; name fewer, or give the models one by one")
+        return self._files[place]
+
+
 """Most files of a folder that are searched."""
 
 
@@ -348,10 +369,13 @@ CONTROL_FILES = tuple(
 
 def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:
     """Return the file of every role in a models folder, or None."""
-    return {k.role: find_files(folder, k.names, (k.folder, *k.other_folders)) for k in known_files}
+    listings = Listings()
+    return {k.role: find_files(folder, k.names, (k.folder, *k.other_folders), listings) for k in known_files}
 
 
-def find_files(folder: Path, names: Sequence[str], folders: Sequence[str]) -> Path | None:
+def find_files(
+    folder: Path, names: Sequence[str], folders: Sequence[str], listings: Listings | None = None
+) -> Path | None:
     """Return the first file of these names in a models folder: in `folders` or at the top, or None.
 
     Then search below `folders`, as ComfyUI does, and ignore case. `folder` may be ComfyUI's base directory; its
@@ -360,44 +384,27 @@ def find_files(folder: Path, names: Sequence[str], folders: Sequence[str]) -> Pa
     base = folder / "models"
     places = [parent / name for parent in (folder, base) for name in folders] + extra_folders(folder, folders)
     usual = (place / name for place in (*places, folder) for name in names)
-    below = (file for place in places for file in _named(place, "**", names))
-    return next((path for path in chain(usual, below, _named(folder, "*", names)) if path.is_file()), None)
-
-
-def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
-    """Return the folders of these kinds in ComfyUI's extra_model_paths.yaml, which is in or next to `models`.
-
-    Raises `BadInput` if that file cannot be read.
-    """
-    file = next((place / EXTRA_PATHS for place in (models, models.parent) if (place / EXTRA_PATHS).is_file()), None)
-    if file is None:
-        return []
-    try:
-        content = yaml.safe_load(read_small(file, MEGABYTE))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        fault = f"{file} is not read ({first_line(error)})"
-        raise BadInput(f"{fault}; correct it, or name the models one by one") from error
-    sections = content.values() if isinstance(content, dict) else ()
-    folders: list[Path] = []
-    for section in sections:
-        if isinstance(section, dict):
-            values = {key: value for key, value in section.items() if isinstance(value, str)}
-            base = values.get("base_path", "")
-            parent = file.parent / os.path.expandvars(os.path.expanduser(base))  # noqa: PTH111 - as ComfyUI does it
-            lines = [line for kind in kinds for line in values.get(kind, "").splitlines()]
-            folders += [parent / line for line in lines if line]
-    return folders
+    listings = listings or Listings()
+    below = (file for place in places for file in _named(place, listings.below(place), names))
+    top = _named(folder, _glob(folder, "*"), names)
+    return next((path for path in chain(usual, below, top) if path.is_file()), None)
 
 
 def misplaced(folder: Path, known: KnownFile) -> str:
     """Return the remedy for a file of a missing role that is in the wrong folder; empty if there is none."""
-    file = next((path for path in _named(folder, "**", known.names) if path.is_file()), None)
+    file = next((path for path in _named(folder, _glob(folder, "**"), known.names) if path.is_file()), None)
     option = known.role.replace("_", "-")
     return f"move {file} into {known.folder}/, or give it as --{option}" if file else ""
 
 
-def _named(place: Path, pattern: str, names: Sequence[str]) -> Iterator[Path]:
-    """Yield the files of a folder that match a pattern, in the order of `names`, the least nested first."""
+def _glob(place: Path, pattern: str) -> list[str]:
     matching = iglob(pattern, root_dir=place, recursive=True)  # noqa: PTH207 - that of Path follows no links
-    files = sorted((Path(file) for file in islice(matching, MOST_FILES)), key=lambda file: (len(file.parts), file))
+    return list(islice(matching, MOST_FILES))
+
+
+def _named(place: Path, listed: Iterable[str], names: Sequence[str]) -> Iterator[Path]:
+    """Yield the listed files of a folder that have one of `names`, in their order, the least nested first."""
+    last_parts = {PurePath(name).name.lower() for name in names}
+    alike = (PurePath(file) for file in listed if file[file.rfind(os.sep) + 1 :].lower() in last_parts)
+    files = sorted(alike, key=lambda file: (len(file.parts), file))
     return (place / file for name in names for file in files if has_name(file, name))

@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompt", help="what the video should show; a line '5: a storm' changes it from block 5 on"
     )
     prompt.add_argument(
-        "--prompt-file", type=file_path, help="prompts, one video per line; lines '5: a storm' are of one video"
+        "--prompt-file",
+        type=file_path,
+        help="prompts, one video per line or row; lines '5: a storm' are of one video",
     )
     parser.add_argument(
         "--from", dest="report", type=file_path, metavar="REPORT", help="report.json of a video to make again"

@@ -30,7 +30,8 @@ from ..pocket.world import SIZE
 from ..report.run_report import RunReport, read_report
 from ..report.summary import route_in_words, summarise
 from ..request.request import VideoRequest, with_strengths
-from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_video_prompt
+from ..text.prompt_files import read_prompt_list
+from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt
 from ..videos.batch import Batch
 from ..videos.files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos
@@ -96,7 +97,7 @@ def _generate(options: argparse.Namespace, again: RunReport | None, batch: Batch
                 say(f"{video}: {compare(read_report(video / REPORT), video)}")
         stopped = _exit_code(stopping, whole=all(row.state in (FINISHED, FAILED) for row in rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
-    reports = make_videos(batch, stopping=stopping, say=say, warn=warn)
+    reports = make_videos(batch, stopping=stopping, say=say, warn=warn, bars=sys.stderr)
     for folder, report in reports:
         print(f"{summarise(report)}\nWritten to {folder}")
         if compare:
@@ -198,7 +199,7 @@ def _demo(options: argparse.Namespace, prompt: str) -> int:
         f"Two tiny models will make {count(request.blocks, 'block')} of {prompt!r}. "
         "The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it."
     )
-    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn)
+    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn, bars=sys.stderr)
     if options.overwrite:  # the comparison there is of an earlier video
         (folder / COMPARISON).unlink(missing_ok=True)
     compared_before = (folder / COMPARISON).exists()
@@ -229,7 +230,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     # `last`: a target-only video without its comparison counts as unfinished.
     batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=f"../{COMPARISON}")
-    ((other, alone_report),) = make_videos(batch, stopping=stopping)
+    ((other, alone_report),) = make_videos(batch, stopping=stopping, bars=sys.stderr)
     if stopping.asked:
         return None
     codec = load_decoder(trained_set().vae, batch.load)

@@ -15,17 +15,16 @@ from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from ..models.options import LoadOptions, ModelOptions
 from ..pocket import POCKET
 from ..request.request import VideoRequest
-from ..settings import WORDS, Setting, settings_of
+from ..settings import WORDS, Setting, impossible_path, settings_of
 
 YES_NO = {"yes": True, "no": False}
 
 
 def file_path(text: str) -> Path:
     """Return a path. Raises argparse's error for a name that no system allows."""
-    longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
-    if "\0" in text or longest > 255 or len(text) > 4095:  # bytes of a name and of a path, as on most systems
+    if impossible_path(text):
         raise argparse.ArgumentTypeError("the path is too long or has a NUL byte; give another")
     return Path(text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import secrets
 import signal
 import threading
 from collections import deque
@@ -23,6 +24,9 @@ Result = TypeVar("Result")
 Stop = Callable[[], bool]
 # A function that submits a task, for each worker; and the error of a task whose worker died.
 Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
+LOCAL = "local"
+"""Address of a Ray cluster that is started for this call."""
+LOOPBACK = "127.0.0.1"
 DIED = "a worker died (killed, or out of memory); use fewer workers"
 
 
@@ -118,6 +122,8 @@ def _here(open_worker: Callable[[str], Any], devices: Sequence[str], stop_reader
 
 @contextmanager
 def _on_ray(address: str, open_worker: Callable[[str], Any], device: str, most: int) -> Iterator[Pool]:
+    if address == LOCAL:
+        _keep_local()
     try:
         import ray
 
@@ -128,9 +134,22 @@ def _on_ray(address: str, open_worker: Callable[[str], Any], device: str, most: 
         fault = f"no Ray cluster answers at {address} ({first_line(error)[:120]})"
         raise BadInput(f"{fault}; call ray start --head, or give local") from error
     with cluster:
+        listens = cluster.address_info["node_ip_address"]
+        if address == LOCAL and listens != LOOPBACK:
+            raise BadInput(f"Ray listens on {listens}, not on {LOOPBACK} alone; update it, or leave --ray out")
         gpus = int(not device.startswith("cpu"))
         count = max(1, min(most, int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))))
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=1)(Worker)
         workers = [actor.remote(partial(open_worker, device), bool) for _ in range(count)]
         submits = [lambda task, to=worker: to.do.remote(task).future() for worker in workers]
         yield submits, ray.exceptions.RayActorError
+
+
+def _keep_local() -> None:
+    """Let the cluster that Ray starts listen on the loopback address alone, with a token that only this call knows.
+
+    Ray reads both from the environment; that the token counts is its default. Left alone, it listens on every
+    address of a Linux machine, and writes a token for all clusters to come into the home folder.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # named after the systems where that is the default
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BadInput
-from ..settings import check_fields, setting
+from ..settings import check_fields, checked, setting
 from .outside import check_part, faults_of
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def is_preset(router: RouterConfig) -> bool:
 
 def router_preset(name: str) -> RouterConfig:
     """Return a router by name. Raises `BadInput` for an unknown name."""
-    if name not in ROUTER_PRESETS:
+    if checked(name, str, "preset") not in ROUTER_PRESETS:
         raise BadInput(f"there is no router preset {name!r:.60}; choose one of {', '.join(ROUTER_PRESETS)}")
     return ROUTER_PRESETS[name]
 

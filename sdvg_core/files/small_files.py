@@ -19,8 +19,7 @@ REPORT = "report.json"
 def read_small(path: Path, limit: int) -> bytes:
     """Return the content of a file.
 
-    Raises `OSError`, and `ValueError` if it has more than `limit` bytes or is not a regular file (a pipe without a
-    writer would block forever).
+    Raises `OSError`, and `ValueError` as `check_regular` does, or if it has more than `limit` bytes.
     """
     check_regular(path)
     with path.open("rb") as file:
@@ -31,10 +30,15 @@ def read_small(path: Path, limit: int) -> bytes:
 
 
 def check_regular(path: Path) -> None:
-    """Raise `OSError` if there is no such file, and `ValueError` if it is not a regular one."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
+    """Raise `OSError` if there is no such file, and `ValueError` if it is not a regular one, or empty.
+
+    A pipe without a writer would block for ever, and so would files of the system that are 0 bytes long.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is a folder" if stat.S_ISDIR(status.st_mode) else "it is no regular file")
+    if not status.st_size:
+        raise ValueError("it is empty")
 
 
 def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:

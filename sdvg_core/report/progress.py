@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import io
 import threading
+from collections.abc import Callable
 from typing import TextIO
 
 from tqdm import tqdm
@@ -15,14 +16,28 @@ WIDEST_STRIP = 32
 """Letters of the strip; more would leave no room for the text."""
 
 
+class Lines(io.StringIO):
+    """A text stream that gives each line that is written to it to a function."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def write(self, text: str) -> int:
+        """Pass on the lines of `text`, which ends with one."""
+        for line in text.splitlines():
+            self._say(line)
+        return len(text)
+
+
 class RouteBar:
-    """Shows a run on `stream` (default stderr): a bar on a terminal, otherwise one line per block.
+    """Shows a run on `stream`: a bar on a terminal, otherwise one line per block.
 
     Close it at the end, for example by `contextlib.closing`.
     """
 
-    def __init__(self, blocks: int, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
+    def __init__(self, blocks: int, stream: TextIO) -> None:
+        self._stream = stream
         self._blocks = blocks
         self._letters = ""
         hidden = not self._stream.isatty()

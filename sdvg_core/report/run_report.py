@@ -26,6 +26,7 @@ from ..engine.router import Decision, Reason, evenly_spaced
 from ..engine.types import Cost, Span
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from ..settings import checked
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
@@ -252,13 +253,14 @@ def report_from_dict(data: Any) -> RunReport:
     return from_values(RunReport, data, WHERE, blocks=records)
 
 
-def read_report(path: Path) -> RunReport:
+def read_report(path: Path | str) -> RunReport:
     """Read a report.json. Raises `BadInput` if it is missing, not JSON, or not a report."""
+    file: Path = checked(path, Path, "path")
     try:
-        data = parse_json(read_small(path, LARGEST_FILE), parse_constant=_refuse_constant)
+        data = parse_json(read_small(file, LARGEST_FILE), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
         no_json = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
-        problem = f"{path} is no run report ({'it is not JSON' if no_json else why(error)})"
+        problem = f"{file} is no run report ({'it is not JSON' if no_json else why(error)})"
         raise BadInput(f"{problem}; give the report.json of a run") from error
     return report_from_dict(data)
 

@@ -7,18 +7,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 from torch import Tensor
 
 from ..engine.inputs import read_strength
 from ..engine.types import Condition
-from ..errors import BadInput, why
-from ..files.small_files import MEGABYTE, read_small
+from ..errors import BadInput
 
 EMPTY = "the prompt is empty; describe what the video should show"
 LONGEST_PROMPT = 20_000
-LARGEST_FILE = 16 * MEGABYTE
 # Control characters except tabs and line breaks, and lone surrogates.
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # With a digit right after the colon it is a ratio or a time of day.
@@ -26,6 +23,11 @@ LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))
 """A line for a block: its number from 1, an optional cut or strength, and a prompt."""
 FIRST = re.compile(r"(?is)\s*\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
 """Start of a video's prompt: the number of first blocks by the target."""
+ALMOST = re.compile(
+    r"(?i)[ \t]*(?:\[first\b.*|[-+\u2212]?\d+(?:[.,]\d+)?"
+    r"(?:[ \t]*|[ \t]+(?:cut|strength)\b[^:\uff1a]*)[:\uff1a](?!\d).*)"
+)
+"""A line that is nearly one of these: another number, digits of another script, a full-width colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,15 @@ class PromptSchedule:
     """Prompts with their first blocks, from 0: `((0, "a calm sea"), (4, "a storm"))`.
 
     `strengths`: of restyling, with their first blocks. `cuts`: blocks that begin a new scene. `first`: number of
-    first blocks by the target, if the prompt states it, else 0. Raises `BadInput` unless blocks ascend from 0.
+    first blocks by the target, if the prompt states it, else 0. `seed`: of its video, if its file states one.
+    Raises `BadInput` unless blocks ascend from 0.
     """
 
     entries: tuple[tuple[int, str], ...]
     strengths: tuple[tuple[int, str], ...] = ()
     cuts: tuple[int, ...] = ()
     first: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -102,7 +106,7 @@ def read_prompt(text: str) -> PromptSchedule:
         raise BadInput(EMPTY)
     parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
     cuts = []
-    for line in _lines(text):
+    for line in text_lines(text):
         match = LINE.fullmatch(line)
         if match is None:
             parts[-1][2].append(line)
@@ -135,30 +139,6 @@ def check_prompt(text: str) -> None:
         raise BadInput(f"character {odd.start() + 1} of the prompt is the control character {code}; remove it")
 
 
-def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
-    """Read a file of prompts, one video per line; if lines name blocks, all are one video's, as in `read_prompt`.
-
-    Empty lines and lines that begin with # are skipped. A prompt may begin with the number of first blocks by the
-    target: `[first 5] two boats on a lake`. Raises `BadInput` for an unreadable file and for invalid prompts.
-    """
-    try:
-        text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"the prompt file {path.name} is not UTF-8 text; save it as UTF-8") from error
-    except (OSError, ValueError) as error:
-        raise BadInput(f"the prompt file {path} cannot be read ({why(error)}); check the path") from error
-    lines = [line.strip() for line in _lines(text) if line.strip() and not line.lstrip().startswith("#")]
-    if not lines:
-        raise BadInput(f"the prompt file {path.name} is empty; write one prompt per line")
-    if not any(map(LINE.fullmatch, lines)):
-        return tuple(map(read_video_prompt, lines))
-    for line in lines[1:]:
-        if LINE.fullmatch(line) is None:
-            fault = f"{path.name} has lines that name a block, but {line!r:.60} names none"
-            raise BadInput(f"{fault}; number all lines for one video, or none for a video each")
-    return (read_video_prompt("\n".join(lines)),)
-
-
 def read_video_prompt(text: str) -> PromptSchedule:
     """Parse the prompt of one video like `read_prompt`, with an optional `[first 5]`."""
     match = FIRST.fullmatch(text)
@@ -175,7 +155,17 @@ def unshown(starts: Iterable[int], last: int) -> tuple[str, ...]:
     return tuple(f"The prompt from block {start + 1} on is not shown: {ends}." for start in starts if start > last)
 
 
-def _lines(text: str) -> list[str]:
+def taken_as_text(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return a note if a line of any prompt is nearly a direction, without the prompt's words."""
+    if any(ALMOST.fullmatch(line) for text in texts for line in text_lines(text)):
+        return (
+            "A line of a prompt begins nearly as '5:' or '[first 5]' do, and is taken as text: "
+            "write the number as 1, 2, 3 ..., then ':' and a blank.",
+        )
+    return ()
+
+
+def text_lines(text: str) -> list[str]:
     """Split at line breaks only; `splitlines` would split at other characters of a prompt too."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..pocket.trained_set import pocket_options
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport
 from ..request.request import VideoRequest, with_strengths
+from ..settings import checked
 from ..text.prompts import check_prompt, read_video_prompt
 from .batch import Batch
 from .files import choose_files, naming_source
@@ -28,17 +30,22 @@ def make(
     models: Path | str = POCKET,
     preset: str | None = None,
     out: Path | str = "out",
+    say: Callable[[str], None] = lambda line: None,
     **request: Any,
 ) -> tuple[Path, RunReport]:
     """Make a video like the command `generate`; return its folder and its report.
 
     `models`: a folder, or `pocket`. `preset`: fast, balanced (default), careful, hybrid, or paper (the gate).
     `out`: its folder; if that has a video, the next free name is used. `request`: fields of `VideoRequest`, such as
-    `blocks=4, seed=7`, or a `router` instead of a preset. Warnings are in the report's notes.
+    `blocks=4, seed=7`, or a `router` instead of a preset. `say`: receives lines on the progress, such as `print`;
+    without it nothing is printed. Warnings are in the report's notes.
     Raises `BadInput` for any unusable input before weights are read.
     """
-    models = Path(models)
-    embedded = models == POCKET
+    model_folder: Path = checked(models, Path, "models")
+    output: Path = checked(out, Path, "out")
+    if not callable(say):
+        raise BadInput(f"say is {say!r:.60}; give a function of a line, such as print")
+    embedded = model_folder == POCKET
     check_prompt(prompt)
     prompts = (read_video_prompt(prompt),)
     size = {"width": SIZE, "height": SIZE} if embedded else {}
@@ -47,13 +54,13 @@ def make(
     if preset is not None and (chooser := request.keys() & {"router", "budget"}):
         raise BadInput(f"a preset chooses the route, and so does a {min(chooser)}; give one of them")
     video = VideoRequest(**{**size, "router": router_preset(preset or DEFAULT_PRESET), **request})
-    with resolved_threads(embedded=embedded), naming_source(models):
+    with resolved_threads(embedded=embedded), naming_source(model_folder):
         batch = Batch(
-            files=choose_files(models, video, {}),
+            files=choose_files(model_folder, video, {}),
             load=pocket_options() if embedded else LoadOptions(device=pick_device(AUTO)),
             request=with_strengths(video, prompts[0]),
             prompts=understood(prompts)[0] if embedded else prompts,
-            output=Path(out),
+            output=output,
         )
-        ((folder, report),) = make_videos(batch)
+        ((folder, report),) = make_videos(batch, say=say)
     return folder, report

@@ -40,7 +40,7 @@ from ..report.run_report import read_report
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
 from ..settings import settings_of
-from ..text.prompts import PromptSchedule, unshown
+from ..text.prompts import PromptSchedule, taken_as_text, unshown
 from .blocks import block_files
 from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
@@ -112,6 +112,8 @@ class Batch:
             raise BadInput("to resume keeps what is there, and to overwrite replaces it; leave one of them out")
         if twice := [seed for seed in self.seeds if self.seeds.count(seed) > 1]:
             raise BadInput(f"seed {twice[0]} is given twice and makes one video twice; leave one out")
+        if self.seeds and any(prompt.seed is not None for prompt in self.prompts):
+            raise BadInput("the prompts state seeds, and so do the options; leave one of them out")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,13 +168,14 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     videos: list[Video] = []
     for prompt, (route, note) in zip(prompts, routed, strict=True):
         files = needed_files(batch.files, routes[route].plan.models_needed)
-        late_prompts = unshown(prompt.starts, last)
-        notes += late_prompts
-        for seed in batch.seeds or (request.seed,):
+        of_prompt = (*unshown(prompt.starts, last), *taken_as_text(prompt.texts))
+        notes += of_prompt
+        seeds = batch.seeds or (request.seed,)
+        for seed in seeds if prompt.seed is None else (prompt.seed,):
             wanted = replace(route, seed=seed)
             fingerprint = request_fingerprint(files, batch.load, wanted, prompt)
             number = len(videos) + 1
-            videos.append(Video(number, wanted, batch.output, prompt, fingerprint, (note, *late_prompts)))
+            videos.append(Video(number, wanted, batch.output, prompt, fingerprint, (note, *of_prompt)))
     batch = replace(batch, files=needed_files(batch.files, needed), numbered=numbered)
     with _folder_for(batch, videos) as (folder, placed, folder_notes):
         notes += folder_notes

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 import torch
 from safetensors.torch import load, save
@@ -29,7 +30,7 @@ from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
 from ..memory.plan import Plan
 from ..models.headers import Headers, check_models
 from ..models.loading import load_models, plan_memory
-from ..report.progress import RouteBar
+from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
 from ..request.resolve import ResolvedRequest, resolve_files
 from .batch import Batch, Routes, Video, folder_in, needed_files, plan_videos
@@ -73,11 +74,13 @@ def make_videos(
     stopping: StopRequest | None = None,
     say: Callable[[str], None] = lambda line: None,
     warn: Callable[[str], None] = lambda note: None,
+    bars: TextIO | None = None,
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make the videos of a batch; return each folder and report.
 
     Only models that a block may need are loaded. Numbered folders get a table. `stopping`: ends the run after a
-    block. `say`: receives progress of loading, which may take minutes. `warn`: receives each note.
+    block. `say`: receives lines on the progress; loading may take minutes. `warn`: receives each note. `bars`:
+    where the progress of blocks is drawn instead.
     """
     with plan_videos(batch) as planned:
         for note in planned.notes:
@@ -97,7 +100,7 @@ def make_videos(
             if stopping and stopping.asked:
                 break
             with stopping.listen() if stopping else nullcontext():
-                bar = _show_bar(video, len(planned.videos))
+                bar = _show_bar(video, len(planned.videos), bars or Lines(say))
                 report = maker.make(video, embeddings, bar, lambda: bool(stopping and stopping.asked))
             made[video.folder] = report
             if table:
@@ -220,11 +223,11 @@ def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Calla
 
 
 @contextmanager
-def _show_bar(video: Video, of: int) -> Iterator[RouteBar]:
-    """Show a progress bar on stderr while a video is made; after an error, print what is kept."""
+def _show_bar(video: Video, of: int, stream: TextIO) -> Iterator[RouteBar]:
+    """Show the progress while a video is made; after an error, say what is kept."""
     blocks = video.request.blocks
     try:
-        with closing(RouteBar(blocks)) as bar:
+        with closing(RouteBar(blocks, stream)) as bar:
             yield bar
     except BaseException as error:
         kept = [f"{video.number - 1} of {of} videos"] if video.number > 1 else []
@@ -232,5 +235,5 @@ def _show_bar(video: Video, of: int) -> Iterator[RouteBar]:
             kept.append(f"{made} of {blocks} blocks of {video.folder}")
         if kept:
             then = "would stop there again" if isinstance(error, BadInput) else "continues from there"
-            sys.stderr.write(f"sdvg: kept {' and '.join(kept)}; the same command {then}\n")
+            stream.write(f"sdvg: kept {' and '.join(kept)}; the same command {then}\n")
         raise

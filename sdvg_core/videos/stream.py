@@ -29,7 +29,8 @@ from ..report.assemble import notes_on
 from ..report.summary import block_line
 from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
-from ..text.prompts import PromptSchedule, one_prompt, unshown
+from ..settings import checked
+from ..text.prompts import PromptSchedule, one_prompt, taken_as_text, unshown
 
 
 class Busy(RuntimeError):
@@ -125,6 +126,8 @@ class Streamer:
         `router`, `codec`: custom parts that replace those of the files and requests. `files` must still name a
         transformer, for its shapes.
         """
+        files = checked(files, ModelFiles, "files")
+        options = checked(options, LoadOptions, "options")
         arguments = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
         outside: dict[Any, Any] = {role: part for role, part in arguments.items() if part is not None}
         for role, part in outside.items():
@@ -160,6 +163,7 @@ class Streamer:
 
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
         """
+        request = checked(request, VideoRequest, "request")
         schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
@@ -173,7 +177,8 @@ class Streamer:
                 raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, asked_to_end)
-            of_prompt = unshown(schedule.starts, resolved.plan.spans[-1].index)
+            last = resolved.plan.spans[-1].index
+            of_prompt = (*unshown(schedule.starts, last), *taken_as_text(schedule.texts))
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
             # A weak reference: a stream that was dropped does not block the next.
             self._newest = weakref.ref(stream)

@@ -1,6 +1,6 @@
 """The table of many videos, `videos.csv`: state, route and figures of each.
 
-It is rewritten after every video, from the videos' reports; only failures are not stored elsewhere.
+It is written from what the videos' folders hold, and after every video; only failures are not stored elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..errors import BadInput
-from ..files.outputs import REPORT, TABLE, whole_file
+from ..files.outputs import REPORT, TABLE, unfinished_blocks, whole_file
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
 from .batch import BatchPlan
@@ -57,8 +57,11 @@ class VideoTable:
             for video in planned.videos
         }
         for video in planned.videos:
-            if video.exists:
+            if (video.exists or video.short) and (video.folder / REPORT).exists():
                 self._rows[video.number] = self._done(video.number, read_report(video.folder / REPORT))
+            elif video.unfinished:
+                blocks = len(unfinished_blocks(video.folder))
+                self._rows[video.number] = replace(self._rows[video.number], blocks=blocks)
         if planned.to_make or _count_rows(self._folder / TABLE) <= len(self._rows):
             self._write()  # else keep the table of a longer list
 

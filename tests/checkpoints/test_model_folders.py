@@ -9,11 +9,11 @@ import torch
 from cli_runs import refused
 
 from sdvg_core.checkpoints import model_files
+from sdvg_core.checkpoints.extra_paths import extra_folders
 from sdvg_core.checkpoints.latents import lead_metadata, load_latents, read_lead, save_latents
 from sdvg_core.checkpoints.model_files import (
     CONTROL_FILES,
     KNOWN_FILES,
-    extra_folders,
     find_files,
     find_models,
     known_model,
@@ -141,11 +141,59 @@ def test_a_base_directory_is_searched_in_its_models(tmp_path):
     assert find_models(tmp_path)["vae"] == vae
 
 
-@pytest.mark.parametrize("content", [b"a: [", b"x" * (1 << 20) + b"x"], ids=["no YAML", "too long"])
+SEXAGESIMAL = "59:" * 60_000 + "59"
+REFUSED = {
+    "no YAML": "a: [",
+    "too long": "x" * 100_000,
+    "a number of base 60": f"a: {SEXAGESIMAL}",
+    "a NUL byte": '{a: {base_path: "x\\0y", vae: x}}',
+    "half a character": '{a: {base_path: "x\\ud800y", vae: x}}',
+    "a long name": f"{{a: {{vae: {'x' * 300}}}}}",
+    "many folders": "a:\n  vae: |\n" + "    x\n" * 15_000,
+    "nested": "[" * 2_000,
+    "a list as a name": "{[a]: b}",
+    "within itself": "a: &a [*a]",
+    "merges": "a: &a {vae: x}\nb: {<<: *a}",
+}
+
+
+@pytest.mark.parametrize("content", REFUSED.values(), ids=REFUSED)
 def test_a_file_of_paths_that_cannot_be_read_is_named(content, tmp_path):
-    (tmp_path / "extra_model_paths.yaml").write_bytes(content)
+    """Catches: a traceback, and minutes for a file made to hurt."""
+    (tmp_path / "extra_model_paths.yaml").write_text(content, encoding="utf-8")
     with pytest.raises(BadInput, match="yaml is not read"):
         find_models(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["59:59:59", "2026-11-28", "0x7f", "yes", "1_000", "!!int 59:59", "12e3"])
+def test_every_value_of_a_path_is_text(value, tmp_path):
+    """Catches: a folder of the name 2026-11-28 that is passed over, as YAML has another type for it."""
+    (tmp_path / "extra_model_paths.yaml").write_text(f"comfyui:\n  vae: {value}\n", encoding="utf-8")
+    assert extra_folders(tmp_path, ("vae",)) == [tmp_path / value.removeprefix("!!int ")]
+
+
+def test_folders_of_too_many_files_are_refused(tmp_path, monkeypatch):
+    """Catches: `base_path: /`, by which every role searches the whole disk, role by role."""
+    monkeypatch.setattr(model_files, "MOST_SEARCHED", 25)
+    for number in range(30):
+        lay(tmp_path / "disk", "{name}", "", f"{number}.txt")
+    (tmp_path / "extra_model_paths.yaml").write_text(
+        f"c:\n  base_path: {tmp_path}\n  vae: disk\n", encoding="utf-8"
+    )
+    with pytest.raises(BadInput, match="over 25 files; name fewer"):
+        find_models(tmp_path)
+
+
+def test_a_folder_of_several_kinds_is_listed_once(tmp_path, monkeypatch):
+    """Catches: minutes on a disk of many files that all kinds share."""
+    listed = []
+    glob = model_files.iglob
+    monkeypatch.setattr(model_files, "iglob", lambda *what, **how: listed.append(how) or glob(*what, **how))
+    kinds = "".join(f"  {kind}: disk\n" for kind in ("vae", "clip", "unet", "diffusion_models", "text_encoders"))
+    (tmp_path / "extra_model_paths.yaml").write_text(f"c:\n{kinds}", encoding="utf-8")
+    lay(tmp_path / "disk", "{name}", "", "other.txt")
+    find_models(tmp_path)
+    assert [how["root_dir"] for how in listed].count(tmp_path / "disk") == 1
 
 
 def test_what_is_no_text_in_the_folders_of_comfyui_is_passed_over(tmp_path):

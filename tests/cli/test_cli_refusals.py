@@ -246,7 +246,7 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     "words, said",
     [
         ("--prompt-file nope", "the prompt file nope cannot be read (No such file or directory); check the path"),
-        ("--prompt-file .", "the prompt file . cannot be read (it is a folder); check the path"),
+        ("--prompt-file .", "the prompt file . cannot be read (it is a folder); give a text file"),
         ("--prompt-file latin.txt", "the prompt file latin.txt is not UTF-8 text; save it as UTF-8"),
         ("--prompt '5: x'", "the first block has no prompt; write one before that of block 5, or as block 1"),
         ("--prompt 'x\n5: y\n3: z'", "the prompts start at blocks 1, 5, 3; sort them, and give each block one"),
@@ -291,6 +291,50 @@ def test_without_the_packages_there_is_a_sentence_that_says_how_to_get_them(tmp_
     (line,) = done.stderr.splitlines()
     assert "package torch" in line
     assert "python3 dev.py run" in line
+
+
+BLOCKED = """
+import sys
+from importlib.abc import MetaPathFinder
+from sdvg_core.__main__ import run
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages}:
+            raise ModuleNotFoundError(name, name=name)
+
+for name in [name for name in sys.modules if name.partition(".")[0] in {packages}]:
+    raise SystemExit(f"{{name}} is imported before a command needs it")
+sys.meta_path.insert(0, Missing())
+sys.exit(run({arguments}))
+"""
+PACKAGES = ("torch", "transformers", "safetensors", "einops", "numpy", "PIL", "av", "filelock", "tqdm", "yaml")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["demo", "--list"], ["generate", "--help-all"]], ids=" ".join)
+def test_a_command_without_models_needs_no_package(arguments):
+    """Catches: a package imported by all commands, whose lack is a traceback even for `--version`."""
+    program = BLOCKED.format(packages=PACKAGES, arguments=arguments)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "ftfy.fixes"])
+def test_any_package_that_lacks_is_a_sentence(capsys, monkeypatch, package):
+    """Catches: a traceback for a package that nobody thought of."""
+    monkeypatch.setattr(doctor, "run", Mock(side_effect=ModuleNotFoundError(package, name=package)))
+    assert f"package {package}" in refused(capsys, ["doctor"])
+
+
+def test_the_lack_of_yaml_is_said_where_it_is_read(tmp_path, monkeypatch, capsys):
+    """Catches: folders of models that are passed over in silence."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    capsys.readouterr()
+    (tmp_path / "extra_model_paths.yaml").write_text("comfyui:\n", encoding="utf-8")
+    assert "package yaml" in refused(capsys, ["doctor", "--models", str(tmp_path)])
 
 
 @pytest.mark.heavy

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import os
+import pickle
+import pkgutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from toy_workers import Toy
 
+import sdvg_core
 from sdvg_core.devices.workers import DIED, spread
 from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import UnwritableFolder
 
 
 def test_two_workers_do_every_task_once_with_what_they_hold():
@@ -30,6 +37,45 @@ def test_a_task_that_is_refused_costs_the_others_nothing():
     assert str(done.pop("refuse")) == "refuse is no task"
     assert sorted(done) == ["say a", "say b"]
     assert len(set(done.values())) == 1
+
+
+def every_refusal() -> Iterator[BadInput]:
+    """Yield an error of each class of ours, with a text for every parameter."""
+    for module in pkgutil.walk_packages(sdvg_core.__path__, "sdvg_core."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    classes = [BadInput]
+    for kind in classes:
+        classes += kind.__subclasses__()
+        yield kind(*(f"<{name}>" for name in inspect.signature(kind).parameters))
+
+
+@pytest.mark.parametrize("carry", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy])  # noqa: S301
+def test_every_refusal_survives_a_pickle(carry):
+    """Catches: an error whose class takes other arguments than it keeps, which no other process can read."""
+    kinds = set()
+    for refusal in every_refusal():
+        again = carry(refusal)
+        assert type(again) is type(refusal)
+        assert str(again) == str(refusal)
+        assert vars(again) == vars(refusal)
+        kinds.add(type(refusal))
+    assert {BadInput, UnwritableFolder} < kinds
+
+
+def test_a_long_refusal_keeps_its_help_in_a_pickle():
+    """Catches: a message that is shortened once more where it arrives."""
+    refusal = BadInput("a fault; a remedy", help="a line of help\n" * 100)
+    assert str(pickle.loads(pickle.dumps(refusal))) == str(refusal)  # noqa: S301
+
+
+def test_a_refusal_of_another_class_reaches_the_caller(tmp_path):
+    """Catches: a folder that cannot be written reported as a worker that died, and all others lost with it."""
+    task = f"unwritable {tmp_path}"
+    results = dict(spread([task, "say a"], Toy, ["a"]))
+    assert isinstance(results[task], UnwritableFolder)
+    assert "(no space); name another folder" in str(results[task])
+    assert results["say a"][0] == "a"
 
 
 def test_every_task_that_the_last_worker_leaves_is_named():

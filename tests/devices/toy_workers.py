@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import UnwritableFolder
 
 
 class Toy:
-    """Does a task of words: `say X`, `refuse`, `die`, `wait FILE`, `early [FILE]`."""
+    """Does a task of words: `say X`, `refuse`, `unwritable FOLDER`, `die`, `wait FILE`, `early [FILE]`."""
 
     def __init__(self, device: str) -> None:
         if device == "full":
@@ -24,6 +25,8 @@ class Toy:
         word, _, rest = task.partition(" ")
         if word == "refuse":
             raise BadInput(f"{task} is no task")
+        if word == "unwritable":
+            raise UnwritableFolder(Path(rest), "no space")
         if word == "die":
             os._exit(7)
         if word == "wait":

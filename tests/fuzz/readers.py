@@ -27,7 +27,8 @@ from sdvg_core.report.run_report import read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.image_reward import load_prompt_tokenizer as load_vocabulary
-from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list
+from sdvg_core.text.prompt_files import read_prompt_list
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5
 from sdvg_core.videos.blocks import BlockFiles, read_block
 

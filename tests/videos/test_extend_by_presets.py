@@ -14,7 +14,7 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import write_mp4
-from sdvg_core.text.prompts import read_prompt_list
+from sdvg_core.text.prompt_files import read_prompt_list
 
 
 @pytest.fixture(scope="module")

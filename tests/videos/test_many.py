@@ -5,23 +5,27 @@ import errno
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import generate, names, options, report
+from cli_runs import SMALL, generate, names, options, report
 from forked import fork_workers
 from mortal import GRAVE, open_mortal
-from reuse_folders import results
+from reuse_folders import ctrl_c, killed, results, stopped
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.errors import BadInput
 from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.request.request import VideoRequest
+from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, table
-from sdvg_core.videos.batch import Batch
+from sdvg_core.videos.batch import Batch, plan_videos
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
@@ -105,7 +109,8 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
 
 
 def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
+    if find_spec("ray") is None:
+        pytest.skip("ray is an optional extra")  # to be imported by what is tested, which says where it listens
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for mortal.py
     monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
@@ -136,6 +141,26 @@ def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path
     assert list(map(lasting, rows(tmp_path / "out"))) == list(map(lasting, rows(alone)))
 
 
+def test_a_prompt_may_have_a_seed_of_its_own(files, tmp_path):
+    """Catches: a column of seeds that no video has."""
+    prompts = (replace(one_prompt("a red ball"), seed=7), one_prompt("a blue ball"))
+    batch = replace(batch_of(files, tmp_path / "out", blocks=1, seed=3), prompts=prompts)
+    with plan_videos(batch) as planned:
+        assert [video.request.seed for video in planned.videos] == [7, 3]
+    with pytest.raises(BadInput, match="state seeds, and so do the options"):
+        replace(batch, seeds=(1, 2))
+
+
+def test_a_prompt_that_is_nearly_a_direction_is_noted(files, tmp_path):
+    """Catches: a note that nobody gets."""
+    prompts = (one_prompt("-1: a red ball"), one_prompt("a blue ball"))
+    batch = replace(batch_of(files, tmp_path / "out", blocks=1), prompts=prompts)
+    with plan_videos(batch) as planned:
+        noted = [["taken as text" in note for note in video.notes] for video in planned.videos]
+        assert [any(notes) for notes in noted] == [True, False]
+        assert any("taken as text" in note for note in planned.notes)
+
+
 # --- the table
 
 
@@ -162,6 +187,20 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
     assert names(tmp_path) == [table.TABLE]
     small.made(1, BadInput('a "quoted", error'))
     assert [line["state"] for line in rows(tmp_path)] == ["failed", "finished", "finished"]
+
+
+@pytest.mark.parametrize(("how", "state"), [(ctrl_c, "stopped"), (killed, "waiting")], ids=["asked", "killed"])
+def test_a_table_begins_with_what_the_folders_hold(base, tmp_path, how, state):
+    """A call stops after two blocks of three, and the next one is ended before it has a video.
+
+    Catches: a video whose two blocks are there, and which waits with 0 in the table.
+    """
+    stopped(tmp_path, [*base, *SMALL], 2, how)
+    with patch.object(maker, "plan_layout", side_effect=KeyboardInterrupt):
+        assert generate(base, tmp_path) == 130
+    first, second, _ = rows(tmp_path)
+    assert (first["state"], first["blocks"]) == (state, "2")
+    assert (second["state"], second["blocks"]) == ("waiting", "0")
 
 
 # --- refusals
