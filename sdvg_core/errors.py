@@ -1,5 +1,9 @@
 """`BadInput`, the one exception that users see as a sentence, and the parts that its messages share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 LONGEST = 390
 """Characters of a message; with the command line's prefix it stays under 400."""
 
@@ -58,6 +62,19 @@ def unreadable(container: str, name: str, error: Exception) -> BadInput:
     short = "unable to mmap" in str(error)
     cure = "use a smaller version of the file, or add swap" if short else "fetch it again"
     return BadInput(f"{name} is no whole {container} file ({first_line(error)}); {cure}")
+
+
+@contextmanager
+def faults_of(role: str, part: Any) -> Iterator[None]:
+    """Turn exceptions of a part that others wrote into `BadInput` with its name, except when memory runs out."""
+    try:
+        yield
+    except Exception as error:
+        kind = type(error).__name__
+        if isinstance(error, BadInput | MemoryError) or kind == "OutOfMemoryError":  # torch's
+            raise
+        name = type(part).__name__
+        raise BadInput(f"the {role} {name:.40} raised {kind} ({first_line(error)}); mend it") from error
 
 
 def why(error: Exception) -> str:

@@ -11,13 +11,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ..devices.device import dtype_name
 from ..errors import BadInput
+from ..settings.load import split_strength
 from .weights import WeightFile, open_weights
 
 ENDING = re.compile(
@@ -32,7 +32,6 @@ FACTORS = {"lora": ("lora",), "hada": ("hada_w1", "hada_w2"), "lokr": ("lokr_w1"
 """Kind of a change -> its factors, each a matrix or the product of its halves `_a` and `_b`."""
 RANKED = ("lora_b", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
 """Parts whose number of rows is the rank; the first that exists counts."""
-MOST_STRENGTH = 100.0
 
 
 class OtherModel(BadInput):
@@ -116,18 +115,6 @@ class Lora:
                     raise BadInput(f"{source} in {self.file.path.name} holds NaN or infinity; fetch the file again")
             if bound > torch.finfo(dtype).max / 2:
                 self.applied(name, weights[name].to(dtype))
-
-
-def split_strength(text: str) -> tuple[Path, float]:
-    """Parse `FILE` or `FILE:STRENGTH`. Raises `BadInput` for a strength out of range."""
-    name, colon, number = text.rpartition(":")
-    try:
-        strength = float(number) if colon else 1.0
-    except ValueError:
-        return Path(text), 1.0
-    if not math.isfinite(strength) or abs(strength) > MOST_STRENGTH:
-        raise BadInput(f"a LoRA's strength is {number}; give one from -{MOST_STRENGTH:g} to {MOST_STRENGTH:g}")
-    return Path(name if colon else text), strength
 
 
 def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Callable[[str], str]) -> Lora:

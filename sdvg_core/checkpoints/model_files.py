@@ -19,7 +19,7 @@ import yaml
 
 from ..errors import BadInput, first_line
 from ..files.small_files import MEGABYTE, read_small
-from ..settings import check_fields, setting
+from ..settings.fields import check_fields, setting
 
 VAE = "Wan 2.1 VAE"
 TAEHV = "tiny autoencoder (TAEHV)"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..devices.execution import AUTO
 from ..errors import BadInput, first_line, printable, unreadable
+from ..settings.execution import AUTO
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ from typing import Any
 from .. import __version__
 from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced
-from ..devices.execution import AUTO
 from ..errors import BadInput
+from ..settings.execution import AUTO
 from .shared import file_path
 
 PACKAGES = (

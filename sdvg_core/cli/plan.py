@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from ..decoders import DecoderName
-from ..devices.execution import KvDtype
-from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
+from ..settings.execution import KvDtype
+from ..settings.load import DecoderName
+from ..settings.route import DEFAULT_PRESET, ROUTER_PRESETS
 from .shared import SIZES, add_size
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def plans_for(options: argparse.Namespace) -> list[Plan]:
     from ..engine.plan import plan_blocks
     from ..memory.plan import plan
     from ..memory.sizes import IN_COMFYUI, SOLD_UNIT, PlanRequest
-    from ..models.options import LoadOptions
+    from ..settings.load import LoadOptions
 
     request = PlanRequest(
         width=options.width,

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
-from ..errors import BadInput, first_line
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from .inputs import BlockCall
-    from .types import Generated
+from ..errors import BadInput, faults_of
+from ..settings.route import Router
+from .inputs import BlockCall
+from .protocols import Scorer
+from .types import Generated
 
 
 def check_part(role: Literal["router", "scorer"], part: Any) -> None:
     """Raise `BadInput` unless a part fits its protocol."""
-    from .protocols import Router, Scorer  # imports torch, which the command line's help must not
-
     with faults_of(role, part):
         fits = isinstance(part, {"router": Router, "scorer": Scorer}[role])
     if not fits:
@@ -51,18 +48,6 @@ def note_on(role: str, part: Any) -> str:
     """Return the report's note on a part."""
     unkeyed = "" if getattr(part, "key", "") else ", and gives no key, so nothing it made is used again"
     return f"The {role} is {_name(part)}, from outside{unkeyed}."
-
-
-@contextmanager
-def faults_of(role: str, part: Any) -> Iterator[None]:
-    """Turn exceptions of a part into `BadInput` with its name, except when memory runs out."""
-    try:
-        yield
-    except Exception as error:
-        kind = type(error).__name__
-        if isinstance(error, BadInput | MemoryError) or kind == "OutOfMemoryError":  # torch's
-            raise
-        raise BadInput(f"the {role} {_name(part)} raised {kind} ({first_line(error)}); mend it") from error
 
 
 class OutsidePart:

@@ -95,22 +95,6 @@ class Scorer(Protocol):
         """Return the settings for the report; `notes` lists warnings about the scores."""
 
 
-@runtime_checkable
-class Router(Protocol):
-    """Decides who makes a block. Must be a pure function: it is called again when a run is resumed."""
-
-    @property
-    def needs_scorer(self) -> bool:
-        """True if it decides by scores."""
-
-    def keep(self, index: int, score: float | None) -> bool:
-        """Return True to keep the draft of block `index` of the route, from 0.
-
-        The route begins with the clip, or with the first new block after a clip given as pixels.
-        `score`: of its worst frame, in the scorer's units; None if drafts are not scored.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
     """The parts of a run. A model or scorer is None if no block needs it; there is at least one model."""

@@ -20,15 +20,16 @@ from ..checkpoints.model_files import ModelFiles
 from ..devices.device import device_clock
 from ..engine.outside import checked_parts, note_on
 from ..engine.plan import EVERY_ROLE
-from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
+from ..engine.protocols import BlockGenerator, Scorer, VideoCodec
 from ..engine.records import BlockRecord
 from ..models.headers import check_models
 from ..models.loading import load_encoder, load_models
-from ..models.options import LoadOptions
 from ..report.assemble import notes_on
 from ..report.summary import block_line
-from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
+from ..settings.load import LoadOptions
+from ..settings.request import VideoRequest
+from ..settings.route import Router
 from ..text.prompts import PromptSchedule, one_prompt, unshown
 
 

@@ -19,8 +19,8 @@ from sdvg_core.__main__ import run
 from sdvg_core.cli import doctor, main, make_parser
 from sdvg_core.cli.options import load_options
 from sdvg_core.errors import BadInput
-from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.videos import batch, maker
 
 LONG = "x" * 300

@@ -12,8 +12,8 @@ from host_tiny import CONFIG, load_model, load_vae, random_weights, with_lora
 from sdvg_pack.nodes.host import self_check
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin
 from sdvg_pack.nodes.host.self_check import check_host
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.settings.context import get_preset
 from test_host_control import job_of, load_vace, positive
 from test_host_model import STORED
 from thinned import in_turn

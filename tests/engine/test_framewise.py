@@ -42,12 +42,12 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip, KeyedNoise
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, History, Span, plan_spans
 from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import PlanRequest
+from sdvg_core.settings.route import RouterConfig
 
 DRAFTS = RouterConfig(policy="first", forced_blocks=0)
 

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from thinned import in_turn
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
 
-from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.route import Reason, RouterConfig
 from sdvg_core.text.prompts import Conditions
 
 SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"

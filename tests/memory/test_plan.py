@@ -12,15 +12,15 @@ import torch
 from cli_runs import override
 from tiny import make_engine, make_framewise, run
 
-from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.plan import plans_for
 from sdvg_core.engine.plan import plan_blocks
-from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.memory.budget import WEIGHTS, BudgetedRun, pass_weights, route_for_budget
 from sdvg_core.memory.plan import Plan, plan, plan_text
 from sdvg_core.memory.sizes import LAYERS_IN_FLIGHT, PlanRequest, most
 from sdvg_core.report.run_report import RunReport
+from sdvg_core.settings.context import get_preset
+from sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
 
 GB = 10**9
 FULL = PlanRequest()

@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 from tiny import generator_of
 
 from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
-from sdvg_core.checkpoints.lora import OtherModel, split_strength
+from sdvg_core.checkpoints.lora import OtherModel
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
-from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.settings.load import LoadOptions, ModelOptions, split_strength
 
 LAYERS = {"blocks.0.self_attn.q": "blocks.0.attn1.to_q", "blocks.1.ffn.0": "blocks.1.ffn.net.0.proj"}
 RANK = 2
