@@ -1,6 +1,6 @@
 """Model files: kinds by the tensors inside, published models by name, and finding the files of a run.
 
-`inspect`, `doctor`, error messages, presets and docs/models.md all read the tables. A causal checkpoint has the
+`doctor`, error messages, presets and docs/models.md all read the tables. A causal checkpoint has the
 tensors of plain Wan 2.1, so a published one can be recognised only by its name.
 """
 

@@ -174,9 +174,7 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
     )
     layout = plan(vram, request)
     if not layout.fits:
-        size = [f"--size {layout.would_fit[0]}x{layout.would_fit[1]}"] if layout.would_fit else []
-        offers = [*savings(request, layout.usable), *size][:2]
-        cure = " or ".join(offers or ["--vram all"])
+        cure = " or ".join((*savings(request, layout.usable), "a smaller --size"))
         fault = f"{device} has {gigabytes(layout.missing)} less memory than the video needs"
         raise BadInput(f"{fault}; try {cure}" + see("Out of memory"))
     return layout

@@ -143,7 +143,7 @@ def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
 
 @pytest.mark.parametrize(
     ("command", "adding"),
-    [("generate", {"--lora", "--drafter-settings", "--target-settings"}), ("plan", set()), ("demo", set())],
+    [("generate", {"--lora", "--drafter-settings", "--target-settings"}), ("doctor", set()), ("demo", set())],
 )
 def test_an_option_given_twice_is_refused_unless_it_adds_or_says_the_same(capsys, command, adding):
     """The kind: of two values one is dropped. Walks every option. Catches: the last one taken, as argparse does."""

@@ -57,7 +57,7 @@ def read_weights(path: Path) -> None:
         assert file[name].shape == file.info[name].shape
     found = inspect_file(path)
     assert all(c.isprintable() or c == "\n" for c in "".join(found.values())), (
-        "inspect prints characters that are no text"
+        "doctor prints characters that are no text"
     )
 
 

@@ -39,7 +39,7 @@ INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
 PARSERS = {"study": study.make_parser, "bench": bench.make_parser}
 # Stands for whatever a reader wants, so no parser can take it.
 ANYTHING = ("COMMAND", "...", "…", " | ")
-CHEAP = ("doctor", "plan")
+CHEAP = ("doctor",)
 NEED_FILES = ("generate", "study --prompt-file")
 LACKING = re.compile(
     r"sdvg: .*(none was given or found in|has no device 'cuda|json is no run report|outside the grammar).*; [^;]+"
