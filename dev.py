@@ -1,7 +1,7 @@
 """The commands of the README, for a machine with Python 3.10 to 3.14 and nothing else.
 
     python3 dev.py demo          make a video with the embedded models
-    python3 dev.py run COMMAND   any other command of `python -m sdvg_core`, such as: run plan --vram 24
+    python3 dev.py run COMMAND   any other command of `python -m sdvg_core`, such as: run doctor --vram 24
     python3 dev.py study         which routes pay off on your prompts (docs/study.md)
     python3 dev.py bench         how fast each route is (docs/performance.md)
     python3 dev.py test          lint, types and the default tests: what to run while working

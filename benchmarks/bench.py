@@ -17,10 +17,11 @@ import torch
 
 from sdvg_core.causal_wan.attention import choose_attention
 from sdvg_core.cli import INTERRUPTED, Parser
+from sdvg_core.devices.compiling import check_compile
 from sdvg_core.devices.device import DTYPES, check_device, device_clock
-from sdvg_core.devices.execution import AUTO, Attention, Execution, KvDtype, check_compile
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.sizes import PlanRequest
+from sdvg_core.settings.execution import AUTO, Attention, Execution, KvDtype
 
 from .measure import Bench, Gauge, Sample, WarmUp, rounds
 from .models import SCALES, random_models

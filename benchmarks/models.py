@@ -20,17 +20,18 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.checkpoints.quantized import Fp8Linear, multiply_in_fp8
 from sdvg_core.checkpoints.weights import WeightFile
-from sdvg_core.decoders import DecoderName
 from sdvg_core.decoders.open import LIGHT_BASE
 from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
+from sdvg_core.devices.compiling import Backend
 from sdvg_core.devices.device import DTYPES
-from sdvg_core.devices.execution import Backend, VaeLayers
 from sdvg_core.engine.types import Condition
 from sdvg_core.memory.sizes import PUBLISHED_BASE, PlanRequest
 from sdvg_core.pocket.trained_set import FOLDER
 from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer, load_prompt_tokenizer
+from sdvg_core.settings.execution import VaeLayers
+from sdvg_core.settings.load import DecoderName
 
 Net = TypeVar("Net", bound=nn.Module)
 PROMPT, PROMPT_TOKENS = "a red fox runs through deep snow at dawn", 40

@@ -237,7 +237,7 @@ class Trial:
         from sdvg_pack.nodes.host.files import WEIGHT_DTYPES
         from sdvg_pack.nodes.host.model import attach_origin
         from sdvg_pack.sdvg_core.causal_wan.config import wan_shapes
-        from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+        from sdvg_pack.sdvg_core.settings.context import get_preset
 
         self._sizes = sizes_of(gpu=gpu)
         self._first: Any = None
@@ -310,9 +310,9 @@ class Trial:
         from sdvg_pack.nodes.host.job import Job
         from sdvg_pack.nodes.host.run import run_job
         from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
-        from sdvg_pack.sdvg_core.engine.router import router_preset
         from sdvg_pack.sdvg_core.report.run_report import seconds_to_dict
-        from sdvg_pack.sdvg_core.request.request import VideoRequest
+        from sdvg_pack.sdvg_core.settings.request import VideoRequest
+        from sdvg_pack.sdvg_core.settings.route import router_preset
 
         job = Job(
             **self._models,

@@ -22,16 +22,17 @@ from sdvg_core.causal_wan.context import Wan
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.presets import Preset
-from sdvg_core.decoders import DecoderName
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.devices.compiling import Backend, compiler_of
 from sdvg_core.devices.device import DTYPES
-from sdvg_core.devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
 from sdvg_core.engine.protocols import Engine, Scorer
-from sdvg_core.engine.router import CASCADE_MARGIN, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.sizes import PlanRequest
+from sdvg_core.settings.context import Preset
+from sdvg_core.settings.execution import CompileMode, Execution, VaeLayers
+from sdvg_core.settings.load import DecoderName
+from sdvg_core.settings.route import CASCADE_MARGIN, RouterConfig
 
 from .models import Models, codec_of, fast_codec
 

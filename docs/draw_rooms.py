@@ -21,7 +21,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "rooms.png"
 RULES = runpy.run_path(str(ROOT / "tests" / "repository" / "test_rooms.py"))
-# From the ground up, without errors.py and settings.py, which everything imports. Nodes and commands share the top.
+# From the ground up, without errors.py, which everything imports. Nodes and commands share the top.
 FLOORS: tuple[tuple[str, ...], ...] = (*RULES["FLOORS"][1:-1], (*RULES["FLOORS"][-1], "nodes"))
 WIDTH, WIDE, HIGH, STEP = 8, 1.75, 0.5, 1.1
 FILLS = ("#E6ECF5", "#E6ECF5", "#E3F0EC", "#E3F0EC", "#F4EFDF", "#F4EFDF", "#F4EFDF", "#F5E6E2")

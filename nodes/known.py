@@ -24,7 +24,7 @@ from ..sdvg_core import __version__
 from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.report.run_report import RunReport
-from ..sdvg_core.settings import settings_of
+from ..sdvg_core.settings.fields import settings_of
 from .host.vae import LATENT_CHANNELS
 from .sockets import PromptEntry, Prompts, Report, RewardModel, Router, RouterValue, Start, StartValue
 

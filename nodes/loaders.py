@@ -11,10 +11,10 @@ from typing import Any, get_args
 import folder_paths
 from comfy_api.latest import io
 
-from ..sdvg_core.causal_wan.presets import PRESETS, SCHEDULES, Preset, get_preset
-from ..sdvg_core.checkpoints.pickles import Weights
-from ..sdvg_core.devices.execution import AUTO, CompileMode, Execution
 from ..sdvg_core.errors import BadInput
+from ..sdvg_core.settings.context import PRESETS, Preset, Weights, get_preset
+from ..sdvg_core.settings.execution import AUTO, CompileMode, Execution
+from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file, with_flush
 from .host.model import CONTROL, attach_origin, check_control, origin_of
 from .host.progress import notify

@@ -9,11 +9,11 @@ import comfy.sd
 import comfy.utils
 from comfy_api.latest import io
 
-from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.models.loading import encode_prompts
 from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLES
 from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
+from ..sdvg_core.settings.context import get_preset
 from ..sdvg_core.text.prompts import read_prompt
 from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint

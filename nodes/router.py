@@ -13,11 +13,11 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.devices.execution import AUTO
-from ..sdvg_core.engine.router import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
 from ..sdvg_core.errors import BadInput, see
-from ..sdvg_core.request.request import VideoRequest
 from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
+from ..sdvg_core.settings.execution import AUTO
+from ..sdvg_core.settings.request import VideoRequest
+from ..sdvg_core.settings.route import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
 from .sockets import STANDING, RewardModel, Router, RouterValue, load_host_scorer, scorer_of
 

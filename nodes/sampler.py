@@ -10,15 +10,15 @@ from collections import Counter
 from comfy_api.latest import io
 from comfy_execution.utils import get_executing_context
 
-from ..sdvg_core.causal_wan.presets import SCHEDULES
-from ..sdvg_core.devices.execution import AUTO, Execution
 from ..sdvg_core.engine.memo import GIGABYTE
 from ..sdvg_core.engine.outside import note_on
-from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
+from ..sdvg_core.engine.plan import check_size
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.models.options import LoadOptions
-from ..sdvg_core.request.request import NO_MODEL, STEP, TWO_STARTS, VideoRequest
-from ..sdvg_core.settings import settings_of
+from ..sdvg_core.settings.execution import AUTO, Execution
+from ..sdvg_core.settings.fields import settings_of
+from ..sdvg_core.settings.load import LoadOptions
+from ..sdvg_core.settings.request import NO_MODEL, STEP, TWO_STARTS, VideoRequest, check_directions, read_takes
+from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of

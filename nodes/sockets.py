@@ -14,12 +14,13 @@ import torch
 from comfy_api.latest import io
 
 from ..sdvg_core.devices.device import DTYPES
-from ..sdvg_core.devices.execution import RewardDtype
-from ..sdvg_core.engine.outside import OutsidePart, check_part
-from ..sdvg_core.engine.router import RouterConfig
+from ..sdvg_core.engine.outside import OutsidePart
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.models.options import resolved_reward_dtype
 from ..sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
+from ..sdvg_core.settings.execution import RewardDtype
+from ..sdvg_core.settings.load import resolved_reward_dtype
+from ..sdvg_core.settings.parts import check_part
+from ..sdvg_core.settings.route import RouterConfig
 
 Router = io.Custom("SDVG_ROUTER")
 Report = io.Custom("SDVG_REPORT")

@@ -8,9 +8,9 @@ from typing import Any
 
 from comfy_api.latest import InputImpl, io
 
-from ..sdvg_core.engine.inputs import STRENGTHS, USUAL_STRENGTH
 from ..sdvg_core.errors import BadInput, count, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
+from ..sdvg_core.settings.request import STRENGTHS, USUAL_STRENGTH
 from .known import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
 from .sockets import PICTURE, RESTYLE, Start, StartValue
 

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from research.world import render, render_with_mask
 from sdvg_core import RouterConfig, Streamer, VideoRequest, pocket_options, trained_set
-from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket import EXAMPLES
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.summary import COLOURS, INKS, Outcome, outcome_of
+from sdvg_core.settings.route import ROUTER_PRESETS
 from sdvg_core.text.prompts import read_prompt
 
 SIDE, MARGIN, GAP, QUALITY = 640, 24, 6, 80

@@ -12,12 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from sdvg_core.engine.inputs import BlockCall, BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip, Strength
+from sdvg_core.engine.inputs import BlockCall, BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip
 from sdvg_core.engine.plan import Lead, plan_blocks
 from sdvg_core.engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec, WrappedGenerator
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.types import Condition, Generated
+from sdvg_core.settings.request import Strength
+from sdvg_core.settings.route import RouterConfig
 
 Call = Callable[[str, tuple[Any, ...], Callable[..., Any]], Any]
 """Gets a part's name (draft, target, decode, score), the arguments and the work; returns its result."""

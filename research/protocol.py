@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import product
 
-from sdvg_core.engine.router import POLICIES, RouterConfig, router_preset
-from sdvg_core.engine.types import DrafterContext
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import DrafterContext
+from sdvg_core.settings.route import POLICIES, RouterConfig, router_preset
 
 from .routers import RandomRouter
 

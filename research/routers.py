@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from sdvg_core.engine.inputs import generator_seed
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.route import RouterConfig
 
 RANDOM_SALT = 0x5D7
 

@@ -32,10 +32,10 @@ from sdvg_core.files.outputs import whole_file
 from sdvg_core.memory.budget import pass_weights
 from sdvg_core.models.headers import check_encoder, check_models, named
 from sdvg_core.models.loading import encode_prompts
-from sdvg_core.models.options import LoadOptions
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.settings.load import LoadOptions
 from sdvg_core.text.prompt_files import read_prompt_list
 
 from .folder import Plan, claim_folder, fill, held, read_rows

@@ -17,15 +17,15 @@ from torch import Tensor
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
-from sdvg_core.models.options import LoadOptions
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import LETTERS, outcome_of
+from sdvg_core.settings.load import LoadOptions
+from sdvg_core.settings.route import RouterConfig
 
 from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .checkpoints.model_files import ModelFiles as ModelFiles
-    from .devices.execution import Execution as Execution
     from .engine.protocols import BlockGenerator as BlockGenerator
     from .engine.protocols import Router as Router
     from .engine.protocols import Scorer as Scorer
     from .engine.protocols import VideoCodec as VideoCodec
-    from .engine.router import RouterConfig as RouterConfig
-    from .engine.router import router_preset as router_preset
     from .engine.types import Generated as Generated
     from .errors import BadInput as BadInput
-    from .models.options import LoadOptions as LoadOptions
-    from .models.options import ModelOptions as ModelOptions
     from .pocket.trained_set import pocket_fast_vae as pocket_fast_vae
     from .pocket.trained_set import pocket_options as pocket_options
     from .pocket.trained_set import trained_set as trained_set
     from .report.run_report import RunReport as RunReport
     from .report.run_report import read_report as read_report
-    from .request.request import VideoRequest as VideoRequest
+    from .settings.execution import Execution as Execution
+    from .settings.load import LoadOptions as LoadOptions
+    from .settings.load import ModelOptions as ModelOptions
+    from .settings.request import VideoRequest as VideoRequest
+    from .settings.route import RouterConfig as RouterConfig
+    from .settings.route import router_preset as router_preset
     from .videos.api import make as make
     from .videos.stream import Busy as Busy
     from .videos.stream import Stream as Stream
@@ -36,17 +36,17 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "checkpoints.model_files": ("ModelFiles",),
-    "devices.execution": ("Execution",),
     "engine.protocols": ("BlockGenerator", "Router", "Scorer", "VideoCodec"),
-    "engine.router": ("RouterConfig", "router_preset"),
     "engine.types": ("Generated",),
     "errors": ("BadInput",),
-    "videos.api": ("make",),
-    "models.options": ("LoadOptions", "ModelOptions"),
-    "request.request": ("VideoRequest",),
-    "videos.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
     "pocket.trained_set": ("pocket_fast_vae", "pocket_options", "trained_set"),
     "report.run_report": ("RunReport", "read_report"),
+    "settings.execution": ("Execution",),
+    "settings.load": ("LoadOptions", "ModelOptions"),
+    "settings.request": ("VideoRequest",),
+    "settings.route": ("RouterConfig", "router_preset"),
+    "videos.api": ("make",),
+    "videos.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)

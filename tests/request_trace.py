@@ -57,7 +57,7 @@ class Trace:
         """Count a function of `sdvg_core`."""
         self.entered[frame.f_code] = file
         room, inside, _ = file.removeprefix("sdvg_core/").partition("/")
-        if inside:  # settings.py and errors.py are the ground under all rooms
+        if inside and room != "settings":  # errors.py and the settings are the ground under all rooms
             self.changes += self.room is not None and room != self.room
             self.room = room
         if frame.f_code.co_name in READERS:

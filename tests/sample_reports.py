@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-
 from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.router import Decision, Reason, RouterConfig, decide, decide_early
 from sdvg_core.engine.types import Cost, Span
 from sdvg_core.report.run_report import RunReport
+from sdvg_core.settings.fields import float32
+from sdvg_core.settings.route import Decision, Reason, RouterConfig, decide, decide_early
 
 DRAFT = Cost(denoising_passes=4, context_passes=1, encodes=1, context_seconds=0.25)
 TARGET = Cost(denoising_passes=4, context_passes=2, encodes=0, context_seconds=0.5)
@@ -38,7 +37,7 @@ def route(config: RouterConfig, scores: Sequence[Sequence[float]]) -> tuple[Deci
     past: tuple[Decision, ...] = ()
     for index, frames in enumerate(scores):
         known = decide_early(config, index, past)
-        past = (*past, known or decide(config, index, torch.tensor(frames)))
+        past = (*past, known or decide(config, index, tuple(map(float32, frames))))
     return past
 
 

@@ -21,15 +21,16 @@ from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Increment
 from sdvg_core.causal_wan.forward import PLAIN, Stages
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
-from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.pixels import Decoder
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock, speculate
-from sdvg_core.engine.types import Anchor, Block, Condition, DrafterContext, Generated, History, plan_spans
+from sdvg_core.engine.types import Anchor, Block, Condition, Generated, History, plan_spans
 from sdvg_core.engine.wrappers import FramewiseAdapter
+from sdvg_core.settings.context import Preset
+from sdvg_core.settings.request import DrafterContext
+from sdvg_core.settings.route import RouterConfig
 
 CONFIG = WanConfig(
     dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4

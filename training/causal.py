@@ -26,8 +26,9 @@ from sdvg_core.causal_wan.forward import (
     project_text,
     token_grid,
 )
+from sdvg_core.causal_wan.generator import predict_clean, renoise
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.presets import Schedule, get_schedule, predict_clean, renoise
+from sdvg_core.settings.schedules import Schedule, get_schedule
 
 BLOCK = 3
 BLOCKS = 9

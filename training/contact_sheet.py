@@ -21,7 +21,6 @@ from research.metrics import judge
 from research.protocol import Configuration
 from research.videos import StudyOptions, configured, load_study_models
 from research.world import held_out_prompts, render
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
@@ -29,6 +28,7 @@ from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.picture import LIGHT, fitted, write
 from sdvg_core.report.summary import COLOURS, outcome_of
+from sdvg_core.settings.route import RouterConfig
 
 WAYS = (
     Configuration("target-only", "", RouterConfig(policy="always-target")),

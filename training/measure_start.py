@@ -26,10 +26,10 @@ from research.metrics import BEST, REACH, judge, levels, weighted_error
 from research.world import centre, render, render_with_mask
 from sdvg_core import RouterConfig, Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.checkpoints.latents import save_latents
-from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket.world import SIZE, Scene, clash
+from sdvg_core.settings.route import ROUTER_PRESETS
 
 from .common import seeded
 from .contact_sheet import Strip, draw

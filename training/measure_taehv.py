@@ -19,13 +19,13 @@ from research.metrics import judge
 from research.observed import plan_run
 from research.world import held_out_prompts, render
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
+from sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
 
 from .causal import BLOCKS, FRAMES
 from .measure_pair import interval

@@ -31,8 +31,9 @@ import torch
 from torch import Tensor, nn
 
 from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.generator import predict_clean, renoise
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.presets import Step, predict_clean, renoise
+from sdvg_core.settings.schedules import Step
 
 from .causal import BLOCK, SCHEDULE, Prompted
 from .common import Average, Log, save_checkpoint, seeded, set_rate

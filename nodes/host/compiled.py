@@ -17,7 +17,7 @@ from torch import nn
 from torch._dynamo.exc import TorchDynamoException
 
 from ...sdvg_core.causal_wan.forward import PLAIN, Stages, compiled_stages, denoise_pass, project_text
-from ...sdvg_core.devices.execution import INDUCTOR, check_compile
+from ...sdvg_core.devices.compiling import INDUCTOR, check_compile
 from ...sdvg_core.errors import first_line
 from .job import Job
 from .model import compute_dtype, origin_of

@@ -10,14 +10,14 @@ import comfy.utils
 from torch import Tensor
 
 from ...sdvg_core.causal_wan.checkpoint import WanHeader
-from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.decoders import StatedKind
-from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import Lead, Roles
 from ...sdvg_core.errors import count
 from ...sdvg_core.files.footage import Footage
 from ...sdvg_core.models.headers import Headers
-from ...sdvg_core.request.request import VideoRequest
+from ...sdvg_core.settings.context import Preset
+from ...sdvg_core.settings.execution import AUTO, Execution
+from ...sdvg_core.settings.load import StatedKind
+from ...sdvg_core.settings.request import VideoRequest
 from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
 from .model import CONTROL, config_of, origin_of, preset_of
 from .vae import header_of

@@ -25,12 +25,13 @@ from ...sdvg_core.causal_wan.checkpoint import GIVE_VACE, foreign
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.context import Wan
 from ...sdvg_core.causal_wan.forward import PLAIN, Stages
-from ...sdvg_core.causal_wan.presets import Preset, guess_preset
+from ...sdvg_core.causal_wan.presets import guess_preset
 from ...sdvg_core.checkpoints.model_files import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name
-from ...sdvg_core.devices.execution import CompileMode
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.settings.context import Preset
+from ...sdvg_core.settings.execution import CompileMode
 
 
 class ComfyOps(TorchOps):

@@ -19,23 +19,23 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.context import Wan
 from ...sdvg_core.causal_wan.forward import PLAIN
 from ...sdvg_core.causal_wan.generator import build_engine
-from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
-from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig, fields_read
 from ...sdvg_core.engine.run import Run
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.plan import image_note
 from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.report.assemble import assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.request.request import strength_of
 from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
 from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
+from ...sdvg_core.settings.context import Preset
+from ...sdvg_core.settings.execution import Execution
+from ...sdvg_core.settings.request import strength_of
+from ...sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig, fields_read
 from ...sdvg_core.text.prompts import Conditions, unshown
 from ..sockets import STANDING
 from .compiled import Layers, layers_of

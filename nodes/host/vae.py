@@ -21,12 +21,12 @@ from comfy.taesd.taehv import TAEHV
 from einops import rearrange
 from torch import Tensor
 
-from ...sdvg_core.decoders import TAE_KINDS, StatedKind
 from ...sdvg_core.decoders.open import VaeHeader, load_vae
 from ...sdvg_core.decoders.taehv import Taehv, TaehvCodec, taehv_from_weights
 from ...sdvg_core.decoders.wan_vae import check_frames
-from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.settings.execution import AUTO
+from ...sdvg_core.settings.load import TAE_KINDS, StatedKind
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # Layers replace entries and never write into the tensors, so a tuple of them is a snapshot.

@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..devices.compiling import float64_device
 from ..devices.device import capability, dtype_name
-from ..devices.execution import AUTO, float64_device
 from ..errors import BadInput, first_line
+from ..settings.execution import AUTO
 
 # --- kernels
 

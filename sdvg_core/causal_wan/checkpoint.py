@@ -26,6 +26,7 @@ from ..checkpoints.weights import WeightFile, check_complete, count_layers, open
 from ..devices.streaming import LayerStream
 from ..errors import BadInput, see
 from ..files.small_files import parse_json
+from ..settings.context import Preset, get_preset
 from .attention import SDPA, AttentionBackend, TorchOps
 from .config import (
     HEAD_DIM,
@@ -44,7 +45,6 @@ from .config import (
 )
 from .context import Wan
 from .modules import ControlTree, WanTree
-from .presets import Preset, get_preset
 
 WHAT = "Wan 2.1 transformer"
 GIVE_PUBLISHED = "use the file as its authors published it"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ..checkpoints import LARGEST_SIZE
 from ..engine.inputs import CONTROL_CHANNELS
 from ..errors import BadInput
-from ..settings import check_fields, setting
+from ..settings.fields import check_fields, setting
 
 HEAD_DIM = 128  # of every published Wan 2.1; it cannot be inferred from a file's shapes
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ..engine.types import Block, Condition, History, ScenePosition, Span, scene_of
 from ..errors import BadInput
+from ..settings.context import Preset
 from .attention import Grid, TorchOps
 from .cache import CacheSlots, Fp8KVCache, KVCache, SlotCopy, contiguous_runs
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
-from .presets import Preset
 
 CUT = 45
 """Least position of a block that begins a new scene, as in Infinity-RoPE."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..devices.execution import Backend, Result, compiled, copy_function, float64_device
+from ..devices.compiling import Backend, Result, compiled, copy_function, float64_device
 from ..engine.inputs import Control
 from .attention import TorchOps
 from .cache import CacheSlots, KVCache

@@ -8,17 +8,20 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from ..devices.compiling import float64_device
 from ..devices.device import begin_upload, current_device, device_clock
 from ..engine.inputs import BlockCall, Control
 from ..engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.types import Condition, Cost, Generated
 from ..engine.wrappers import FramewiseAdapter
 from ..errors import BadInput
+from ..settings.context import Preset
+from ..settings.schedules import lowered
 from .attention import Grid
 from .context import AnchorEncoder, ContextPolicy, Incremental, Model, Recompute, Wan
 from .forward import ControlBranch, TextKV, denoise_pass, project_text
-from .presets import Preset, lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
 """Prompts whose cross-attention keys and values are memoised."""
@@ -189,3 +192,15 @@ def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> 
         flush=preset.flush,
         undo=undo,
     )
+
+
+def predict_clean(x: Tensor, velocity: Tensor, sigma: float) -> Tensor:
+    """Return x0 = x - sigma v, computed in float64, in the dtype of `x`."""
+    device = float64_device(x.device)
+    clean = x.to(device).double() - sigma * velocity.to(device).double()
+    return clean.to(x.dtype).to(x.device)
+
+
+def renoise(clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
+    """Return (1 - sigma) x0 + sigma noise, computed in float32, in the dtype of `clean`."""
+    return ((1 - sigma) * clean.float() + sigma * noise.to(clean.device).float()).to(clean.dtype)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import BadInput, first_line
 from ..files.small_files import read_small
-from ..settings import impossible_path
+from ..settings.fields import impossible_path
 
 EXTRA_PATHS = "extra_model_paths.yaml"
 LARGEST = 64_000

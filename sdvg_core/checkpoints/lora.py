@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ..devices.device import dtype_name
 from ..errors import BadInput
+from ..settings.load import split_strength
 from .lora_file import UNREAD, Stated, add_part, read_parts, read_stated
 from .weights import WeightFile, open_weights
 
@@ -31,7 +31,6 @@ WHOLE = {"diff": "diff", "half": "half_bias"}
 """Kind of a change -> its one part, the change itself; the bias of a half is scaled as the halves are."""
 LONGEST_LAYER = 120
 """Characters of a layer's name, with what wrappers add: a file may have 20,000 long names."""
-MOST_STRENGTH = 100.0
 
 
 class OtherModel(BadInput):
@@ -129,18 +128,6 @@ class Lora:
             if bound > torch.finfo(dtype).max / 2:
                 self.applied(name, weights[name].to(dtype))
         return replace(self, inert=inert)
-
-
-def split_strength(text: str) -> tuple[Path, float]:
-    """Parse `FILE` or `FILE:STRENGTH`. Raises `BadInput` for a strength out of range."""
-    name, colon, number = text.rpartition(":")
-    try:
-        strength = float(number) if colon else 1.0
-    except ValueError:
-        return Path(text), 1.0
-    if not math.isfinite(strength) or abs(strength) > MOST_STRENGTH:
-        raise BadInput(f"a LoRA's strength is {number}; give one from -{MOST_STRENGTH:g} to {MOST_STRENGTH:g}")
-    return Path(name if colon else text), strength
 
 
 def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Callable[[str], str]) -> Lora:

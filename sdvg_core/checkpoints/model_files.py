@@ -1,6 +1,6 @@
 """Model files: kinds by the tensors inside, published models by name, and finding the files of a run.
 
-`inspect`, `doctor`, error messages, presets and docs/models.md all read the tables. A causal checkpoint has the
+`doctor`, error messages, presets and docs/models.md all read the tables. A causal checkpoint has the
 tensors of plain Wan 2.1, so a published one can be recognised only by its name.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ..errors import BadInput
-from ..settings import check_fields, setting
+from ..settings.fields import check_fields, setting
 from .extra_paths import EXTRA_PATHS, extra_folders
 
 VAE = "Wan 2.1 VAE"
@@ -254,9 +254,6 @@ class Listings:
             fault = f"the folders of models, as {EXTRA_PATHS} or links name them, have over {MOST_SEARCHED} files"
             raise BadInput(f"{fault}; name fewer, or give the models one by one")
         return self._files[place]
-
-
-"""Most files of a folder that are searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Read a state dict from a PyTorch pickle with torch's restricted reader, `weights_only=True`, which runs no code.
 
-A reader of our own for the pickle's opcodes would have to keep in step with torch's (SECURITY.md). torch is
-imported only where it is used, because the command line imports this file for its help.
+A reader of our own for the pickle's opcodes would have to keep in step with torch's (SECURITY.md).
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from ..devices.execution import AUTO
+import torch
+from torch import Tensor
+
 from ..errors import BadInput, first_line, printable, unreadable
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from ..settings.context import Weights
+from ..settings.execution import AUTO
 
 # --- the state dict of a training checkpoint: the averaged weights (EMA) or the raw ones. Authors differ in which
 # they sample from: Self-Forcing's README and demo use EMA, Causal-Forcing's README runs its chunk-wise file
 # without. So neither can be the rule for all files.
 
-Weights = Literal["auto", "ema", "raw"]
 STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
 """Choice -> name of the state dict in published training checkpoints."""
 INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module", "generator_lora")
@@ -98,8 +97,6 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
     `choice`: which state dict of a training checkpoint. Tensors of the zipped format stay memory-mapped. Raises
     `BadInput` if the file is damaged, needs code, holds no named tensors, or lacks the chosen state dict.
     """
-    import torch
-
     if torch.__version__ < OLDEST_TORCH:
         raise BadInput(f"torch {torch.__version__} cannot read a pickle safely; update it, or {SAFE_COPY}")
     on_disk = path.stat().st_size
@@ -161,9 +158,6 @@ def _is_model(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
-    import torch
-    from torch import Tensor
-
     tensors = {k: v.detach() for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
     for name, tensor in tensors.items():
         # A pickle can also hold sparse, shape-only and endlessly repeated tensors.

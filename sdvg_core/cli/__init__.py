@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import BadInput, first_line, printable, see
 
-FIRST = ("demo", "generate", "plan", "inspect", "doctor")
-HELPERS = {"again", "making", "options", "shared"}
+FIRST = ("demo", "generate", "doctor")
+HELPERS = {"again", "fitting", "making", "options", "shared"}
 NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
 """The modules of the commands in the order of the help: every file of this folder except helpers."""

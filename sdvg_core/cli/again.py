@@ -17,16 +17,16 @@ from torch import Tensor
 
 from ..checkpoints.latents import load_latents
 from ..checkpoints.pickles import STATE_DICTS
-from ..devices.execution import AUTO
-from ..engine.router import RouterConfig
 from ..errors import BadInput, printable
 from ..files.outputs import LATENTS
 from ..models.loading import AS_ASKED
-from ..models.options import LoadOptions, ModelOptions
 from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
-from ..request.request import VideoRequest
-from ..settings import settings_of
+from ..settings.execution import AUTO
+from ..settings.fields import settings_of
+from ..settings.load import LoadOptions, ModelOptions
+from ..settings.request import VideoRequest
+from ..settings.route import RouterConfig
 from ..text.prompts import PromptSchedule
 from ..videos.identity import differences, flat
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..pocket import DEFAULT_PROMPT, EXAMPLES
-from ..request.request import VideoRequest
+from ..settings.request import VideoRequest
 from .shared import add_overwrite, add_router_options, add_settings, file_path
 
 

@@ -1,4 +1,8 @@
-"""List what is installed, the devices, the model files, and what is missing with where to get it."""
+"""Say what is there and what is missing, what a file is, or whether a run fits in a GPU's memory.
+
+Without a file, lists packages, devices and model files, with where to get what is missing. With a file, says what
+it is, whether it would load, and why not (exit code 2). With --vram, says how the real pair fits.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced
-from ..devices.execution import AUTO
 from ..errors import BadInput
+from ..settings.execution import AUTO
+from . import fitting
 from .shared import file_path
 
 PACKAGES = (
@@ -23,19 +27,55 @@ PACKAGES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models), or pocket"
+        "file", nargs="?", type=file_path, help="a file of weights, an index of shards, or a folder with either"
     )
+    parser.add_argument(
+        "--values", action="store_true", help="also read all values of the file, and look for NaN and infinity"
+    )
+    parser.add_argument("--models", type=file_path, help="folder of models (default ./models), or pocket")
+    fitting.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the findings and return 0: missing files are findings, not errors."""
+    """Print the findings. Missing files are findings, not errors; a file that would not load is one."""
+    parts = {
+        "a file": options.file is not None,
+        "--vram": options.vram is not None,
+        "--models": options.models is not None,
+    }
+    asked = [part for part, given in parts.items() if given]
+    if len(asked) > 1:
+        raise BadInput(f"{asked[0]} and {asked[1]} ask for two things; leave one of them out")
+    if options.values and options.file is None:
+        raise BadInput("--values reads the values of a file; name one")
+    if options.vram is None and (stated := fitting.stated_options(options)):
+        raise BadInput(f"{stated[0]} says what should fit; add --vram, or leave it out")
+    if options.file is not None:
+        return _show_file(options.file, values=options.values)
+    if options.vram is not None:
+        fitting.show_fit(options)
+    else:
+        _show_machine(options.models or Path("models"))
+    return 0
+
+
+def _show_file(file: Path, *, values: bool) -> int:
+    from ..models.inspection import inspect_file
+
+    findings = inspect_file(file, values=values)
+    print("\n".join(f"{name:<13}{value}" for name, value in findings.items() if value))
+    return 2 if findings["reason"] else 0
+
+
+def _show_machine(models: Path) -> None:
     import torch
 
     from ..causal_wan.attention import NEEDS, choose_attention, why_not
+    from ..causal_wan.config import HEAD_DIM
     from ..devices.device import package_version, processor
     from ..videos.files import files_in, show_folder
 
-    paths = files_in(options.models)
+    paths = files_in(models)
     print(f"sdvg {__version__}, Python {platform.python_version()}", "", "Packages", sep="\n")
     for package in PACKAGES:
         print(f"  {package:14} {package_version(package) or 'MISSING'}")
@@ -54,10 +94,9 @@ def run(options: argparse.Namespace) -> int:
     for kernel in NEEDS:
         refusal = why_not(kernel, **model)
         print(f"  {kernel:8} {'NO: ' + refusal if refusal else 'available'}")
-    print("", f"Models in {show_folder(options.models)}", sep="\n")
+    print("", f"Models in {show_folder(models)}", sep="\n")
     for known in KNOWN_FILES:
-        print(f"  {known.role:14} {_examined(paths[known.role], known, options.models)}")
-    return 0
+        print(f"  {known.role:14} {_examined(paths[known.role], known, models)}")
 
 
 def _examined(path: Path | None, known: KnownFile, models: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..request.request import VideoRequest
+from ..settings.request import VideoRequest
 from .shared import add_model_options, add_overwrite, add_router_options, add_settings, add_size, file_path
 
 SHORT = (

@@ -16,12 +16,10 @@ from typing import Any
 
 from ..checkpoints.latents import load_latents
 from ..devices.device import device_line, resolved_threads
-from ..engine.router import RouterConfig
 from ..errors import count
 from ..files.outputs import LATENTS, REPORT, TABLE, whole_file
 from ..files.video import Mp4Writer
 from ..models.loading import load_decoder
-from ..models.options import LoadOptions
 from ..pocket import POCKET
 from ..pocket.comparison import Side, side_by_side
 from ..pocket.grammar import understand, understood
@@ -29,9 +27,11 @@ from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport, read_report
 from ..report.summary import route_in_words, summarise
-from ..request.request import VideoRequest, with_strengths
+from ..settings.load import LoadOptions
+from ..settings.request import VideoRequest
+from ..settings.route import RouterConfig
 from ..text.prompt_files import read_prompt_list
-from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt
+from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt, with_strengths
 from ..videos.batch import Batch
 from ..videos.files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos

@@ -17,14 +17,13 @@ from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles
 from ..devices.device import check_device, pick_device
-from ..devices.execution import Execution
-from ..engine.router import DEFAULT_PRESET, POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, fields_read
-from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput, count
 from ..files.footage import count_frames
-from ..models.options import LoadOptions
-from ..request.request import VideoRequest, blocks_in
-from ..settings import check_needs, settings_of
+from ..settings.execution import Execution
+from ..settings.fields import check_needs, settings_of
+from ..settings.load import LoadOptions
+from ..settings.request import MOST_BLOCKS, VideoRequest, blocks_in
+from ..settings.route import DEFAULT_PRESET, POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, fields_read
 from ..videos.files import choose_files
 
 READ_AS = {

@@ -8,14 +8,14 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_origin
 
-from ..causal_wan.presets import PRESETS
 from ..checkpoints.model_files import KNOWN_FILES
-from ..devices.execution import AUTO, Execution
-from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
-from ..models.options import LoadOptions, ModelOptions
 from ..pocket import POCKET
-from ..request.request import VideoRequest
-from ..settings import WORDS, Setting, impossible_path, settings_of
+from ..settings.context import PRESETS
+from ..settings.execution import AUTO, Execution
+from ..settings.fields import WORDS, Setting, impossible_path, settings_of
+from ..settings.load import LoadOptions, ModelOptions
+from ..settings.request import VideoRequest
+from ..settings.route import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 
 YES_NO = {"yes": True, "no": False}
 

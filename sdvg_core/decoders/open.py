@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from ..checkpoints.weights import WeightFile, check_finite_weights, open_weights
-from ..decoders import StatedKind, TaeKind
-from ..devices.execution import AUTO, Backend, VaeLayers
+from ..devices.compiling import Backend
 from ..errors import BadInput
+from ..settings.execution import AUTO, VaeLayers
+from ..settings.load import StatedKind, TaeKind
 from .taehv import (
     SPATIAL_STRIDE,
     TEMPORAL_STRIDE,

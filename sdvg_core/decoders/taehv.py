@@ -26,9 +26,10 @@ from ..checkpoints.weights import (
     check_finite_weights,
     shape_of,
 )
-from ..decoders import TAE_KINDS, StatedKind, TaeKind
-from ..devices.execution import AUTO, Backend, compiled, copy_function
+from ..devices.compiling import Backend, compiled, copy_function
 from ..errors import BadInput
+from ..settings.execution import AUTO
+from ..settings.load import TAE_KINDS, StatedKind, TaeKind
 from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
 
 GROWTH = (1, 2, 2)

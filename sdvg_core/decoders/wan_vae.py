@@ -22,8 +22,9 @@ from ..checkpoints.weights import (
     count_layers,
     shape_of,
 )
-from ..devices.execution import Backend, VaeLayers, compiled, copy_function
+from ..devices.compiling import Backend, compiled, copy_function
 from ..errors import BadInput
+from ..settings.execution import VaeLayers
 from .planes import decode_frame as decode_planes
 from .planes import encode_frames as encode_planes
 from .planes import make_planar

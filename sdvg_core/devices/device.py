@@ -22,7 +22,8 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import BadInput, first_line
-from .execution import AUTO, DTYPE_NAMES, check_device_name
+from ..settings.execution import AUTO, DTYPE_NAMES, check_device_name
+from ..settings.load import LoadOptions
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 """Dtypes that a model can run in, by name."""
@@ -60,6 +61,11 @@ def check_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         fault = f"this machine has no device {name!r} ({first_line(error)[:120]})"
         raise BadInput(f"{fault}; use cpu, or cuda with an NVIDIA GPU and its build of torch") from error
+
+
+def side_device(options: LoadOptions) -> torch.device:
+    """Return the device of text encoder, VAE and scorer."""
+    return check_device(options.device if options.side_device is None else options.side_device)
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object]:

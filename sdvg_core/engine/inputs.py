@@ -2,7 +2,6 @@
 
 Noise is keyed, not drawn from a generator in order, so that it does not depend on earlier drafts and rejections. A
 block sees a restyled clip and controls only at its own frames, so drafting, commit and re-use need no special case.
-torch is imported only to draw, because the command line imports this file for its help.
 """
 
 from __future__ import annotations
@@ -11,23 +10,16 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import torch
+from torch import Tensor
 
 from ..errors import BadInput
-from ..settings import check_fields, setting
-from .types import Condition, Span, check_clip
+from ..settings.fields import check_fields, setting
+from ..settings.request import MOST_CONTROL_STRENGTH, MOST_SEED, Strength
+from .types import Condition, History, Span, check_clip
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from .types import History
-
-MOST_SEED = 2**64 - 1
-STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
-"""Number of steps that each strength skips; on four steps, 6, 17 and 37 % of the input remain under the noise."""
-USUAL_STRENGTH = "medium"
-LEAST_SHARE = 0.05
-MOST_CONTROL_STRENGTH = 10.0
 CONTROL_CHANNELS = 96
 """Channels of a control's context: 16 latent channels twice, and 64 of the mask."""
 
@@ -57,8 +49,6 @@ class KeyedNoise:
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
-        import torch
-
         # Take 1 is not part of the key, so that a seed without takes needs none.
         take = (span.take,) if span.take > 1 else ()
         generator = torch.Generator().manual_seed(generator_seed(self.seed, span.index, slot, *take))
@@ -75,16 +65,7 @@ def generator_seed(*parts: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-# --- restyling: a block begins from the clip's latents with noise added. A named strength skips the first steps of
-# the schedule, whose predictions the clip replaces; a number scales the noise levels of all steps.
-
-
-@dataclass(frozen=True, slots=True)
-class Strength:
-    """Strength of restyling: run the steps after `skip`, with noise levels (unshifted) scaled by `share`."""
-
-    skip: int = 0
-    share: float = 1.0
+# --- restyling: a block begins from the clip's latents with noise added
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,36 +73,6 @@ class Restyle(Strength):
     """The restyling of one block. `latents`: of the input, `b c t h w`; None for none."""
 
     latents: Tensor | None = None
-
-
-def read_strength(text: str) -> Strength:
-    """Return a strength from one of `STRENGTHS`, or a number up to 1. Raises `BadInput` for anything else."""
-    if text in STRENGTHS:
-        return Strength(skip=STRENGTHS[text])
-    try:
-        share = float(text)
-    except (TypeError, ValueError):
-        share = 0.0
-    if not LEAST_SHARE <= share <= 1:
-        raise BadInput(
-            f"{text!r:.40} is not a strength; give {', '.join(STRENGTHS)} or a number from {LEAST_SHARE} to 1"
-        )
-    return Strength(share=share)
-
-
-def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
-    """Return the strength of each block from text such as `medium` or `medium,7:0.6` (0.6 from block 7 on).
-
-    Raises `BadInput` for other text, and for a block that the video does not have.
-    """
-    usual, *later = text.split(",")
-    strengths = [read_strength(usual)] * blocks
-    for change in later:
-        start, _, strength = change.partition(":")
-        if not (start.isdecimal() and 0 < int(start) <= blocks):
-            raise BadInput(f"the strength {change!r:.30} names no block from 1 to {blocks}; write 7:0.6")
-        strengths[int(start) - 1 :] = [read_strength(strength)] * (blocks - int(start) + 1)
-    return tuple(strengths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,21 +91,6 @@ class InputClip:
         first = span.start - self.start
         strength = self.strengths[first // span.frames]
         return Restyle(strength.skip, strength.share, self.latents[:, :, first : first + span.frames])
-
-
-def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[float]]) -> None:
-    """Raise `BadInput` unless models with these timesteps can skip the steps of the strengths.
-
-    All models must continue from the same noise level, so their schedules must agree up to there.
-    """
-    skip = max((strength.skip for strength in strengths), default=0)
-    most = min(len(timesteps) for timesteps in schedules) - 1
-    while most and len({tuple(timesteps[: most + 1]) for timesteps in schedules}) > 1:
-        most -= 1
-    if skip > most:
-        words = [word for word, steps in STRENGTHS.items() if steps <= most]
-        ways = f"{', '.join(words)} or a number" if words else "a number"
-        raise BadInput(f"the models' schedules share {most + 1} steps, too few to leave out {skip}; give {ways}")
 
 
 # --- controls: depth, scribbles, flow or kept regions

@@ -1,4 +1,4 @@
-"""Check custom parts written by others against `protocols.py`: at the door, and their results at every call.
+"""Check the results of custom parts written by others, at every call; `settings/parts.py` checks them at the door.
 
 What needs only shapes and types is checked here. Values are read with those of every other part (`FiniteChecks`),
 as reading waits for a GPU. A part may have a text `key` that differs whenever its results could. Without one it has
@@ -8,87 +8,17 @@ a new cache key in every run, so that its results are never re-used.
 from __future__ import annotations
 
 import json
-import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsFloat
 
-from ..errors import BadInput, first_line
+import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from .inputs import BlockCall
-    from .types import FiniteChecks, Generated, Span
-
-# --- at the door
-
-Role = Literal["drafter", "target", "codec", "scorer", "router"]
-Fits = tuple[Callable[[Any], bool], str]
-"""Whether a value fits, and what fits in words."""
-MISSING = object()
-
-
-def is_whole(value: Any, least: int) -> bool:
-    """True for a whole number from `least` on; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def are_timesteps(value: Any) -> bool:
-    """True for a tuple of finite numbers."""
-    return isinstance(value, tuple) and all(
-        isinstance(step, int | float) and not isinstance(step, bool) and math.isfinite(step) for step in value
-    )
-
-
-METHOD: Fits = (callable, "a method")
-TEXT: Fits = (lambda value: isinstance(value, str), "a text")
-FROM_0: Fits = (lambda value: is_whole(value, 0), "a whole number from 0")
-FROM_1: Fits = (lambda value: is_whole(value, 1), "a whole number from 1")
-MODEL: Mapping[str, Fits] = {
-    "generate": METHOD,
-    "name": TEXT,
-    "block_frames": FROM_1,
-    "latent_channels": FROM_1,
-    "timesteps": (lambda value: are_timesteps(value) and bool(value), "a tuple of one number or more"),
-    "first_timesteps": (are_timesteps, "a tuple of numbers"),
-    "anchor_horizon": FROM_0,
-}
-CODEC: Mapping[str, Fits] = {
-    "decode": METHOD,
-    "encode": METHOD,
-    "latent_channels": FROM_1,
-    "temporal_stride": FROM_1,
-    "spatial_stride": FROM_1,
-}
-ANY: Fits = (lambda value: True, "")
-PROTOCOLS: Mapping[Role, tuple[str, Mapping[str, Fits]]] = {
-    "drafter": ("BlockGenerator", MODEL),
-    "target": ("BlockGenerator", MODEL),
-    "codec": ("VideoCodec", CODEC),
-    "scorer": ("Scorer", {"score": METHOD, "describe": METHOD}),
-    "router": ("Router", {"keep": METHOD, "needs_scorer": ANY}),
-}
-"""By role: the protocol's name, and what it asks for."""
-OPTIONAL: Mapping[str, Fits] = {
-    "key": TEXT,
-    "draft_steps": (lambda value: value is None or is_whole(value, 1), "a whole number from 1, or None"),
-}
-
-
-def check_part(role: Role, part: Any) -> None:
-    """Raise `BadInput` unless a part fits its protocol."""
-    protocol, needed = PROTOCOLS[role]
-    if isinstance(part, type):
-        raise BadInput(f"the {role} is the class {part.__name__:.40}; give an object of it")
-    with faults_of(role, part):
-        for name, (fits, words) in {**needed, **OPTIONAL}.items():
-            value = getattr(part, name, MISSING)
-            if value is MISSING and name in needed:
-                raise BadInput(f"{_name(part)} is no {role} without {name}; give it what sdvg_core.{protocol} has")
-            if value is not MISSING and not fits(value):
-                raise BadInput(f"the {role} {_name(part)} has {name} {value!r:.30}; give it {words}")
+from ..errors import BadInput
+from ..settings.parts import faults_of, is_whole, name_of
+from .inputs import BlockCall
+from .types import FiniteChecks, Generated, Span
 
 
 def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
@@ -98,7 +28,7 @@ def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
             size = getattr(part, name, None)
             wanted = getattr(vae, name)
             if role != "scorer" and size not in (None, wanted):
-                raise BadInput(f"the {role} {_name(part)} has {name} {size!r:.20}; the VAE's is {wanted}")
+                raise BadInput(f"the {role} {name_of(part)} has {name} {size!r:.20}; the VAE's is {wanted}")
     return {role: OutsidePart(role, part) for role, part in parts.items()}
 
 
@@ -110,19 +40,7 @@ def cache_key(part: Any) -> str:
 def note_on(role: str, part: Any) -> str:
     """Return the report's note on a part."""
     unkeyed = "" if getattr(part, "key", "") else ", and gives no key, so nothing it made is used again"
-    return f"The {role} is {_name(part)}, from outside{unkeyed}."
-
-
-@contextmanager
-def faults_of(role: str, part: Any) -> Iterator[None]:
-    """Turn exceptions of a part into `BadInput` with its name, except when memory runs out."""
-    try:
-        yield
-    except Exception as error:
-        kind = type(error).__name__
-        if isinstance(error, BadInput | MemoryError) or kind == "OutOfMemoryError":  # torch's
-            raise
-        raise BadInput(f"the {role} {_name(part)} raised {kind} ({first_line(error)}); mend it") from error
+    return f"The {role} is {name_of(part)}, from outside{unkeyed}."
 
 
 # --- at every call
@@ -140,16 +58,14 @@ class OutsidePart:
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block; check that its predictions have the noise's shape."""
-        from .types import Generated
-
         with faults_of(self.name, self.inner):
             made = self.inner.generate(call)
         if not isinstance(made, Generated):
-            raise self._fault(f"returned a {_name(made)}", "return sdvg_core.Generated with a tuple of tensors")
+            raise self._fault(f"returned a {name_of(made)}", "return sdvg_core.Generated with a tuple of tensors")
         predictions = made.predictions
         if not isinstance(predictions, Sequence) or not predictions:
             wrong = (
-                "no prediction" if isinstance(predictions, Sequence) else f"predictions in a {_name(predictions)}"
+                "no prediction" if isinstance(predictions, Sequence) else f"predictions in a {name_of(predictions)}"
             )
             raise self._fault(f"returned {wrong}", "return a tuple of one tensor for each step")
         if not _is_cost(made.cost):
@@ -186,7 +102,7 @@ class OutsidePart:
         with faults_of(self.name, self.inner):
             decoded = self.inner.decode(latents, None if begins_clip else state[0])
         if not isinstance(decoded, tuple) or len(decoded) != 2:
-            raise self._fault(f"returned a {_name(decoded)}", "return a tuple of frames and state")
+            raise self._fault(f"returned a {name_of(decoded)}", "return a tuple of frames and state")
         frames, state_after = decoded
         stride = self.temporal_stride
         count = stride * latents.shape[2] - (stride - 1 if begins_clip else 0)
@@ -205,10 +121,8 @@ class OutsidePart:
 
     def _check_tensor(self, values: Any, shape: tuple[int, ...]) -> None:
         """Raise `BadInput` unless `values` is a dense tensor of real numbers, of this shape."""
-        import torch
-
         if not isinstance(values, torch.Tensor):
-            raise self._fault(f"returned no tensor but a {_name(values)}", f"return {_sizes(shape)}")
+            raise self._fault(f"returned no tensor but a {name_of(values)}", f"return {_sizes(shape)}")
         if tuple(values.shape) != shape:
             raise self._fault(f"returned {_sizes(values.shape)}", f"return {_sizes(shape)}")
         if not values.is_floating_point():
@@ -218,14 +132,14 @@ class OutsidePart:
             raise self._fault("returned a tensor without plain memory", "return a dense one, on a device")
 
     def _fault(self, fault: str, remedy: str) -> BadInput:
-        return BadInput(f"the {self.name} {_name(self.inner)} {fault}; {remedy}")
+        return BadInput(f"the {self.name} {name_of(self.inner)} {fault}; {remedy}")
 
 
 def check_frames(checks: FiniteChecks, codec: Any, frames: Tensor, span: Span) -> None:
     """Start the checks of a block's frames; our own codecs clamp them, so only custom ones may leave [0, 1]."""
     checks.add(frames, span, "decoded frames")
     if isinstance(codec, OutsidePart):
-        checks.add_range(frames, span, f"the {codec.name} {_name(codec.inner)}")
+        checks.add_range(frames, span, f"the {codec.name} {name_of(codec.inner)}")
 
 
 def _is_cost(cost: Any) -> bool:
@@ -240,7 +154,3 @@ def _is_cost(cost: Any) -> bool:
 
 def _sizes(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape)) or "()"
-
-
-def _name(part: Any) -> str:
-    return f"{type(part).__name__:.40}"

@@ -5,50 +5,16 @@ In messages, blocks of a run count from 1 like the squares of its strip; a clip 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import BadInput, MissingModel, count
-from .inputs import Strength, check_strengths
+from ..settings.request import Strength, check_directions, check_strengths, read_takes
+from ..settings.route import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, cascades, decide_early
 from .protocols import Engine, ModelShape, steps_made
-from .router import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, cascades, check_letters, decide_early
 from .types import Span, plan_spans, spans_of_clip
 from .wrappers import check_sub_blocks
-
-MOST_TAKES = 1_000_000
-
-
-def check_directions(letters: str, blocks: int) -> None:
-    """Raise `BadInput` unless there is a valid letter for every block of a run, or none at all."""
-    check_letters(letters)
-    if letters and len(letters) != blocks:
-        problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
-        raise BadInput(f"{problem}; add or remove some ({ROUTER_DECIDES}: the route decides), or leave them empty")
-
-
-def read_takes(text: str, blocks: int) -> Mapping[int, int]:
-    """Parse takes such as "6:2, 8:3"; return them by index of the block in the run, from 0.
-
-    Raises `BadInput` for other text, and for a block that the run does not have.
-    """
-    takes: dict[int, int] = {}
-    for part in filter(None, re.split(r"[,;\s]+", text)):
-        match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,7})", part)
-        if match is None:
-            raise BadInput(f"the take is {part!r:.60}; write for example 6:2 (block 6, take 2)")
-        number = int(match[1])
-        take = int(match[2])
-        if not 1 <= number <= blocks:
-            raise BadInput(f"the take {part} is of block {number}; choose one of blocks 1 to {blocks}")
-        if not 1 <= take <= MOST_TAKES:
-            raise BadInput(f"there is no take {part}; choose 1 (the plain one) to {MOST_TAKES}")
-        if number - 1 in takes:
-            raise BadInput(f"block {number} has two takes, {takes[number - 1]} and {take}; keep one of them")
-        takes[number - 1] = take
-    return {place: take for place, take in takes.items() if take > 1}
-
 
 # --- which models a run needs
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ..settings.route import Decision
 from .inputs import BlockCall
-from .router import Decision
 from .types import Block, Cost, Generated, Span
 
 

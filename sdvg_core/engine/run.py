@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..settings.request import DrafterContext
 from .inputs import BlockInputs
 from .memo import Reuse
 from .outside import check_frames
@@ -15,7 +16,7 @@ from .pixels import Decoder
 from .plan import RunPlan, check_restyle
 from .protocols import Engine
 from .speculate import EmittedBlock, ShownBlock, speculate
-from .types import Block, DrafterContext, FiniteChecks, History, check_clip
+from .types import Block, FiniteChecks, History, check_clip
 from .wrappers import ColourHold
 
 

@@ -59,8 +59,8 @@ class Session:
         self._keep_block(key, role, call, made)
         return made
 
-    def score(self, pixels: Pixels, text: str, numbers: Sequence[int]) -> Tensor:
-        """Score frames, by their indices `numbers`, under the prompt `text`: `(f,)`, float32 on the CPU."""
+    def score(self, pixels: Pixels, text: str, numbers: Sequence[int]) -> tuple[float, ...]:
+        """Score frames, by their indices `numbers`, under the prompt `text`; the scores are exact in float32."""
         scorer = self._engine.scorer
         assert scorer is not None, "check_parts asks for it"
         key = ""
@@ -68,7 +68,7 @@ class Session:
             key = scores_key(self._reuse.identities.scorer, pixels.key, text, numbers)
             known = self._reuse.store.get(key)
             if known and _fits(known, (len(numbers),)):
-                return known[0]
+                return read_scores(known[0])
         frames = pixels.frames()
         if len(numbers) < pixels.count:
             # Indexing with a list would copy it to the device and wait.
@@ -77,7 +77,7 @@ class Session:
             scores = scorer.score(frames, text)
         if self._reuse:
             self._reuse.store.put(key, (scores.float(),))
-        return scores
+        return read_scores(scores)
 
     def _known_block(self, key: str, role: Role, call: BlockCall) -> Generated | None:
         whole = self._stored(key, call.span, self._steps[role] + 1)
@@ -109,6 +109,11 @@ class Session:
             tensor_key(estimate, copy)
         if all(map(_is_finite, kept)):
             self._reuse.store.put(key, kept)
+
+
+def read_scores(scores: Tensor) -> tuple[float, ...]:
+    """Return scores, `(f,)` on the CPU, as numbers that are exact in float32."""
+    return tuple(scores.float().tolist())
 
 
 def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:

@@ -15,15 +15,16 @@ from typing import Any
 
 from torch import Tensor
 
+from ..settings.request import DrafterContext
+from ..settings.route import Decision, Reason, RouterConfig, decide_early, score_and_decide
 from .inputs import BlockInputs
 from .memo import Reuse
 from .outside import check_frames
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
-from .router import Decision, Reason, RouterConfig, decide_early, score_and_decide
 from .session import OwnDrafts, Session
-from .types import Block, DrafterContext, Generated, History, Span
+from .types import Block, Generated, History, Span
 from .wrappers import drift_of
 
 

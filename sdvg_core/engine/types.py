@@ -1,8 +1,7 @@
 """The values that travel through the engine.
 
 Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
-Every value is immutable, and so are the tensors inside: never write into one. torch is imported only where it is
-used, because the command line imports this file for its help.
+Every value is immutable, and so are the tensors inside: never write into one.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from ..errors import BadInput, count
+from ..settings.request import check_blocks
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-MOST_BLOCKS = 100_000
 HALF_A_LEVEL = 0.5 / 255
 """How far rounding may take frames out of [0, 1]; they still have the right level of 255."""
-DrafterContext = Literal["committed", "own"]
-"""The blocks that the drafter continues: those of the video, or its own drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +133,6 @@ def plan_spans(
     return tuple(Span(first + i, start + i * block_frames, block_frames, takes.get(i, 1)) for i in range(blocks))
 
 
-def check_blocks(blocks: int) -> None:
-    """Raise `BadInput` unless a video can have this many blocks."""
-    if not isinstance(blocks, int) or isinstance(blocks, bool) or not 1 <= blocks <= MOST_BLOCKS:
-        raise BadInput(f"a video cannot have {blocks!r:.60} blocks; give 1 to {MOST_BLOCKS} (the paper uses 9)")
-
-
 def spans_of_clip(frames: int, block_frames: int, start_image_frames: int = 0) -> tuple[Span, ...]:
     """Return the spans of an existing clip; a shorter one comes first.
 
@@ -183,8 +174,6 @@ class FiniteChecks:
 
     def read(self, number: Tensor | None = None) -> float | None:
         """Raise `BadInput` for the first check that failed. Return `number`, read in the same transfer."""
-        import torch
-
         numbers = [passed for _, passed in self._pending] + ([] if number is None else [number])
         device = numbers[-1].device if numbers else None
         read = torch.stack([each.to(device, torch.float32) for each in numbers]).tolist() if numbers else []
@@ -197,8 +186,6 @@ class FiniteChecks:
 
 def hash_tensor(tensor: Tensor) -> str:
     """Return a hash of a tensor's values, shape and dtype, the same on every device."""
-    import torch
-
     here = tensor.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{here.dtype} {tuple(here.shape)} ".encode())
     digest.update(here.view(-1).view(torch.uint8).numpy().data)
@@ -210,7 +197,7 @@ def hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-Anchor = Callable[[], "Tensor"]
+Anchor = Callable[[], Tensor]
 """Function that returns the last pixel frame of a latent frame, `b 1 c h w`; always the same object."""
 
 
@@ -249,8 +236,6 @@ class History:
             for b in self.blocks
             if b.span.start < last and b.span.stop > first
         ]
-        import torch
-
         # Blocks may be on different devices: the drafter's, the target's, or the host for a continued clip.
         return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[-1]) for part in parts], dim=2)
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..causal_wan.presets import Preset
-from ..engine.router import RouterConfig
+from ..settings.context import Preset
+from ..settings.route import RouterConfig
 
 WEIGHTED_FRAMES = 3
 """Latent frames of a pass and a decode in `WEIGHTS`."""

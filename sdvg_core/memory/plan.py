@@ -24,9 +24,6 @@ from .sizes import (
     streaming,
 )
 
-# Steps along each side in the search for a smaller size that fits.
-SHRINK_STEPS = 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
@@ -34,8 +31,7 @@ class Plan:
 
     `fp8`: whether the target's linear weights are fp8. `parts`: bytes on the device by phase (draft, decode, score,
     target) and part; `side_parts`: on the second device, if any. `streamed`: number of streamed layers by
-    transformer. If the run does not fit, this is the smallest layout, and `would_fit` a smaller size in pixels that
-    fits, or None.
+    transformer. If the run does not fit, this is the smallest layout.
     """
 
     vram: float
@@ -46,7 +42,6 @@ class Plan:
     parts: Mapping[str, Mapping[str, int]]
     side_parts: Mapping[str, Mapping[str, int]]
     streamed: Mapping[str, int]
-    would_fit: tuple[int, int] | None = None
 
     @property
     def fits(self) -> bool:
@@ -80,7 +75,7 @@ def plan(vram: float, request: PlanRequest, *, card: bool = False) -> Plan:
     candidates = _candidates(vram, card_bytes(vram) if card else int(vram * GB), request)
     if fitting := [candidate for candidate in candidates if candidate.fits]:
         return min(fitting, key=lambda layout: (sum(layout.copied.values()), layout.fp8, layout.peak))
-    return replace(_smallest(candidates), would_fit=_smaller_size(candidates[0]))
+    return _smallest(candidates)
 
 
 def least_bytes(request: PlanRequest) -> int:
@@ -105,21 +100,6 @@ def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
             parts = streaming(whole, sizes, streamed)
             layouts.append(lay_out(fp8=fp8, sizes=sizes, parts=parts, side_parts=side_parts, streamed=streamed))
     return layouts
-
-
-def _smaller_size(plan: Plan) -> tuple[int, int] | None:
-    """Return the largest size of about the same shape that fits, or None."""
-    request = plan.request
-    for step in range(SHRINK_STEPS - 1, 0, -1):
-        width, height = (
-            int(side * step / SHRINK_STEPS) // request.step * request.step
-            for side in (request.width, request.height)
-        )
-        if min(width, height) >= request.step:
-            smaller = replace(request, width=width, height=height)
-            if any(candidate.fits for candidate in _candidates(plan.vram, plan.usable, smaller)):
-                return width, height
-    return None
 
 
 # --- plans as text
@@ -157,7 +137,8 @@ def plan_text(plan: Plan) -> str:
         encoder = f"The text encoder reads the prompt on {device} before the other models come."
         lines += [f"Fits: {layout(plan)}.", encoder]
     else:
-        lines += _misfit_lines(plan)
+        missing = f"{gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}"
+        lines.append(f"Does not fit: even with {layout(plan)}, {missing}.")
     phase = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
     lines.append(f"Peak while {PHASE_NAMES[phase]}, {gigabytes(plan.peak)}: {_inside(plan.parts[phase])}.")
     if plan.side_parts:
@@ -183,17 +164,6 @@ def image_note(width: int, height: int, latent_frames: int) -> str:
 def _inside(parts: Mapping[str, int]) -> str:
     largest_first = sorted(parts.items(), key=lambda item: -item[1])
     return ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in largest_first)
-
-
-def _misfit_lines(plan: Plan) -> list[str]:
-    missing = f"{gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}"
-    offers = "; ".join(savings(plan.request, plan.usable))
-    lines = [f"Does not fit: even with {layout(plan)}, {missing}.", *([f"To choose: {offers}."] if offers else [])]
-    if plan.would_fit:
-        lines.append(f"It would fit at {plan.would_fit[0]}x{plan.would_fit[1]}.")
-    else:
-        lines.append("No size of that shape would fit.")
-    return lines
 
 
 def memory_notes(

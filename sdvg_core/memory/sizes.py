@@ -16,15 +16,15 @@ from ..causal_wan.cache import SCALE
 from ..causal_wan.checkpoint import PUBLISHED_DRAFTER, PUBLISHED_TARGET, WanHeader
 from ..causal_wan.config import WanConfig, common_patch, control_shapes, wan_shapes
 from ..causal_wan.generator import REMEMBERED_PROMPTS
-from ..causal_wan.presets import Preset
-from ..decoders import DecoderName
 from ..decoders.open import LIGHT_BASE
 from ..devices.device import DTYPES
-from ..devices.execution import Execution, VaeLayers
 from ..engine.plan import EVERY_ROLE, Roles, check_size
-from ..engine.types import check_blocks
 from ..engine.wrappers import check_sub_blocks
 from ..scorers.blip import ImageRewardConfig, scorer_parameters
+from ..settings.context import Preset
+from ..settings.execution import Execution, VaeLayers
+from ..settings.load import DecoderName
+from ..settings.request import check_blocks
 
 VAE_STRIDE = 8
 PUBLISHED_BASE = 96

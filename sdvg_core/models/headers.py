@@ -20,20 +20,21 @@ from ..causal_wan.checkpoint import (
     open_control,
     open_wan,
 )
-from ..causal_wan.presets import notes_by_name
+from ..causal_wan.presets import choice_of, chosen_preset, notes_by_name
 from ..checkpoints.lora import Lora, OtherModel
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.pickles import note_on
 from ..checkpoints.quantized import FP8
 from ..checkpoints.weights import open_weights
 from ..decoders.open import VaeHeader, open_vae
-from ..devices.device import DTYPES, arithmetic_on, check_device
-from ..devices.execution import AUTO, check_compile
+from ..devices.compiling import check_compile
+from ..devices.device import DTYPES, arithmetic_on, check_device, side_device
 from ..engine.memo import Identities
 from ..engine.plan import Roles
 from ..errors import BadInput, count
 from ..scorers.image_reward import find_vocabulary
-from .options import LoadOptions, ModelOptions
+from ..settings.execution import AUTO
+from ..settings.load import LoadOptions, ModelOptions
 
 # Of larger files, which would take seconds, only evenly spread pieces are hashed: further training changes them
 # all. Other changes to a transformer or a scorer are found after loading (`weight_digest`).
@@ -46,7 +47,7 @@ PIECE_BYTES = 1 << 16
 def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanHeader]) -> Identities:
     """Return the identities of a run's parts: files, settings and arithmetic. `models`: the run's, by role."""
     execution = load.execution
-    side = load.side
+    side = side_device(load)
     arithmetic = arithmetic_on(check_device(load.device))
     side_arithmetic = arithmetic_on(side)
 
@@ -174,7 +175,7 @@ def check_encoder(headers: Headers, *needs: str) -> None:
 
 
 def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
-    choice = model.choice(path)
+    choice = choice_of(model, path)
     checkpoint = open_wan(path, choice)
     if options.dtype:
         checkpoint = replace(checkpoint, dtype=DTYPES[options.dtype])
@@ -186,7 +187,7 @@ def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions,
     return WanHeader(
         name=role,
         config=checkpoint.config,
-        preset=model.resolve(checkpoint, options.schedule),
+        preset=chosen_preset(model, file.path, checkpoint.config, options.schedule),
         weights=(file.path.resolve(), file.state_dict),
         notes=tuple(filter(None, notes)),
         checkpoint=checkpoint,

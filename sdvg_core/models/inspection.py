@@ -14,9 +14,9 @@ from ..checkpoints.model_files import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_E
 from ..checkpoints.pickles import Choice, note_on
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders.open import open_vae
-from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 from ..scorers.blip import read_config, used_shapes
+from ..settings.execution import AUTO
 from ..text.umt5 import open_umt5, prefix_of
 
 INDISTINGUISHABLE = (

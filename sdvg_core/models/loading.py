@@ -19,10 +19,9 @@ from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import multiply_in_fp8
 from ..checkpoints.weights import check_finite_weights, stored_tensors, weight_digest
-from ..decoders import DecoderName
 from ..decoders.open import LIGHT_BASE, VaeHeader, load_vae
-from ..devices.device import DTYPES, check_device, dtype_name
-from ..devices.execution import AUTO, Execution, WeightDtype, compiler_of
+from ..devices.compiling import compiler_of
+from ..devices.device import DTYPES, check_device, dtype_name, side_device
 from ..engine.memo import Identities
 from ..engine.plan import EVERY_ROLE, Roles
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
@@ -30,9 +29,10 @@ from ..errors import BadInput, see
 from ..memory.plan import Plan, gigabytes, memory_notes, plan, savings
 from ..memory.sizes import GB, PUBLISHED_BASE, PlanRequest
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
+from ..settings.execution import AUTO, Execution, WeightDtype
+from ..settings.load import DecoderName, LoadOptions
 from ..text.umt5 import load_umt5
 from .headers import Headers, part_fingerprints
-from .options import LoadOptions
 
 DEFAULT: WeightDtype = "default"
 ROUNDED: WeightDtype = "fp8_e4m3fn"
@@ -115,11 +115,12 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
 
     The function raises `BadInput` if the encoder returns NaN or infinity.
     """
-    vram = free_vram(options.side, options.vram) if options.side == check_device(options.device) else None
+    side = side_device(options)
+    vram = free_vram(side, options.vram) if side == check_device(options.device) else None
     encoder = load_umt5(
         files.text_encoder,
         tokenizer=files.tokenizer,
-        device=options.side,
+        device=side,
         dtype=DTYPES[options.text_dtype],
         room=None if vram is None else vram * GB,
     )
@@ -165,7 +166,7 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
         needed=Roles(headers.models) | Roles(["scorer"] if headers.scorer else []),
         dtype=dtype_name(max((file.dtype for file in files.values()), key=lambda dtype: dtype.itemsize)),
         execution=options.execution,
-        side=options.side != device,
+        side=side_device(options) != device,
         where="on the command line",
         fp8=options.weight_dtype != "default" or bool(target and target.quantisation.label != "none"),
         vae_dtype=options.vae_dtype,
@@ -173,9 +174,7 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
     )
     layout = plan(vram, request)
     if not layout.fits:
-        size = [f"--size {layout.would_fit[0]}x{layout.would_fit[1]}"] if layout.would_fit else []
-        offers = [*savings(request, layout.usable), *size][:2]
-        cure = " or ".join(offers or ["--vram all"])
+        cure = " or ".join((*savings(request, layout.usable), "a smaller --size"))
         fault = f"{device} has {gigabytes(layout.missing)} less memory than the video needs"
         raise BadInput(f"{fault}; try {cure}" + see("Out of memory"))
     return layout
@@ -201,7 +200,7 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
     `planned`: the memory plan; without one, nothing is streamed. Raises `BadInput` for NaN or infinity in weights.
     """
     device = check_device(options.device)
-    side = options.side
+    side = side_device(options)
     one_model = headers.one_model
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -252,7 +251,7 @@ def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
     return load_vae(
         vae,
         tae_kind=options.tae_kind,
-        device=options.side,
+        device=side_device(options),
         dtype=DTYPES[options.vae_dtype],
         layers=execution.vae_layers,
         compiler=compiler_of(execution.compile),

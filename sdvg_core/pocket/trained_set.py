@@ -13,7 +13,7 @@ from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
 from ..errors import BadInput, why
-from ..models.options import LoadOptions, ModelOptions
+from ..settings.load import LoadOptions, ModelOptions
 
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {

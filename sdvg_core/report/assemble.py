@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, Protocol
 
-from ..devices.execution import Execution
 from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
 from ..errors import count
+from ..settings.execution import Execution
 from .run_report import RunReport
 from .summary import ranges
 

@@ -7,8 +7,8 @@ from enum import Enum
 from itertools import groupby
 
 from ..engine.records import BlockRecord
-from ..engine.router import Decision, Reason
 from ..errors import count
+from ..settings.route import Decision, Reason
 from .run_report import SECONDS, RunReport, worst_score
 
 

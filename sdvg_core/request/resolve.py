@@ -19,7 +19,6 @@ from ..engine.inputs import BlockInputs, ControlClip, KeyedNoise
 from ..engine.memo import Reuse
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine
-from ..engine.router import ROUTER_DECIDES, RouterConfig, is_preset
 from ..engine.run import Run
 from ..engine.types import Condition
 from ..errors import BadInput, count, see
@@ -29,8 +28,9 @@ from ..files.sound import Sound
 from ..files.video import check_video_size
 from ..memory.budget import BudgetedRun, route_for_budget
 from ..models.headers import Headers, check_encoder
+from ..settings.request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
+from ..settings.route import ROUTER_DECIDES, RouterConfig, is_preset
 from .control import ControlFootage, padding_note
-from .request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
 
 NO_HOLD = "The colour hold has no effect: it begins with a scene's third block, which the video does not have."

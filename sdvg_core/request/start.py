@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..engine.inputs import USUAL_STRENGTH, InputClip, StartClip, Strength, read_strengths
+from ..engine.inputs import InputClip, StartClip
 from ..engine.plan import Lead, RunPlan
 from ..engine.protocols import VideoCodec
 from ..engine.types import check_clip
 from ..files.footage import Footage
+from ..settings.request import USUAL_STRENGTH, Strength, read_strengths
 from .control import padding_note
 
 LEAST_FRAMES = 9

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from ..engine.inputs import read_strength
 from ..engine.types import Condition
 from ..errors import BadInput
+from ..settings.request import VideoRequest, read_strength, strength_of
 
 EMPTY = "the prompt is empty; describe what the video should show"
 LONGEST_PROMPT = 20_000
@@ -187,3 +187,11 @@ def clean_prompt(prompt: str) -> str:
     if not text:
         raise BadInput(EMPTY)
     return text
+
+
+def with_strengths(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
+    """Return the request with the strengths from the lines of its prompt."""
+    if not prompt.strengths:
+        return request
+    strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
+    return replace(request, strength=strength)

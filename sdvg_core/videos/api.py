@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ..devices.device import pick_device, resolved_threads
-from ..devices.execution import AUTO
-from ..engine.router import DEFAULT_PRESET, router_preset
 from ..errors import BadInput
-from ..models.options import LoadOptions
 from ..pocket import POCKET
 from ..pocket.grammar import understood
 from ..pocket.trained_set import pocket_options
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport
-from ..request.request import VideoRequest, with_strengths
-from ..settings import checked
-from ..text.prompts import check_prompt, read_video_prompt
+from ..settings.execution import AUTO
+from ..settings.fields import checked
+from ..settings.load import LoadOptions
+from ..settings.request import VideoRequest
+from ..settings.route import DEFAULT_PRESET, router_preset
+from ..text.prompts import check_prompt, read_video_prompt, with_strengths
 from .batch import Batch
 from .files import choose_files, naming_source
 from .maker import make_videos

@@ -16,7 +16,6 @@ from torch import Tensor
 from ..checkpoints.latents import load_latents
 from ..checkpoints.model_files import ModelFiles
 from ..engine.plan import Roles
-from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import (
     BLOCKS,
@@ -35,11 +34,12 @@ from ..files.outputs import (
 )
 from ..models.headers import Headers, check_models
 from ..models.loading import encode_prompts
-from ..models.options import LoadOptions
 from ..report.run_report import read_report
-from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
-from ..settings import settings_of
+from ..settings.fields import settings_of
+from ..settings.load import LoadOptions
+from ..settings.request import VideoRequest
+from ..settings.route import RouterConfig
 from ..text.prompts import PromptSchedule, taken_as_text, unshown
 from .blocks import block_files
 from .identity import Fingerprint, differences, digest_of, request_fingerprint

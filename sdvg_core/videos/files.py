@@ -10,7 +10,7 @@ from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, Mod
 from ..errors import BadInput, MissingModel, see
 from ..pocket import POCKET
 from ..pocket.trained_set import trained_set
-from ..request.request import VideoRequest
+from ..settings.request import VideoRequest
 
 EVERY_RUN = ("vae", "text_encoder")
 

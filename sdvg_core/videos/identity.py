@@ -9,14 +9,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.lora import split_strength
 from ..checkpoints.lora_file import config_beside
 from ..checkpoints.model_files import ModelFiles
-from ..devices.device import arithmetic_on, check_device
+from ..devices.device import arithmetic_on, check_device, side_device
 from ..engine.outside import cache_key
 from ..models.headers import named
-from ..models.options import LoadOptions
-from ..request.request import VideoRequest
+from ..settings.load import LoadOptions, split_strength
+from ..settings.request import VideoRequest
 from ..text.prompts import PromptSchedule
 
 Fingerprint = Mapping[str, str]
@@ -47,7 +46,7 @@ def request_fingerprint(
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     device = check_device(load.device)
-    side_arithmetic = arithmetic_on(load.side) if load.side != device else {}
+    side_arithmetic = arithmetic_on(side_device(load)) if side_device(load) != device else {}
     loading = asdict(load) | {"reward_dtype": load.scorer_dtype}
     del loading["vram"], loading["loras"]  # the first does not change bits
     execution = loading.pop("execution")

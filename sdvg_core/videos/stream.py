@@ -18,18 +18,19 @@ from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import device_clock
-from ..engine.outside import check_part, checked_parts, note_on
+from ..engine.outside import checked_parts, note_on
 from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
 from ..models.headers import check_models
 from ..models.loading import load_encoder, load_models
-from ..models.options import LoadOptions
 from ..report.assemble import notes_on
 from ..report.summary import block_line
-from ..request.request import VideoRequest
 from ..request.resolve import ResolvedRequest, resolve_files
-from ..settings import checked
+from ..settings.fields import checked
+from ..settings.load import LoadOptions
+from ..settings.parts import check_part
+from ..settings.request import VideoRequest
 from ..text.prompts import PromptSchedule, one_prompt, taken_as_text, unshown
 
 

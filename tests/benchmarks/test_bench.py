@@ -19,9 +19,9 @@ from benchmarks.measure import Bench, Gauge, Sample
 from benchmarks.models import Models, random_models
 from benchmarks.results import COLUMNS, result_text, summarise_cases
 from benchmarks.variants import OURS, Case, Variant, default_routes, parse_route, parse_variant, set_up
-from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.records import Seconds
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.execution import Execution
 
 TINY = replace(models.TINY, blocks=4)
 NINE = 9

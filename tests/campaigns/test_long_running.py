@@ -22,9 +22,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.engine.records import BlockRecord
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, VIDEO
-from sdvg_core.request.request import VideoRequest
+from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.route import RouterConfig
 from sdvg_core.text.prompts import Conditions
 
 ROUTERS = (

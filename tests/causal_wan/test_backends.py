@@ -16,13 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdvg_core.models.headers as checking
 from sdvg_core.causal_wan.attention import NEEDS, SDPA, AttentionBackend, TorchOps, choose_attention, why_not
-from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import History, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
-from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.settings.execution import Attention, Execution
+from sdvg_core.settings.load import LoadOptions, ModelOptions
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)

@@ -1,4 +1,4 @@
-"""What a file of weights is: what inspect says, and which transformers and control modules are refused."""
+"""What a file of weights is: what doctor says, and which transformers and control modules are refused."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.causal_wan.generator import REMEMBERED_TABLES, CausalWanGenerator
-from sdvg_core.devices.execution import INDUCTOR
+from sdvg_core.devices.compiling import INDUCTOR
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import History, plan_spans

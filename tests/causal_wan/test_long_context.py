@@ -27,16 +27,16 @@ from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.context import BlockContext
 from sdvg_core.causal_wan.generator import context_policy
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, History, plan_spans, scene_of
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
-from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
+from sdvg_core.settings.context import get_preset
+from sdvg_core.settings.execution import Execution
+from sdvg_core.settings.load import LoadOptions, ModelOptions
 
 SECOND, CUT = condition(6), replace(condition(6), cut=True)
 WINDOW, SINK, BLOCKS = 9, 2, 9

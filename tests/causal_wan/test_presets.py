@@ -7,18 +7,12 @@ from pathlib import Path
 import pytest
 
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
-from sdvg_core.causal_wan.presets import (
-    PRESETS,
-    get_preset,
-    get_schedule,
-    guess_preset,
-    notes_by_name,
-    preset_by_name,
-    warped,
-)
+from sdvg_core.causal_wan.presets import choice_of, guess_preset, named_preset, notes_by_name, preset_by_name
 from sdvg_core.checkpoints.pickles import Choice
 from sdvg_core.errors import BadInput
-from sdvg_core.models.options import ModelOptions
+from sdvg_core.settings.context import PRESETS, get_preset
+from sdvg_core.settings.load import ModelOptions
+from sdvg_core.settings.schedules import get_schedule, warped
 
 
 @pytest.mark.parametrize(
@@ -112,7 +106,9 @@ MODELS = Path("models") / "diffusion_models"
 def test_a_known_file_leads_to_its_preset(name, preset):
     found = preset_by_name(MODELS / name)
     assert (found and found.name) == preset
-    assert ModelOptions(preset="custom").named(MODELS / name).name == "custom", "a stated preset goes before"
+    assert named_preset(ModelOptions(preset="custom"), MODELS / name).name == "custom", (
+        "a stated preset goes before"
+    )
 
 
 def test_the_names_of_two_models_are_told_apart_by_their_folders_or_refused():
@@ -122,15 +118,17 @@ def test_the_names_of_two_models_are_told_apart_by_their_folders_or_refused():
     assert "state the preset (causal-forcing or causal-forcing-framewise)" in message
     assert "keep it as chunkwise/causal_forcing.pt or framewise/causal_forcing.pt" in message
     assert len(message) <= 400
-    assert ModelOptions(preset="causal-forcing").named(MODELS / "causal_forcing.pt").name == "causal-forcing"
+    assert (
+        named_preset(ModelOptions(preset="causal-forcing"), MODELS / "causal_forcing.pt").name == "causal-forcing"
+    )
 
 
 def test_a_known_file_states_the_weights_and_a_size_does_not():
-    assert ModelOptions().choice(MODELS / "chunkwise/causal_forcing.pt") == Choice("auto", "raw")
-    assert ModelOptions().choice(MODELS / "chunkwise/ar/model.pt") == Choice("auto", "ema")
-    assert ModelOptions(weights="ema").choice(MODELS / "chunkwise/causal_forcing.pt") == Choice("ema", "raw")
-    assert ModelOptions().choice(MODELS / "other.pt") == Choice()
-    assert ModelOptions(preset="longlive-1.0").choice(MODELS / "other.pt") == Choice("auto", "raw")
+    assert choice_of(ModelOptions(), MODELS / "chunkwise/causal_forcing.pt") == Choice("auto", "raw")
+    assert choice_of(ModelOptions(), MODELS / "chunkwise/ar/model.pt") == Choice("auto", "ema")
+    assert choice_of(ModelOptions(weights="ema"), MODELS / "chunkwise/causal_forcing.pt") == Choice("ema", "raw")
+    assert choice_of(ModelOptions(), MODELS / "other.pt") == Choice()
+    assert choice_of(ModelOptions(preset="longlive-1.0"), MODELS / "other.pt") == Choice("auto", "raw")
 
 
 def test_a_preset_that_the_name_alone_suggests_is_noted():

@@ -359,7 +359,7 @@ def test_a_shard_is_looked_at_too(tmp_path):
 def test_inspect_and_doctor_say_it(tmp_path, capsys):
     (tmp_path / "vae").mkdir()
     (tmp_path / "vae" / "wan_2.1_vae.safetensors").write_bytes(b"<!DOCTYPE html>")
-    assert main(["inspect", str(tmp_path / "vae" / "wan_2.1_vae.safetensors")]) == 2
+    assert main(["doctor", str(tmp_path / "vae" / "wan_2.1_vae.safetensors")]) == 2
     assert "a web page" in capsys.readouterr().err
     (tmp_path / "image_reward").mkdir()
     (tmp_path / "image_reward" / "vocab.txt").write_bytes(b"<!DOCTYPE html>")

@@ -12,7 +12,7 @@ from PIL import Image
 import sdvg_core
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.engine.router import CASCADE_MARGIN
+from sdvg_core.settings.route import CASCADE_MARGIN
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
 

@@ -1,4 +1,4 @@
-"""inspect, doctor, demo, and the help of all commands, which imports nothing heavy."""
+"""doctor, demo, and the help of all commands, which imports nothing heavy."""
 
 import argparse
 import os
@@ -20,12 +20,12 @@ from sdvg_core.cli import COMMANDS, main, make_parser
 from sdvg_core.pocket.grammar import parse
 
 
-def test_inspect_says_what_a_file_is(files, capsys):
-    assert main(["inspect", str(files.drafter)]) == 0
+def test_doctor_says_what_a_file_is(files, capsys):
+    assert main(["doctor", str(files.drafter)]) == 0
     assert "kind         causal Wan 2.1 transformer\n" in capsys.readouterr().out
-    assert main(["inspect", str(files.vae)]) == 0
+    assert main(["doctor", str(files.vae)]) == 0
     assert "Wan 2.1 VAE" in capsys.readouterr().out
-    assert "no weight file at" in refused(capsys, ["inspect", "nowhere.safetensors"])
+    assert "no weight file at" in refused(capsys, ["doctor", "nowhere.safetensors"])
 
 
 def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_path, capsys):
@@ -41,8 +41,25 @@ def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_
     assert "holds a LoRA" in refused(capsys, override(asked, "--target", str(tmp_path / "lora.safetensors")))
     scorer = torch.load(files.reward, weights_only=True)
     torch.save({**scorer, "text.lora_B.weight": torch.ones(1)}, tmp_path / "Reward.pt")
-    assert main(["inspect", str(tmp_path / "Reward.pt")]) == 2
+    assert main(["doctor", str(tmp_path / "Reward.pt")]) == 2
     assert "holds a LoRA" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, word",
+    [
+        (["{file}", "--vram", "24"], "two things"),
+        (["{file}", "--models", "pocket"], "two things"),
+        (["--vram", "--models", "pocket"], "two things"),
+        (["--values"], "name one"),
+        (["--blocks", "9"], "add --vram"),
+        (["{file}", "--size", "640x352"], "--size says what should fit"),
+    ],
+)
+def test_doctor_refuses_options_of_another_question(words, word, files, capsys):
+    """Catches: an option that is taken and has no effect."""
+    asked = [part.format(file=files.drafter) for part in words]
+    assert word in refused(capsys, ["doctor", *asked])
 
 
 def test_doctor_says_what_is_missing_or_unusable(tmp_path, files, capsys):
@@ -127,14 +144,14 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     assert (report(folder)["settings"]["router"]["forced_blocks"], report(folder)["totals"]["forced"]) == (2, 2)
 
 
-def test_inspect_takes_names_in_capitals_and_refuses_what_holds_no_weights(files, tmp_path, capsys):
+def test_doctor_reads_capital_endings_and_refuses_other_files(files, tmp_path, capsys):
     """The kind: what one command takes and another refuses."""
     shutil.copy(files.target, tmp_path / "T.SAFETENSORS")
-    assert main(["inspect", str(tmp_path / "T.SAFETENSORS")]) == 0
+    assert main(["doctor", str(tmp_path / "T.SAFETENSORS")]) == 0
     assert "kind         causal Wan 2.1 transformer" in capsys.readouterr().out
     for name in ("report.json", "clip.mp4"):
         (tmp_path / name).write_text("{}")
-        assert f"{name} is no weight file; give .safetensors" in refused(capsys, ["inspect", str(tmp_path / name)])
+        assert f"{name} is no weight file; give .safetensors" in refused(capsys, ["doctor", str(tmp_path / name)])
 
 
 HEAVY = ("torch", "diffusers", "transformers", "matplotlib", "PIL", "numpy", "av", "safetensors", "einops")
@@ -145,7 +162,7 @@ ASKED = [
     ["--help"],
     ["generate", "--help-all"],
     *([name, "--help"] for name in NAMES),
-    ["plan", "--vram", "many"],
+    ["doctor", "--vram", "many"],
 ]
 PROGRAM = f"""
 import sys

@@ -19,8 +19,8 @@ from sdvg_core.__main__ import run
 from sdvg_core.cli import doctor, main, make_parser
 from sdvg_core.cli.options import load_options
 from sdvg_core.errors import BadInput
-from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.videos import batch, maker
 
 LONG = "x" * 300
@@ -148,7 +148,7 @@ def test_a_path_that_no_system_has_is_refused(command, capsys, option, name):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["inspect", LONG], ["doctor", "--models", LONG], ["demo", "--output", LONG]],
+    [["doctor", LONG], ["doctor", "--models", LONG], ["demo", "--output", LONG]],
     ids=lambda arguments: arguments[0],
 )
 def test_every_command_refuses_such_a_path(capsys, arguments):
@@ -274,7 +274,7 @@ def test_a_number_below_zero_is_a_value_and_no_option(number):
 
 def test_the_latents_of_a_video_are_told_from_weights(tmp_path, capsys):
     save_file({"latents": torch.zeros(1, 16, 3, 8, 8)}, tmp_path / "latents.safetensors")
-    assert main(["inspect", str(tmp_path)]) == 2
+    assert main(["doctor", str(tmp_path)]) == 2
     told = capsys.readouterr().out
     assert "kind         latents of a video\n" in told
     assert "reason       these are no weights; give them to generate --continue-from\n" in told
@@ -342,7 +342,7 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_word(tmp_path):
     """Catches `the system refused a file (Broken pipe)` after `| head -1`."""
     reader, writer = os.pipe()
     os.close(reader)
-    process = fork(lambda: run(["plan"]), writer, str(tmp_path / "said"))
+    process = fork(lambda: run(["doctor", "--vram"]), writer, str(tmp_path / "said"))
     process.join(600)
     os.close(writer)
     assert (process.exitcode, (tmp_path / "said").read_text()) == (141, "")

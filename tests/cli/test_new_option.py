@@ -41,7 +41,7 @@ def work(place: Path, folder: Path) -> None:
     os.chdir(folder)
     from sdvg_core.cli import main
     from sdvg_core.errors import BadInput
-    from sdvg_core.request.request import VideoRequest
+    from sdvg_core.settings.request import VideoRequest
 
     with suppress(SystemExit):
         main(["generate", "--help-all"])

@@ -17,13 +17,13 @@ from cli_runs import generate, options, override, refused, without
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.making import read_prompts
 from sdvg_core.cli.options import video_request
-from sdvg_core.engine.router import POLICIES, Decision, RouterConfig, decide_early, router_preset, score_and_decide
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
-from sdvg_core.models.options import LoadOptions, ModelOptions
 from sdvg_core.pocket import DEFAULT_PROMPT
-from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import resolve_files
+from sdvg_core.settings.load import LoadOptions, ModelOptions
+from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.route import POLICIES, Decision, RouterConfig, decide_early, router_preset, score_and_decide
 
 BLOCKS, FRAMES = 9, 12
 OF_ROUTER = {
@@ -54,9 +54,9 @@ def written(option: str, value: str) -> str:
     return f"{option} '{value}'" if value else option
 
 
-def known(scores: torch.Tensor) -> Callable[[tuple[int, ...]], torch.Tensor]:
+def known(scores: torch.Tensor) -> Callable[[tuple[int, ...]], tuple[float, ...]]:
     """A scorer's answers about the frames of one draft."""
-    return lambda frames: scores[list(frames)]
+    return lambda frames: tuple(scores[list(frames)].tolist())
 
 
 def route(router: RouterConfig, seed: int) -> list[Decision]:
@@ -143,7 +143,7 @@ def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
 
 @pytest.mark.parametrize(
     ("command", "adding"),
-    [("generate", {"--lora", "--drafter-settings", "--target-settings"}), ("plan", set()), ("demo", set())],
+    [("generate", {"--lora", "--drafter-settings", "--target-settings"}), ("doctor", set()), ("demo", set())],
 )
 def test_an_option_given_twice_is_refused_unless_it_adds_or_says_the_same(capsys, command, adding):
     """The kind: of two values one is dropped. Walks every option. Catches: the last one taken, as argparse does."""

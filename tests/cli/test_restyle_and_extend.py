@@ -18,7 +18,7 @@ from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.request.request import blocks_in
+from sdvg_core.settings.request import blocks_in
 
 pytestmark = pytest.mark.heavy
 

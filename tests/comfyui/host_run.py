@@ -19,11 +19,11 @@ from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sampler import OF_REQUEST
 from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue, load_host_scorer
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.devices.execution import Execution
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.report.run_report import RunReport
-from sdvg_pack.sdvg_core.request.request import VideoRequest
+from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.execution import Execution
+from sdvg_pack.sdvg_core.settings.request import VideoRequest
+from sdvg_pack.sdvg_core.settings.route import RouterConfig
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 

@@ -11,10 +11,11 @@ from safetensors.torch import save_file
 from sdvg_pack.nodes.host.model import comfy_wan, compute_dtype
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental
-from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset, get_schedule, predict_clean, renoise
+from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.inputs import BlockCall, KeyedNoise, Restyle
 from sdvg_pack.sdvg_core.engine.types import Block, Condition, History, plan_spans
+from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.schedules import get_schedule
 
 CONFIG = WanConfig(dim=64, ffn_dim=96, num_layers=3, num_heads=2, text_dim=32)
 STATED = {"num_heads": CONFIG.num_heads, "text_dim": CONFIG.text_dim}

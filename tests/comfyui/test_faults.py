@@ -19,9 +19,9 @@ from host_run import changed, held, load_parts, make_job, same_video, state_of, 
 from sdvg_pack.nodes.host import memory
 from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.scorers import preprocess
+from sdvg_pack.sdvg_core.settings.route import RouterConfig
 from thinned import in_turn
 from torch.nn.modules.module import register_module_forward_pre_hook
 

@@ -14,7 +14,7 @@ from sdvg_pack.nodes.host import compiled
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.reuse import part_fingerprints
 from sdvg_pack.nodes.host.vae import ComfyCodec
-from sdvg_pack.sdvg_core.devices import execution
+from sdvg_pack.sdvg_core.devices import compiling
 from sdvg_pack.sdvg_core.errors import BadInput
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -49,7 +49,7 @@ def without_float64(monkeypatch):
     known = mm.supports_fp64
     monkeypatch.setattr(mm, "supports_fp64", lambda device=None: device.type != DEVICE.type and known(device))
     monkeypatch.setattr(mm, "get_free_memory", lambda device=None, both=False: (FREE, FREE) if both else FREE)
-    monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (DEVICE.type,))
+    monkeypatch.setattr(compiling, "WITHOUT_FLOAT64", (DEVICE.type,))
     return FakeTensorMode()
 
 
@@ -86,7 +86,7 @@ SENTENCE = "The target runs compiled, so it rounds differently from an uncompile
 
 
 @pytest.fixture
-def compiling(parts):
+def compiled_parts(parts):
     """Parts whose target's loader was asked to compile."""
     attach_origin(parts.target, compile="default")
     yield parts
@@ -113,44 +113,44 @@ def notes_of(parts):
     return [note for note in video_of(make_job(parts))[2].notes if "compiled" in note]
 
 
-def test_compiled_layers_make_the_same_video_and_are_compiled_once(compiling, compilations, empty_store):
+def test_compiled_layers_make_the_same_video_and_are_compiled_once(compiled_parts, compilations, empty_store):
     """To the bit, as nothing is rounded anew. Catches stages that are compiled for each run, or not used at all."""
-    attach_origin(compiling.target, compile="off")
-    plain = video_of(make_job(compiling))
+    attach_origin(compiled_parts.target, compile="off")
+    plain = video_of(make_job(compiled_parts))
     assert (compilations, [note for note in plain[2].notes if "compiled" in note]) == ([], [])
-    attach_origin(compiling.target, compile="default")
-    made = video_of(make_job(compiling))
+    attach_origin(compiled_parts.target, compile="default")
+    made = video_of(make_job(compiled_parts))
     assert same_video(made, plain)
     assert SENTENCE in made[2].notes
     count = len(compilations)
     assert count >= 3
-    assert same_video(video_of(make_job(compiling)), plain)
+    assert same_video(video_of(make_job(compiled_parts)), plain)
     assert len(compilations) == count
 
 
-def test_compiled_layers_have_other_keys(compiling):
-    job = make_job(compiling)
+def test_compiled_layers_have_other_keys(compiled_parts):
+    job = make_job(compiled_parts)
     plain, made = part_fingerprints(job), part_fingerprints(job, {"target"})
     assert plain.target != made.target
     assert plain.drafter == made.drafter
 
 
-def test_a_target_whose_weights_are_not_all_there_runs_uncompiled_and_says_so(compiling, compilations, monkeypatch):
-    monkeypatch.setattr(compiling.target, "loaded_size", lambda: compiling.target.model_size() - 1)
-    assert notes_of(compiling) == [
+def test_target_loaded_in_part_runs_uncompiled_with_note(compiled_parts, compilations, monkeypatch):
+    monkeypatch.setattr(compiled_parts.target, "loaded_size", lambda: compiled_parts.target.model_size() - 1)
+    assert notes_of(compiled_parts) == [
         "The target runs uncompiled: part of its weights is copied to the card in every pass."
     ]
     assert compilations == []
 
 
-def test_dynamic_vram_runs_uncompiled_and_says_so(compiling, compilations, monkeypatch):
-    monkeypatch.setattr(compiling.target, "is_dynamic", lambda: True)
-    assert "start ComfyUI with --disable-dynamic-vram" in compiled._placed(compiling.target)
+def test_dynamic_vram_runs_uncompiled_and_says_so(compiled_parts, compilations, monkeypatch):
+    monkeypatch.setattr(compiled_parts.target, "is_dynamic", lambda: True)
+    assert "start ComfyUI with --disable-dynamic-vram" in compiled._placed(compiled_parts.target)
 
 
-def test_layers_that_the_compiler_cannot_follow_run_uncompiled_and_say_so(compiling, compilations, monkeypatch):
+def test_layers_that_fail_to_compile_run_uncompiled(compiled_parts, compilations, monkeypatch):
     """As a host's layer that calls a library outside torch."""
-    layer = compiling.target.model.diffusion_model.blocks[1].ffn[0]
+    layer = compiled_parts.target.model.diffusion_model.blocks[1].ffn[0]
     inner = layer.forward
 
     @torch.compiler.disable
@@ -158,15 +158,15 @@ def test_layers_that_the_compiler_cannot_follow_run_uncompiled_and_say_so(compil
         return inner(x)
 
     monkeypatch.setattr(layer, "forward", outside)
-    (note,) = notes_of(compiling)
+    (note,) = notes_of(compiled_parts)
     assert note.startswith("The target runs uncompiled: the compiler cannot follow ComfyUI's layers (")
     assert compilations == []
 
 
-def test_without_a_compiler_the_run_is_refused(compiling, monkeypatch):
+def test_without_a_compiler_the_run_is_refused(compiled_parts, monkeypatch):
     def missing(*_, **__):
         raise RuntimeError("no compiler here")
 
-    monkeypatch.setattr(execution, "compiled", missing)
+    monkeypatch.setattr(compiling, "compiled", missing)
     with pytest.raises(BadInput, match=r"compiling failed .*no compiler here.*set compile to off on the loader"):
-        video_of(make_job(compiling))
+        video_of(make_job(compiled_parts))

@@ -19,12 +19,12 @@ from sdvg_pack.nodes.host.reuse import part_fingerprints
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.plan import plan
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
-from sdvg_pack.sdvg_core.request.request import VideoRequest
+from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.request import VideoRequest
+from sdvg_pack.sdvg_core.settings.route import RouterConfig
 
 pytestmark = pytest.mark.comfyui
 

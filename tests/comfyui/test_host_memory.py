@@ -34,15 +34,15 @@ from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.cache import CacheSlots, KVCache
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
-from sdvg_pack.sdvg_core.devices.execution import Execution
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory import sizes
 from sdvg_pack.sdvg_core.memory.plan import NAMES, plan
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest, decode_state_bytes
-from sdvg_pack.sdvg_core.request.request import VideoRequest
 from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.blip import ImageRewardConfig
+from sdvg_pack.sdvg_core.settings.execution import Execution
+from sdvg_pack.sdvg_core.settings.request import VideoRequest
+from sdvg_pack.sdvg_core.settings.route import RouterConfig
 from server import PromptServer
 from torch.utils._pytree import tree_leaves
 

@@ -44,10 +44,11 @@ from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental, Wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.inputs import InputClip, Strength
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.sdvg_core.engine.inputs import InputClip
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.request import Strength
+from sdvg_pack.sdvg_core.settings.route import RouterConfig
 from thinned import in_turn
 
 SEED = 11

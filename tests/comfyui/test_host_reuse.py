@@ -22,8 +22,8 @@ from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.memo import GIGABYTE, PixelStore, Store
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_pack.sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_pack.sdvg_core.engine.types import Span
+from sdvg_pack.sdvg_core.settings.route import Decision, Reason, RouterConfig
 from server import PromptServer
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]

@@ -19,12 +19,12 @@ from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.vae import ComfyCodec, check_vae, codec_of
 from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.sockets import RouterValue, StartValue
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.decoders.open import load_vae as load_core_vae
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_pack.sdvg_core.pocket.trained_set import pocket_fast_vae
+from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.route import RouterConfig
 
 import nodes
 

@@ -19,7 +19,7 @@ from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sockets import RouterValue, StartValue
 from sdvg_pack.sdvg_core.engine.plan import NO_TARGET_BLOCK
-from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
 from test_workflows import count_frames, names, with_tiny_models
 
 pytestmark = pytest.mark.comfyui

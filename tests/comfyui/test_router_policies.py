@@ -9,9 +9,9 @@ import pytest
 from comfy_page import browse
 from running_server import GONE, POCKET, REPORT, ROOT, SAMPLER, node, pocket
 from sdvg_pack.nodes.router import QualityRouter, router_value
-from sdvg_pack.sdvg_core.engine.router import CASCADE_MARGIN, DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from sdvg_pack.sdvg_core.memory.budget import WEIGHTS, BudgetedRun, route_shares
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
+from sdvg_pack.sdvg_core.settings.route import CASCADE_MARGIN, DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 
 pytestmark = pytest.mark.comfyui
 

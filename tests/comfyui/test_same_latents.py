@@ -22,12 +22,12 @@ from sdvg_pack.nodes.router import router_value
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.sockets import load_host_scorer
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders.open import load_vae
 from sdvg_pack.sdvg_core.models.loading import encode_prompts
-from sdvg_pack.sdvg_core.models.options import LoadOptions
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
+from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.load import LoadOptions
 
 pytestmark = pytest.mark.comfyui
 

@@ -13,8 +13,8 @@ from sdvg_pack.nodes.host import self_check
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.self_check import check_host
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.settings.context import get_preset
 from test_host_control import job_of, load_vace, positive
 from test_host_model import STORED
 from thinned import in_turn

@@ -30,8 +30,8 @@ from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.planes import PlanarNorm
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.devices.execution import VaeLayers
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.execution import VaeLayers
 
 # --- decode
 

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.checkpoints.quantized import Fp8Linear
-from sdvg_core.devices import device, execution, streaming
+from sdvg_core.devices import compiling, device, streaming
 from sdvg_core.devices.device import cpu_quota, device_clock, pick_device, resolved_threads
-from sdvg_core.devices.execution import Execution
 from sdvg_core.devices.streaming import LayerStream
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
-from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.settings.execution import Execution
+from sdvg_core.settings.load import LoadOptions, ModelOptions
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 
@@ -169,7 +169,7 @@ def test_one_gpu_is_timed_by_events_that_nobody_waits_for(gpu):
     assert gpu.waits == 1, "once all of it has come, nothing waits"
 
 
-def compiling(**changes) -> LoadOptions:
+def compile_options(**changes) -> LoadOptions:
     preset = ModelOptions(preset="krea-14b")
     return LoadOptions(drafter=preset, target=preset, execution=Execution(**changes))
 
@@ -193,10 +193,10 @@ def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monke
     def failing(work, backend=None):
         raise error
 
-    monkeypatch.setattr(execution, "compiled", failing)
+    monkeypatch.setattr(compiling, "compiled", failing)
     with pytest.raises(BadInput, match=r"compiling failed \(" + words):
-        check_models(files, compiling(compile="default"))
-    loaded = load_models(files, compiling(), check_models(files, compiling()))
+        check_models(files, compile_options(compile="default"))
+    loaded = load_models(files, compile_options(), check_models(files, compile_options()))
     assert loaded.execution.compile == "off"
 
 
@@ -207,10 +207,10 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
         asked.append((work.__name__, backend))
         return work
 
-    monkeypatch.setattr(execution, "compiled", note)
+    monkeypatch.setattr(compiling, "compiled", note)
     monkeypatch.setattr(forward, "compiled", note)
     monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
-    chosen = compiling(compile="default", vae_layers="diffusers")
+    chosen = compile_options(compile="default", vae_layers="diffusers")
     loaded = load_models(files, chosen, check_models(files, chosen))
     assert loaded.execution == chosen.execution
     assert loaded.settings["vae"]["layers"] == "diffusers"

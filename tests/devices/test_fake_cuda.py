@@ -27,19 +27,19 @@ from benchmarks.variants import Case, Setup, Variant, parse_route, parse_variant
 from research.observed import plan_run
 from sdvg_core.causal_wan import attention, forward
 from sdvg_core.causal_wan.generator import build_engine
-from sdvg_core.causal_wan.presets import shifted_table
 from sdvg_core.decoders import wan_vae
-from sdvg_core.devices import execution
-from sdvg_core.devices.execution import Execution
+from sdvg_core.devices import compiling
 from sdvg_core.devices.streaming import LayerStream
-from sdvg_core.engine import speculate
+from sdvg_core.engine import session, speculate
 from sdvg_core.engine.plan import EVERY_ROLE
-from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig, decide
 from sdvg_core.engine.types import FiniteChecks
 from sdvg_core.memory.plan import Plan, plan
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
+from sdvg_core.settings.execution import Execution
+from sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
+from sdvg_core.settings.schedules import shifted_table
 
 GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
 BLOCKS = 3  # the third's context is the first that a picture is encoded for
@@ -91,11 +91,9 @@ def shapes(monkeypatch) -> Iterator[None]:
     """Tensors without memory, and stand-ins for what looks at numbers or asks the device itself."""
     taps = preprocess._bicubic_taps
 
-    def decide_blindly(config, index, count, score):
-        scores = score(range(count))
+    def read_blindly(scores):
         assert scores.device == CPU
-        with unset_fake_temporarily():
-            return decide(config, index, torch.zeros(scores.shape))
+        return (0.0,) * len(scores)
 
     def taps_of_the_host(source, target):
         with unset_fake_temporarily():
@@ -104,7 +102,7 @@ def shapes(monkeypatch) -> Iterator[None]:
 
     monkeypatch.setattr(models, "Random", Empty)
     monkeypatch.setattr(preprocess, "_bicubic_taps", taps_of_the_host)
-    monkeypatch.setattr(speculate, "score_and_decide", decide_blindly)
+    monkeypatch.setattr(session, "read_scores", read_blindly)
     monkeypatch.setattr(FiniteChecks, "read", lambda *_: None)
     monkeypatch.setattr(speculate, "drift_of", lambda *_: None)
     shifted_table()  # of numbers, not of shapes: made before the tensors lose theirs
@@ -147,7 +145,7 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(shapes):
 @pytest.mark.heavy
 def test_so_it_is_with_weights_keys_and_values_in_fp8_on_a_device_without_float64(shapes, monkeypatch):
     """Catches also: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
-    monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
+    monkeypatch.setattr(compiling, "WITHOUT_FLOAT64", (GPU.type,))
     preset = replace(REQUEST.target.preset, policy="incremental", window=6)
     models = {role: replace(model, preset=preset) for role, model in REQUEST.models.items()}
     request = replace(REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), **models)

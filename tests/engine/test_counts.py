@@ -31,8 +31,8 @@ from torch.utils._pytree import tree_leaves
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.context import Model
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, Cost, History, Span, plan_spans
+from sdvg_core.settings.route import RouterConfig
 
 
 def works(emitted, who):

@@ -27,22 +27,13 @@ from tiny import (
 from torch import Tensor
 
 from sdvg_core.engine.memo import Identities, Reuse, Store
-from sdvg_core.engine.plan import (
-    EVERY_ROLE,
-    MISSING,
-    MOST_TAKES,
-    Lead,
-    Roles,
-    RunPlan,
-    check_directions,
-    plan_blocks,
-    read_takes,
-)
+from sdvg_core.engine.plan import EVERY_ROLE, MISSING, Lead, Roles, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
-from sdvg_core.engine.router import DIRECTION_LETTERS, LETTERS_IN_SHORT, ROUTER_PRESETS, Reason, RouterConfig
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import MOST_TAKES, check_directions, read_takes
+from sdvg_core.settings.route import DIRECTION_LETTERS, LETTERS_IN_SHORT, ROUTER_PRESETS, Reason, RouterConfig
 
 
 def route(router: RouterConfig, available: Roles = EVERY_ROLE, **options: Any) -> RunPlan:

@@ -28,11 +28,12 @@ from tiny import (
 )
 from torch import Tensor
 
-from sdvg_core.causal_wan.presets import get_schedule, renoise
+from sdvg_core.causal_wan.generator import renoise
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Block, History, plan_spans, spans_of_clip
+from sdvg_core.settings.route import Reason, RouterConfig
+from sdvg_core.settings.schedules import get_schedule
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
 AUTHORS = str.maketrans("rtad", "ttdd")

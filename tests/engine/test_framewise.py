@@ -42,12 +42,12 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip, KeyedNoise
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, History, Span, plan_spans
 from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import PlanRequest
+from sdvg_core.settings.route import RouterConfig
 
 DRAFTS = RouterConfig(policy="first", forced_blocks=0)
 
@@ -231,7 +231,7 @@ def test_a_size_is_a_multiple_of_the_larger_patch_of_the_models_that_are_given(f
 def test_a_token_of_two_latent_frames_is_refused(fine, tmp_path, capsys):
     """A cache has a slot for each latent frame."""
     write(tmp_path / "long.safetensors", replace(TARGET, patch_size=(2, 2, 2)))
-    assert main(["inspect", str(tmp_path / "long.safetensors")]) == 2
+    assert main(["doctor", str(tmp_path / "long.safetensors")]) == 2
     assert "tokens of 2 latent frames, not 1" in capsys.readouterr().out
 
 

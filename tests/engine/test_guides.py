@@ -24,13 +24,15 @@ from tiny import (
 )
 
 from sdvg_core.causal_wan import forward
-from sdvg_core.causal_wan.presets import get_schedule, lowered, renoise
-from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip, Strength, read_strength
+from sdvg_core.causal_wan.generator import renoise
+from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.plan import NOT_HANDED_OVER, plan_blocks
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import Strength, read_strength
+from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.schedules import get_schedule, lowered
 
 BLOCKS, STEPS = 4, "1000,900,800,625"
 DEPTH, SCRIBBLE = (

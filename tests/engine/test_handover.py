@@ -25,12 +25,13 @@ from tiny import (
 )
 
 from research.memo import ShortDrafts
-from sdvg_core.engine.inputs import BlockCall, Strength
+from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.plan import Roles, check_available
-from sdvg_core.engine.router import POLICIES as POLICIES_OF_ROUTER
-from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import History, Span, plan_spans
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import Strength
+from sdvg_core.settings.route import POLICIES as POLICIES_OF_ROUTER
+from sdvg_core.settings.route import Reason, RouterConfig
 
 FOUR = {"schedule": "four-step"}
 

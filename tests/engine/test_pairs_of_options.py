@@ -12,9 +12,9 @@ from thinned import every_pair
 from tiny import CONTEXTS, POLICIES, scripted
 
 from research.routers import PlannedRouter
-from sdvg_core.engine.inputs import Strength
 from sdvg_core.engine.memo import Store
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.settings.request import Strength
+from sdvg_core.settings.route import RouterConfig
 
 STEPS = 4
 BLOCKS = 5

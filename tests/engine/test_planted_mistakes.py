@@ -24,10 +24,10 @@ from sdvg_core.engine import memo, pixels, plan, session, wrappers
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.session import Session
 from sdvg_core.engine.types import Block, Condition, Generated, History, Span, plan_spans
 from sdvg_core.engine.wrappers import ColourHold, FramewiseAdapter
+from sdvg_core.settings.route import RouterConfig
 
 commit = History.commit
 score = Session.score

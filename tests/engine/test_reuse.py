@@ -33,14 +33,15 @@ from torch import Tensor
 
 from research.routers import PlannedRouter, RandomRouter, planned_route
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.engine.inputs import BlockCall, Strength
+from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.memo import Identities, PixelStore, Result, Reuse, Store
 from sdvg_core.engine.protocols import Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.engine.run import Run
-from sdvg_core.engine.types import Condition, Cost, DrafterContext
+from sdvg_core.engine.types import Condition, Cost
 from sdvg_core.engine.wrappers import FramewiseAdapter
+from sdvg_core.settings.request import DrafterContext, Strength
+from sdvg_core.settings.route import Decision, Reason, RouterConfig
 from sdvg_core.text.prompts import Conditions
 
 PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of the drafts

@@ -18,10 +18,10 @@ from research.routers import RandomRouter
 from sdvg_core.engine.inputs import BlockInputs, StartClip
 from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import ROUTER_PRESETS, Decision, RouterConfig, decide_early
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.route import ROUTER_PRESETS, Decision, RouterConfig, decide_early
 
 SIZES = {"drafter": 3, "target": 3}
 CLIP_BLOCKS = 7

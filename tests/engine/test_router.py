@@ -14,7 +14,8 @@ from tiny import CONTEXTS, POLICIES, frames_of, latents_of, make_engine, run, sc
 
 from research.routers import PlannedRouter
 from sdvg_core.engine.plan import NOT_CASCADED, plan_blocks
-from sdvg_core.engine.router import (
+from sdvg_core.settings.fields import float32
+from sdvg_core.settings.route import (
     Decision,
     Reason,
     RouterConfig,
@@ -27,8 +28,8 @@ from sdvg_core.engine.router import (
 )
 
 
-def scores(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float32)
+def scores(*values: float) -> tuple[float, ...]:
+    return tuple(map(float32, values))
 
 
 def test_the_worst_frame_decides_not_the_mean():
@@ -43,8 +44,8 @@ def test_a_score_exactly_at_tau_is_kept():
     """Catches: `>` instead of `>=`; and comparing a float32 score with a float64 tau."""
     for tau in (-0.7, 0.7, 0.1, -2.5, 0.0):
         assert decide(RouterConfig(tau=tau), 1, scores(tau, 5.0)).accepted
-        below = torch.nextafter(scores(tau), scores(-10.0))
-        assert not decide(RouterConfig(tau=tau), 1, torch.cat((below, scores(5.0)))).accepted
+        below = torch.nextafter(torch.tensor(tau, dtype=torch.float32), torch.tensor(-10.0)).item()
+        assert not decide(RouterConfig(tau=tau), 1, (below, 5.0)).accepted
 
 
 def test_aggregations():
@@ -53,6 +54,21 @@ def test_aggregations():
     assert aggregate(RouterConfig(aggregation="mean"), values) == pytest.approx(3.2)
     assert aggregate(RouterConfig(aggregation="quantile", quantile=0.5), values) == 2.0
     assert aggregate(RouterConfig(aggregation="quantile", quantile=0.125), values) == 0.5
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.1, 0.37, 0.5, 1.0])
+def test_mean_and_quantile_agree_with_torch(quantile):
+    """Catches: another way to interpolate, and a result that is not rounded to float32."""
+    source = random.Random(3)
+    for count in (1, 4, 9, 12):
+        drafted = scores(*(source.gauss(0, 2) for _ in range(count)))
+        tensor = torch.tensor(drafted, dtype=torch.float32)
+        mean = aggregate(RouterConfig(aggregation="mean"), drafted)
+        ranked = aggregate(RouterConfig(aggregation="quantile", quantile=quantile), drafted)
+        assert [mean, ranked] == pytest.approx(
+            [float(tensor.mean()), float(tensor.quantile(quantile))], rel=4e-7, abs=4e-7
+        )
+        assert [mean, ranked] == [float32(mean), float32(ranked)]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -130,9 +146,9 @@ def asked(config: RouterConfig, scores: list[float]) -> tuple[Decision, list[lis
     """Decide on a draft with these scores; return also which frames each call of the scorer was asked for."""
     calls: list[list[int]] = []
 
-    def score(frames: tuple[int, ...]) -> torch.Tensor:
+    def score(frames: tuple[int, ...]) -> tuple[float, ...]:
         calls.append([*frames])
-        return torch.tensor([scores[frame] for frame in frames])
+        return tuple(float32(scores[frame]) for frame in frames)
 
     return score_and_decide(config, 1, len(scores), score), calls
 
@@ -159,7 +175,7 @@ def test_with_an_infinite_margin_the_same_drafts_are_kept_as_without_a_cascade()
         scores = [source.gauss(TAU + 2 * spread, spread) for _ in range(source.choice((9, 12)))]
         if source.random() < 0.3:
             scores[source.randrange(len(scores))] = source.choice(specials)
-        whole = decide(RouterConfig(tau=TAU), 1, torch.tensor(scores))
+        whole = decide(RouterConfig(tau=TAU), 1, tuple(map(float32, scores)))
         decision, _ = asked(EXACT, scores)
         assert decision.accepted == whole.accepted, scores
         if decision.accepted:

@@ -20,12 +20,12 @@ from tiny import (
 )
 from torch import Tensor
 
-from sdvg_core.causal_wan.presets import Step, get_schedule, nearest_sigma
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise, generator_seed
 from sdvg_core.engine.pixels import last_frames
 from sdvg_core.engine.types import Block, Generated, History, Span, plan_spans, spans_of_clip
 from sdvg_core.engine.wrappers import ColourHold, drift
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.schedules import Step, get_schedule, nearest_sigma, shifted_table
 
 
 def block(index: int, start: int, frames: int = 3) -> Block:
@@ -112,6 +112,16 @@ def test_sigma_is_looked_up_at_the_nearest_table_entry():
     assert get_schedule("reference5")[-1] == Step(0.0, pytest.approx(0.00498, abs=1e-6))
     assert [s.sigma for s in get_schedule("raw4")] == pytest.approx((1, 0.75, 0.5006, 0.2516), abs=1e-4)
     assert nearest_sigma(937.5) == 0.9375
+
+
+def test_schedule_table_agrees_with_torch():
+    """Catches: a level computed in float64. Torch's own last bit depends on the processor."""
+    linear = torch.linspace(1, 0, 1001)[:-1]
+    sigmas = 5 * linear / (1 + 4 * linear)
+    table = torch.tensor([[step.timestep, step.sigma] for step in shifted_table()], dtype=torch.float64)
+    rounded = table.float()
+    assert torch.equal(rounded.double(), table)
+    torch.testing.assert_close(rounded, torch.stack([sigmas * 1000, sigmas], dim=1), rtol=2.5e-7, atol=0)
 
 
 @pytest.mark.parametrize("name", ["sf4", "", "500,1000", "1200,3", "nan", "1000,1000", [1000]])

@@ -20,9 +20,9 @@ from thinned import in_turn
 from tiny import PROMPT, SIZE, BrightScorer, EchoCodec, generator_of, make_engine, planned, run
 
 from sdvg_core.engine.outside import checked_parts
-from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.route import Reason, RouterConfig
 from sdvg_core.text.prompts import Conditions
 
 SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"

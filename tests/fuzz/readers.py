@@ -11,13 +11,10 @@ from random import Random
 from typing import Any
 
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.causal_wan.presets import get_schedule
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.memo import Store
-from sdvg_core.engine.plan import check_directions, read_takes
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image
@@ -27,6 +24,9 @@ from sdvg_core.report.run_report import read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.image_reward import load_prompt_tokenizer as load_vocabulary
+from sdvg_core.settings.request import check_directions, read_takes
+from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.schedules import get_schedule
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5
@@ -58,7 +58,7 @@ def read_weights(path: Path) -> None:
         assert file[name].shape == file.info[name].shape
     found = inspect_file(path)
     assert all(c.isprintable() or c == "\n" for c in "".join(found.values())), (
-        "inspect prints characters that are no text"
+        "doctor prints characters that are no text"
     )
 
 

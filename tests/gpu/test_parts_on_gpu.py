@@ -178,7 +178,7 @@ def test_a_decoder_makes_the_pixels_of_the_cpu(gpu, codecs):
 
 @needs_card
 def test_compiled_stages_are_the_eager_ones_to_rounding(gpu):
-    from sdvg_core.devices.execution import INDUCTOR, compiled
+    from sdvg_core.devices.compiling import INDUCTOR, compiled
 
     layer = small_tree(gpu).blocks[0]
     x = drawn(96, layer.norm3.weight.shape[0]).to(gpu)

@@ -12,15 +12,15 @@ import torch
 from cli_runs import override
 from tiny import make_engine, make_framewise, run
 
-from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main, make_parser
-from sdvg_core.cli.plan import plans_for
+from sdvg_core.cli.fitting import plans_for
 from sdvg_core.engine.plan import plan_blocks
-from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.memory.budget import WEIGHTS, BudgetedRun, pass_weights, route_for_budget
 from sdvg_core.memory.plan import Plan, plan, plan_text
 from sdvg_core.memory.sizes import LAYERS_IN_FLIGHT, PlanRequest, most
 from sdvg_core.report.run_report import RunReport
+from sdvg_core.settings.context import get_preset
+from sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
 
 GB = 10**9
 FULL = PlanRequest()
@@ -89,25 +89,21 @@ def test_only_models_that_the_route_may_load_are_counted(router, roles):
 def test_the_command_line_has_layers_and_a_precision_of_its_own_for_the_vae(capsys):
     plans = []
     for more in ([], ["--command-line"]):
-        plans += plans_for(make_parser().parse_args(["plan", "--vram", "80", *more]))
+        plans += plans_for(make_parser().parse_args(["doctor", "--vram", "80", *more]))
     assert [plan.request.where for plan in plans] == ["in ComfyUI", "on the command line"]
     assert [plan.request.execution.vae_layers for plan in plans] == ["diffusers", "planes"]
     assert [plan.parts["decode"]["vae state"] for plan in plans] == pytest.approx([3.78e9, 7.57e9], rel=0.01)
-    assert main(["plan", "--vram", "80", "--command-line"]) == 0
+    assert main(["doctor", "--vram", "80", "--command-line"]) == 0
     assert capsys.readouterr().out.startswith("On the command line: 1.3B drafter, 14B target, 832x480")
 
 
-def test_what_does_not_fit_says_what_is_missing_and_what_would_fit():
-    found = plan(8, FULL)
-    assert not found.fits
-    assert found.missing == found.peak - 8 * GB > 0
-    assert found.would_fit is not None
-    width, height = found.would_fit
-    assert plan(8, replace(FULL, width=width, height=height)).fits
-    text = plan_text(found)
-    assert "Does not fit" in text
-    assert f"It would fit at {width}x{height}" in text
-    assert "No size of that shape would fit" in plan_text(plan(1, FULL))
+def test_misfit_says_what_is_missing():
+    misfit = plan(8, FULL)
+    assert not misfit.fits
+    assert misfit.missing == misfit.peak - 8 * GB > 0
+    text = plan_text(misfit)
+    assert "Does not fit: even with target in fp8" in text
+    assert f"{misfit.missing / GB:.1f} GB are missing" in text
     assert "IMAGE of 105 frames takes 0.5 GB of the computer's memory" in text
     assert "IMAGE" not in plan_text(plan(24, replace(FULL, where="on the command line")))
 
@@ -121,14 +117,14 @@ def test_a_machines_gpu_is_planned_for_if_nothing_else_is_asked(capsys, monkeypa
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties())
-    assert main(["plan"]) == 0
+    assert main(["doctor", "--vram"]) == 0
     said = capsys.readouterr().out
     assert "in 24 GB" in said
     assert "target in fp8" in said
 
 
 def test_a_plan_says_what_is_copied(capsys):
-    assert main(["plan", "--vram", "24"]) == 0
+    assert main(["doctor", "--vram", "24"]) == 0
     said = capsys.readouterr().out
     assert "in fp8, 37 % of the target's weights (5.3 GB) are copied over in every pass." in said
     assert "second" not in said
@@ -145,7 +141,7 @@ def test_a_plan_says_what_is_copied(capsys):
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
-    assert main(override(["plan", "--vram", "24"], *more)) == 2
+    assert main(override(["doctor", "--vram", "24"], *more)) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert part in line
 
@@ -177,7 +173,7 @@ Row = tuple[str, list[int], str, str]
 
 def planned_by(*words: str) -> list[Plan]:
     """Return what the command plans."""
-    return plans_for(make_parser().parse_args(["plan", *words]))
+    return plans_for(make_parser().parse_args(["doctor", *words]))
 
 
 @pytest.fixture

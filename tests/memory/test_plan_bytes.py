@@ -20,11 +20,11 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.open import LIGHT_BASE
 from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
-from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.inputs import Control
 from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
+from sdvg_core.settings.execution import Execution
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()

@@ -29,9 +29,9 @@ from witness import (
 )
 
 from sdvg_core.causal_wan.context import Incremental
-from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.types import plan_spans
+from sdvg_core.settings.context import get_preset
 
 pytestmark = pytest.mark.originals
 

@@ -27,8 +27,8 @@ from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
+from sdvg_core.settings.route import RouterConfig
 
 CHECKOUT = "REALTIME_VIDEO_PATH"
 pytestmark = pytest.mark.originals

@@ -11,8 +11,8 @@ from torch import Tensor
 from witness import AGREES, CONFIG, SIZE, SPANS, ask, difference, generator_over, request_for, video_of
 
 from sdvg_core.causal_wan.context import Incremental
-from sdvg_core.causal_wan.presets import get_schedule
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
+from sdvg_core.settings.schedules import get_schedule
 
 CHECKOUT = "SCOPE_PATH"
 pytestmark = pytest.mark.originals

@@ -19,9 +19,9 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import ContextPolicy, Wan
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
-from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.engine.inputs import BlockCall, ControlClip, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span, plan_spans
+from sdvg_core.settings.context import Preset
 
 HERE = Path(__file__).resolve().parent
 CONFIG = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=16, text_len=8)

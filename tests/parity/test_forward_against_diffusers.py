@@ -21,9 +21,10 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute, Wan
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.presets import Preset, get_schedule
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, History, Span, plan_spans
+from sdvg_core.settings.context import Preset
+from sdvg_core.settings.schedules import get_schedule
 
 PROMPT = condition()
 FEW = {"text_dim": 8, "in_dim": 4, "out_dim": 4, "text_len": 4}

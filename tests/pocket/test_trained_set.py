@@ -20,13 +20,13 @@ from sdvg_core.cli import main
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import trained_set as embedded
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.settings.route import RouterConfig
 
 
 @pytest.fixture

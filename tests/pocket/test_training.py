@@ -15,11 +15,11 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute, Wan
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.settings.context import get_preset
 from training import gpu_clips, train_drafter
 from training.causal import SCHEDULE, Prompted
 from training.common import seeded

@@ -10,11 +10,11 @@ import torch
 from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
-from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.pocket.comparison import ABOVE, MARGIN, SIDE, Side, side_by_side
 from sdvg_core.report.picture import DARK, LETTERS, LIGHT, SCALE, _score_keys, drawable, route_picture, tint
 from sdvg_core.report.summary import COLOURS, INKS, Outcome, outcome_of
 from sdvg_core.report.summary import LETTERS as DIRECTIONS
+from sdvg_core.settings.route import Decision, Reason, RouterConfig
 
 OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in COLOURS.items()}
 

@@ -17,7 +17,6 @@ from sample_reports import SECONDS, of_every_reason, record, report, route
 import sdvg_core.report.run_report
 from research.routers import planned_route
 from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.router import Decision, Reason
 from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput
 from sdvg_core.report import assemble
@@ -25,6 +24,7 @@ from sdvg_core.report.picture import route_picture
 from sdvg_core.report.progress import RouteBar
 from sdvg_core.report.run_report import Tally, read_report, report_from_dict
 from sdvg_core.report.summary import block_line, route_in_words, summarise
+from sdvg_core.settings.route import Decision, Reason
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")

@@ -15,10 +15,10 @@ from request_trace import from_the_command_line, trace
 
 from benchmarks import bench
 from research import study
-from sdvg_core.causal_wan.presets import PRESETS
 from sdvg_core.checkpoints.model_files import KNOWN_FILES, KNOWN_MODELS, known_model
 from sdvg_core.cli import main, make_parser
 from sdvg_core.files.video import write_mp4
+from sdvg_core.settings.context import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (
@@ -39,7 +39,7 @@ INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
 PARSERS = {"study": study.make_parser, "bench": bench.make_parser}
 # Stands for whatever a reader wants, so no parser can take it.
 ANYTHING = ("COMMAND", "...", "…", " | ")
-CHEAP = ("doctor", "plan")
+CHEAP = ("doctor",)
 NEED_FILES = ("generate", "study --prompt-file")
 LACKING = re.compile(
     r"sdvg: .*(none was given or found in|has no device 'cuda|json is no run report|of the small world).*; [^;]+"

@@ -202,7 +202,7 @@ def asked(dev, monkeypatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     "given, passed",
     [
-        (["run", "plan", "--vram", "24"], ["plan", "--vram", "24"]),
+        (["run", "doctor", "--vram", "24"], ["doctor", "--vram", "24"]),
         (["run", "--version"], ["--version"]),
         (["run"], ["--help"]),
         (["demo", "--blocks", "3"], ["demo", "--blocks", "3"]),

@@ -16,6 +16,7 @@ CORE = ROOT / "sdvg_core"
 # From the ground up; rooms of one row do not know one another. docs/architecture.md says what each holds.
 FLOORS = (
     ("root",),
+    ("settings",),
     ("files", "devices", "engine"),
     ("checkpoints",),
     ("causal_wan", "decoders", "scorers", "text"),
@@ -26,7 +27,7 @@ FLOORS = (
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE = {"__init__", "__main__", "errors", "settings"}
+LOOSE = {"__init__", "__main__", "errors"}
 # The root's own two doors: the command line, and the names a Python user imports.
 DOORS = {"__main__", "__init__"}
 
@@ -148,6 +149,11 @@ def import_names(distributions: set[str]) -> set[str]:
 
 def test_everything_that_the_engine_imports_is_declared_and_nothing_else():
     assert packages("sdvg_core") == import_names(declared() | declared("standalone", "fp8", "ray"))
+
+
+def test_settings_import_no_package_from_outside():
+    """Catches: a policy or an option that needs torch, so that `--help` waits seconds for it."""
+    assert packages("sdvg_core/settings") == set()
 
 
 def test_the_nodes_import_only_what_comfyui_brings():

@@ -100,8 +100,8 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
         [*words, "--output", str(work / "out put" / name)]
         for name, words in commands(models, watch / "prompts.txt").items()
     ]
-    asked += [["inspect", str(models.target)], ["doctor", "--models", str(models.target.parent)]]
-    asked += [["plan", "--vram", "24"]]
+    asked += [["doctor", str(models.target)], ["doctor", "--models", str(models.target.parent)]]
+    asked += [["doctor", "--vram", "24"]]
     (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
     home.chmod(0o555)
     folders = (home, cwd, temp, PACKAGE, models.target.parent)

@@ -15,9 +15,9 @@ from research.protocol import POCKET_TAUS, pick, protocol
 from research.routers import RandomRouter, planned_route, seeded
 from research.world import held_out_prompts, render
 from sdvg_core.engine.records import BlockRecord
-from sdvg_core.engine.router import POLICIES, Reason, RouterConfig, router_preset
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.settings.route import POLICIES, Reason, RouterConfig, router_preset
 
 PROMPT = held_out_prompts(1)[0]
 FRAMES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
-from sdvg_core.engine.inputs import Strength, read_strengths
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import Strength, read_strengths
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.prompts import clean_prompt, read_prompt, unshown
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_sizes

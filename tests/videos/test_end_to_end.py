@@ -10,12 +10,12 @@ from tiny import as_anchors
 from research.routers import planned_route
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import History, plan_spans
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import encode_prompts, load_models
-from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.settings.load import LoadOptions, ModelOptions
+from sdvg_core.settings.route import RouterConfig
 from sdvg_core.text.prompts import one_prompt
 
 NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from sdvg_core import RouterConfig, make, router_preset
-from sdvg_core.causal_wan.presets import Preset
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.open import open_vae
-from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models, part_fingerprints
-from sdvg_core.models.options import LoadOptions, ModelOptions
-from sdvg_core.request.request import VideoRequest
-from sdvg_core.settings import Setting, settings_of
+from sdvg_core.settings.context import Preset
+from sdvg_core.settings.execution import Execution
+from sdvg_core.settings.fields import Setting, settings_of
+from sdvg_core.settings.load import LoadOptions, ModelOptions
+from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.identity import request_fingerprint
 

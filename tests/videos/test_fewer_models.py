@@ -17,13 +17,12 @@ from safetensors.torch import save_file
 
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.checkpoints.pickles import Weights
 from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.files.video import write_mp4
 from sdvg_core.models import loading
 from sdvg_core.models.headers import check_models, part_fingerprints
-from sdvg_core.models.options import LoadOptions, ModelOptions
+from sdvg_core.settings.load import LoadOptions, ModelOptions, Weights
 
 DRAFT_ONLY = ("--policy", "first", "--forced-blocks", "0")
 

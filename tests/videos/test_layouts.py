@@ -16,13 +16,13 @@ from sdvg_core.checkpoints import quantized, weights
 from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.cli import main
-from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_encoder, load_models, plan_memory
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import resolve_files
+from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.route import ROUTER_PRESETS
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.batch import Batch
 from sdvg_core.videos.identity import digest_of, request_fingerprint

@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from tiny import generator_of
 
 from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
-from sdvg_core.checkpoints.lora import OtherModel, split_strength
+from sdvg_core.checkpoints.lora import OtherModel
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models, part_fingerprints
-from sdvg_core.models.options import LoadOptions, ModelOptions
-from sdvg_core.request.request import VideoRequest
+from sdvg_core.settings.load import LoadOptions, ModelOptions, split_strength
+from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
 from sdvg_core.videos.identity import digest_of, request_fingerprint
 

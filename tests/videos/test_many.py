@@ -21,8 +21,8 @@ from reuse_folders import ctrl_c, killed, results, stopped
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.errors import BadInput
-from sdvg_core.models.options import LoadOptions, ModelOptions
-from sdvg_core.request.request import VideoRequest
+from sdvg_core.settings.load import LoadOptions, ModelOptions
+from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, table
 from sdvg_core.videos.batch import Batch, plan_videos

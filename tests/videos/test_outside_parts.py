@@ -18,20 +18,11 @@ from torch import Tensor
 
 from sdvg_core import BadInput, RouterConfig, Streamer, VideoRequest, make, pocket_options, trained_set
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.outside import (
-    FROM_0,
-    FROM_1,
-    METHOD,
-    PROTOCOLS,
-    TEXT,
-    cache_key,
-    check_part,
-    checked_parts,
-    note_on,
-)
-from sdvg_core.engine.router import decide, decide_early
+from sdvg_core.engine.outside import cache_key, checked_parts, note_on
 from sdvg_core.engine.types import Cost, Generated, Span
 from sdvg_core.models import loading
+from sdvg_core.settings.parts import FROM_0, FROM_1, METHOD, PROTOCOLS, TEXT, check_part
+from sdvg_core.settings.route import decide, decide_early
 from sdvg_core.videos import stream
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -310,7 +301,7 @@ CALLS = {
     "scorer's description": lambda part: checked("scorer", part).describe(),
     "codec": lambda part: checked("codec", part).decode(GOOD),
     "codec's encoder": lambda part: checked("codec", part).encode(FRAMES),
-    "router": lambda part: decide(RouterConfig(part=Part(needs_scorer=True, keep=part.keep)), 1, torch.ones(1)),
+    "router": lambda part: decide(RouterConfig(part=Part(needs_scorer=True, keep=part.keep)), 1, (1.0,)),
     "router without scores": lambda part: decide_early(
         RouterConfig(part=Part(needs_scorer=False, keep=part.keep)), 3, ()
     ),
@@ -351,13 +342,10 @@ def test_a_router_of_your_own_decides_by_the_worst_frame():
     config = RouterConfig(part=Part(needs_scorer=True, keep=lambda index, score: score > index))
     assert config.needs_scorer
     assert decide_early(config, 2, ()) is None
-    kept, dropped = (decide(config, 2, torch.tensor([4.0, worst])) for worst in (3.0, 1.0))
+    kept, dropped = (decide(config, 2, (4.0, worst)) for worst in (3.0, 1.0))
     assert (kept.accepted, kept.score, kept.reason.value) == (True, 3.0, "the router keeps the draft")
     assert (dropped.accepted, dropped.reason.value) == (False, "the router rejects the draft")
-    assert (
-        decide(replace(config, directions="..r"), 2, torch.tensor([9.0])).reason.value
-        == "a direction rejects the draft"
-    )
+    assert decide(replace(config, directions="..r"), 2, (9.0,)).reason.value == "a direction rejects the draft"
 
 
 def test_a_part_without_a_key_is_never_the_same_again_and_the_report_says_so():

@@ -40,8 +40,8 @@ from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, hidden_folder, unfinished_blocks
 from sdvg_core.models import headers, loading
-from sdvg_core.models.options import LoadOptions
-from sdvg_core.request.request import VideoRequest
+from sdvg_core.settings.load import LoadOptions
+from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import batch, identity, maker
 from sdvg_core.videos.blocks import read_block

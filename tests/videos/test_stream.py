@@ -14,14 +14,14 @@ import torch
 
 from research.routers import planned_route
 from sdvg_core.causal_wan import generator
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.models import loading
-from sdvg_core.models.options import LoadOptions
 from sdvg_core.pocket.trained_set import pocket_options
-from sdvg_core.request.request import VideoRequest
 from sdvg_core.request.resolve import ResolvedRequest
+from sdvg_core.settings.load import LoadOptions
+from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.route import RouterConfig
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import stream
 from sdvg_core.videos.batch import Batch

@@ -1,43 +1,24 @@
-"""Options of how models are loaded and run.
-
-torch is imported only where it is used, because the command line imports this file for its help.
-"""
+"""Options of how models are loaded and run."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, get_args
 
-from ..causal_wan.presets import (
-    CONTEXT_FIELDS,
-    SCHEDULES,
-    ContextMemory,
-    ContextPolicy,
-    Preset,
-    get_preset,
-    get_schedule,
-    guess_preset,
-    preset_by_name,
-)
-from ..checkpoints.pickles import Choice, Weights
-from ..decoders import StatedKind
-from ..devices.execution import (
-    AUTO,
-    Dtype,
-    Execution,
-    RewardDtype,
-    TextDtype,
-    WeightDtype,
-    check_device_name,
-)
 from ..errors import BadInput
-from ..settings import check_fields, setting
+from .context import ContextMemory, ContextPolicy, Weights
+from .execution import AUTO, Dtype, Execution, RewardDtype, TextDtype, WeightDtype, check_device_name
+from .fields import check_fields, setting
+from .schedules import SCHEDULES, get_schedule
 
-if TYPE_CHECKING:
-    import torch
-
-    from ..causal_wan.checkpoint import WanCheckpoint
+TaeKind = Literal["taew2_1", "lighttaew2_1"]
+TAE_KINDS: tuple[TaeKind, ...] = get_args(TaeKind)
+StatedKind = Literal["auto", "taew2_1", "lighttaew2_1"]
+"""The kind stated by the user; `auto`: from the file's digest, then its name."""
+DecoderName = Literal["wan", "lightvae", "tae"]
+MOST_STRENGTH = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,33 +48,6 @@ class ModelOptions:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def named(self, file: Path) -> Preset | None:
-        """Return the stated preset, else that of the file's name, else None."""
-        return preset_by_name(file) if self.preset == AUTO else get_preset(self.preset)
-
-    def choice(self, file: Path) -> Choice:
-        """Return the choice of a file's state dict, by `weights` or the named preset."""
-        named = self.named(file)
-        return Choice(self.weights, named.weights if named else AUTO)
-
-    def resolve(self, checkpoint: WanCheckpoint, schedule: str | None = None) -> Preset:
-        """Return the preset for a checkpoint. `schedule`: of both models, unless this one has its own.
-
-        Raises `BadInput` for an unknown preset, contradictory values, and settings without effect.
-        """
-        base = self.named(checkpoint.weights.path) or guess_preset(checkpoint.config)
-        changes = {name: value for name, value in asdict(self).items() if value is not None}
-        del changes["preset"], changes["weights"]
-        preset = replace(base, **{**changes, "schedule": self.schedule or schedule or base.schedule})
-        for policy, names in CONTEXT_FIELDS.items():
-            unread = [name for name in names if name in changes and policy != preset.policy]
-            if unread:
-                fault = f"cache={preset.policy} reads no {unread[0].replace('_', '-')}"
-                raise BadInput(f"{fault}; leave it out, or choose cache={policy}")
-        for chosen in (preset.schedule, preset.first_schedule):
-            get_schedule(chosen or preset.schedule)
-        return preset
-
 
 def resolved_reward_dtype(asked: RewardDtype, device: str) -> Dtype:
     """Return the dtype of a scorer; `auto` depends on the device."""
@@ -102,9 +56,19 @@ def resolved_reward_dtype(asked: RewardDtype, device: str) -> Dtype:
     return "float16" if device.startswith("cuda") else "float32"
 
 
-def _check_loras(loras: tuple[str, ...]) -> None:
-    from ..checkpoints.lora import split_strength
+def split_strength(text: str) -> tuple[Path, float]:
+    """Parse `FILE` or `FILE:STRENGTH`. Raises `BadInput` for a strength out of range."""
+    name, colon, number = text.rpartition(":")
+    try:
+        strength = float(number) if colon else 1.0
+    except ValueError:
+        return Path(text), 1.0
+    if not math.isfinite(strength) or abs(strength) > MOST_STRENGTH:
+        raise BadInput(f"a LoRA's strength is {number}; give one from -{MOST_STRENGTH:g} to {MOST_STRENGTH:g}")
+    return Path(name if colon else text), strength
 
+
+def _check_loras(loras: tuple[str, ...]) -> None:
     for lora in loras:
         split_strength(lora)
 
@@ -161,13 +125,6 @@ class LoadOptions:
         check_fields(self)
         if self.schedule and self.drafter.schedule and self.target.schedule:
             raise BadInput("the schedule of both has no effect, as each model has its own; leave it out")
-
-    @property
-    def side(self) -> torch.device:
-        """The device of text encoder, VAE and scorer."""
-        from ..devices.device import check_device
-
-        return check_device(self.device if self.side_device is None else self.side_device)
 
     @property
     def scorer_dtype(self) -> Dtype:

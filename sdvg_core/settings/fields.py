@@ -10,13 +10,14 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from ctypes import c_float
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from .errors import BadInput
+from ..errors import BadInput
 
 WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Path: "a path"}
 LARGEST = 2**64
@@ -165,3 +166,8 @@ def _called(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return f"a list, each item {_called(get_args(kind)[0])}"
     return WORDS.get(kind) or f"a {kind.__name__}"
+
+
+def float32(value: float) -> float:
+    """Round to float32, as scores and schedules are; infinity stays."""
+    return c_float(value).value

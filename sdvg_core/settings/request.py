@@ -1,23 +1,16 @@
-"""The request for one video: a dataclass that command line, nodes, reports and Python share.
-
-Importing it does not import torch, so that `--help` is quick.
-"""
+"""The request for one video, which command line, nodes, reports and Python share, and its small texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from ..engine.inputs import MOST_CONTROL_STRENGTH, MOST_SEED, STRENGTHS, USUAL_STRENGTH, read_strengths
-from ..engine.router import RouterConfig
-from ..engine.types import MOST_BLOCKS, DrafterContext
 from ..errors import BadInput
-from ..settings import check_fields, setting, settings_of
-
-if TYPE_CHECKING:
-    from ..text.prompts import PromptSchedule
+from .fields import check_fields, setting, settings_of
+from .route import ROUTER_DECIDES, RouterConfig, check_letters
 
 # The paper's size in pixels and its length.
 WIDTH = 832
@@ -27,6 +20,16 @@ STEP = 16
 """Pixels; sides are multiples of it: the VAE's stride times the models' patch."""
 NO_MODEL = "there is no drafter and no target; give at least one"
 TWO_STARTS = "the video has two starts; give a clip, an image or a clip to restyle"
+MOST_BLOCKS = 100_000
+MOST_TAKES = 1_000_000
+MOST_SEED = 2**64 - 1
+STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
+"""Number of steps that each strength skips; on four steps, 6, 17 and 37 % of the input remain under the noise."""
+USUAL_STRENGTH = "medium"
+LEAST_SHARE = 0.05
+MOST_CONTROL_STRENGTH = 10.0
+DrafterContext = Literal["committed", "own"]
+"""The blocks that the drafter continues: those of the video, or its own drafts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +121,6 @@ class VideoRequest:
     )
 
     def __post_init__(self) -> None:
-        from ..engine.plan import check_directions, read_takes
-
         check_fields(self)
         if self.budget is not None and self.router.part is not None:
             raise BadInput("a budget chooses the route, and so does a router of your own; give one of them")
@@ -152,14 +153,99 @@ def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: b
     return ",".join((usual, *(f"{start + 1}:{strength}" for start, strength in strengths)))
 
 
-def with_strengths(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
-    """Return the request with the strengths from the lines of its prompt."""
-    if not prompt.strengths:
-        return request
-    strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
-    return replace(request, strength=strength)
-
-
 def blocks_in(frames: int) -> int:
     """Return the number of blocks, of three latent frames, closest to a clip of `frames` pixel frames."""
     return max(1, round((frames + 3) / 12))
+
+
+def check_blocks(blocks: int) -> None:
+    """Raise `BadInput` unless a video can have this many blocks."""
+    if not isinstance(blocks, int) or isinstance(blocks, bool) or not 1 <= blocks <= MOST_BLOCKS:
+        raise BadInput(f"a video cannot have {blocks!r:.60} blocks; give 1 to {MOST_BLOCKS} (the paper uses 9)")
+
+
+def check_directions(letters: str, blocks: int) -> None:
+    """Raise `BadInput` unless there is a valid letter for every block of a run, or none at all."""
+    check_letters(letters)
+    if letters and len(letters) != blocks:
+        problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
+        raise BadInput(f"{problem}; add or remove some ({ROUTER_DECIDES}: the route decides), or leave them empty")
+
+
+def read_takes(text: str, blocks: int) -> Mapping[int, int]:
+    """Parse takes such as "6:2, 8:3"; return them by index of the block in the run, from 0.
+
+    Raises `BadInput` for other text, and for a block that the run does not have.
+    """
+    takes: dict[int, int] = {}
+    for part in filter(None, re.split(r"[,;\s]+", text)):
+        match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,7})", part)
+        if match is None:
+            raise BadInput(f"the take is {part!r:.60}; write for example 6:2 (block 6, take 2)")
+        number = int(match[1])
+        take = int(match[2])
+        if not 1 <= number <= blocks:
+            raise BadInput(f"the take {part} is of block {number}; choose one of blocks 1 to {blocks}")
+        if not 1 <= take <= MOST_TAKES:
+            raise BadInput(f"there is no take {part}; choose 1 (the plain one) to {MOST_TAKES}")
+        if number - 1 in takes:
+            raise BadInput(f"block {number} has two takes, {takes[number - 1]} and {take}; keep one of them")
+        takes[number - 1] = take
+    return {place: take for place, take in takes.items() if take > 1}
+
+
+# --- restyling: a block begins from the clip's latents with noise added. A named strength skips the first steps of
+# the schedule, whose predictions the clip replaces; a number scales the noise levels of all steps.
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """Strength of restyling: run the steps after `skip`, with noise levels (unshifted) scaled by `share`."""
+
+    skip: int = 0
+    share: float = 1.0
+
+
+def read_strength(text: str) -> Strength:
+    """Return a strength from one of `STRENGTHS`, or a number up to 1. Raises `BadInput` for anything else."""
+    if text in STRENGTHS:
+        return Strength(skip=STRENGTHS[text])
+    try:
+        share = float(text)
+    except (TypeError, ValueError):
+        share = 0.0
+    if not LEAST_SHARE <= share <= 1:
+        raise BadInput(
+            f"{text!r:.40} is not a strength; give {', '.join(STRENGTHS)} or a number from {LEAST_SHARE} to 1"
+        )
+    return Strength(share=share)
+
+
+def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
+    """Return the strength of each block from text such as `medium` or `medium,7:0.6` (0.6 from block 7 on).
+
+    Raises `BadInput` for other text, and for a block that the video does not have.
+    """
+    usual, *later = text.split(",")
+    strengths = [read_strength(usual)] * blocks
+    for change in later:
+        start, _, strength = change.partition(":")
+        if not (start.isdecimal() and 0 < int(start) <= blocks):
+            raise BadInput(f"the strength {change!r:.30} names no block from 1 to {blocks}; write 7:0.6")
+        strengths[int(start) - 1 :] = [read_strength(strength)] * (blocks - int(start) + 1)
+    return tuple(strengths)
+
+
+def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[float]]) -> None:
+    """Raise `BadInput` unless models with these timesteps can skip the steps of the strengths.
+
+    All models must continue from the same noise level, so their schedules must agree up to there.
+    """
+    skip = max((strength.skip for strength in strengths), default=0)
+    most = min(len(timesteps) for timesteps in schedules) - 1
+    while most and len({tuple(timesteps[: most + 1]) for timesteps in schedules}) > 1:
+        most -= 1
+    if skip > most:
+        words = [word for word, steps in STRENGTHS.items() if steps <= most]
+        ways = f"{', '.join(words)} or a number" if words else "a number"
+        raise BadInput(f"the models' schedules share {most + 1} steps, too few to leave out {skip}; give {ways}")

@@ -10,17 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..errors import BadInput
-from ..settings import check_fields, checked, setting
-from .outside import check_part, faults_of
+from .fields import check_fields, checked, float32, setting
+from .parts import check_part, faults_of
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-# torch is imported only to decide, because the command line imports this file for its help.
 Aggregation = Literal["min", "mean", "quantile"]
 
 DIRECTION_LETTERS = ("a", "r", "d", "t")
@@ -328,15 +323,14 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
     return False
 
 
-def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
+def decide(config: RouterConfig, index: int, scores: tuple[float, ...]) -> Decision:
     """Decide whether a drafted block is kept.
 
-    `scores`: `(pixel_frames,)` float32, scorer units, higher is better.
+    `scores`: one per pixel frame, exact in float32, scorer units, higher is better.
     A score that is not finite rejects the draft. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
     """
-    frame_scores: tuple[float, ...] = tuple(scores.tolist())
-    if not all(map(math.isfinite, frame_scores)):
-        return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
+    if not all(map(math.isfinite, scores)):
+        return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=scores)
     score = aggregate(config, scores)
     direction = config.direction(index)
     if direction != ROUTER_DECIDES:
@@ -349,23 +343,20 @@ def decide(config: RouterConfig, index: int, scores: Tensor) -> Decision:
         keep = score >= float32(config.tau)
         reason = Reason.REACHED if keep else Reason.FELL_SHORT
         decision = Decision(accepted=keep, reason=reason, score=score, threshold=config.tau)
-    return replace(decision, frame_scores=frame_scores)
+    return replace(decision, frame_scores=scores)
 
 
-def aggregate(config: RouterConfig, scores: Tensor) -> float:
-    """Aggregate frame scores to the score of a block: minimum, mean or quantile."""
+def aggregate(config: RouterConfig, scores: tuple[float, ...]) -> float:
+    """Aggregate frame scores to the score of a block: minimum, mean or quantile, rounded to float32."""
     if config.aggregation == "min":
-        return float(scores.min())
+        return min(scores)
     if config.aggregation == "mean":
-        return float(scores.mean())
-    return float(scores.quantile(config.quantile))
-
-
-def float32(value: float) -> float:
-    """Round to float32 like the scores, so that a score printed as tau also equals it."""
-    import torch
-
-    return float(torch.tensor(value, dtype=torch.float32))
+        return float32(math.fsum(scores) / len(scores))
+    ranked = sorted(scores)
+    rank = config.quantile * (len(ranked) - 1)
+    below = ranked[math.floor(rank)]
+    above = ranked[math.ceil(rank)]
+    return float32(below + (above - below) * (rank % 1))
 
 
 # --- The cascade scores a few frames of a draft first, and the others only if those do not decide. Rejecting by the
@@ -393,23 +384,23 @@ def evenly_spaced(count: int) -> Frames:
     return tuple(round(place * (count - 1) / (FIRST_FRAMES - 1)) for place in range(FIRST_FRAMES))
 
 
-def score_and_decide(config: RouterConfig, index: int, count: int, score: Callable[[Frames], Tensor]) -> Decision:
+def score_and_decide(
+    config: RouterConfig, index: int, count: int, score: Callable[[Frames], tuple[float, ...]]
+) -> Decision:
     """Score as many of a draft's `count` pixel frames as needed, and decide whether it is kept.
 
-    `score`: returns the scores of frames by their indices, like `Scorer.score`.
+    `score`: returns the scores of frames by their indices.
     """
     first, *others = stages(config, index, count)
     scores = score(first)
     decision = decide(config, index, scores)
     if not others:
         return decision
-    known = dict(zip(first, scores.tolist(), strict=True))
+    known = dict(zip(first, scores, strict=True))
     if decision.accepted and not clearly_kept(config, decision):
-        import torch
-
         [rest] = others
-        known |= zip(rest, score(rest).tolist(), strict=True)
-        decision = decide(config, index, torch.tensor([known[frame] for frame in range(count)]))
+        known |= zip(rest, score(rest), strict=True)
+        decision = decide(config, index, tuple(known[frame] for frame in range(count)))
     return replace(decision, frame_scores=tuple(map(known.get, range(count))))
 
 

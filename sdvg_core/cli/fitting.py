@@ -1,0 +1,140 @@
+"""Whether the real pair fits in a GPU's memory, and what is copied over in every pass: `doctor --vram`.
+
+Bytes are computed from the models' sizes; nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import SUPPRESS
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_args
+
+from ..settings.execution import AUTO, KvDtype
+from ..settings.load import DecoderName
+from ..settings.request import BLOCKS, HEIGHT, WIDTH
+from ..settings.route import DEFAULT_PRESET, ROUTER_PRESETS
+from .shared import add_size
+
+if TYPE_CHECKING:
+    from ..memory.plan import Plan
+
+WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
+"""Choice -> whether the target's linear weights are fp8; None for the choice that copies less."""
+CARDS = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
+USUAL: Mapping[str, Any] = {
+    "width": WIDTH,
+    "height": HEIGHT,
+    "blocks": BLOCKS,
+    "preset": DEFAULT_PRESET,
+    "weight_dtype": None,
+    "kv_dtype": AUTO,
+    "control": False,
+    "vae": "wan",
+    "side_device": False,
+    "command_line": False,
+}
+"""The options that say what should fit, with their defaults."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    group = parser.add_argument_group("whether the real pair fits")
+    group.add_argument(
+        "--vram",
+        type=float,
+        nargs="*",
+        metavar="GB",
+        help="on a GPU of this size as sold, such as 24; without a number on this machine's, or on the usual sizes",
+    )
+    add_size(group)
+    group.add_argument("--blocks", type=int, default=SUPPRESS, help=f"blocks of latent frames (default {BLOCKS})")
+    group.add_argument(
+        "--preset",
+        choices=tuple(ROUTER_PRESETS),
+        default=SUPPRESS,
+        help=f"who makes which block, as in generate (default {DEFAULT_PRESET})",
+    )
+    group.add_argument(
+        "--weight-dtype",
+        choices=tuple(WEIGHT_DTYPES),
+        default=SUPPRESS,
+        help="of the target (default: in ComfyUI auto, fp8 where it copies less; else default, as stored)",
+    )
+    group.add_argument(
+        "--kv-dtype", choices=get_args(KvDtype), default=SUPPRESS, help="of keys and values (default bfloat16)"
+    )
+    group.add_argument(
+        "--control", action="store_true", default=SUPPRESS, help="with the published control modules (VACE)"
+    )
+    group.add_argument(
+        "--vae", choices=get_args(DecoderName), default=SUPPRESS, help="the decoder of the video (default wan)"
+    )
+    group.add_argument(
+        "--side-device",
+        action="store_true",
+        default=SUPPRESS,
+        help="VAE and scorer use a second device; --vram is for the first",
+    )
+    group.add_argument(
+        "--command-line", action="store_true", default=SUPPRESS, help="with generate, not in ComfyUI"
+    )
+
+
+def stated_options(options: argparse.Namespace) -> list[str]:
+    """Return the options, other than --vram, that say what should fit."""
+    names = [name for name in vars(options) if name in USUAL]
+    return ["--size" if name in ("width", "height") else f"--{name.replace('_', '-')}" for name in names]
+
+
+def show_fit(options: argparse.Namespace) -> None:
+    """Print a plan for each amount of memory."""
+    from ..memory.plan import plan_table, plan_text
+
+    plans = plans_for(options)
+    if len(plans) == 1:
+        print(plan_text(plans[0]))
+        return
+    where = plans[0].request.where
+    print(f"{where[0].upper()}{where[1:]}:", plan_table(plans), "doctor --vram GB says more.", sep="\n")
+
+
+def plans_for(options: argparse.Namespace) -> list[Plan]:
+    """Return a plan for each amount of memory: those given, this machine's GPU, or the usual sizes."""
+    import torch
+
+    from ..causal_wan.config import CONTROL_BLOCKS
+    from ..engine.plan import plan_blocks
+    from ..memory.plan import plan
+    from ..memory.sizes import IN_COMFYUI, SOLD_UNIT, PlanRequest
+    from ..settings.load import LoadOptions
+
+    asked = argparse.Namespace(**{**USUAL, **vars(options)})
+    request = PlanRequest(
+        width=asked.width,
+        height=asked.height,
+        blocks=asked.blocks,
+        execution=replace(IN_COMFYUI, kv_dtype=asked.kv_dtype),
+        side=asked.side_device,
+        vae=asked.vae,
+    )
+    if asked.control:
+        models = (request.drafter, request.target)
+        drafter, target = (replace(m, control_blocks=CONTROL_BLOCKS[m.config.size]) for m in models)
+        request = replace(request, drafter=drafter, target=target)
+    if asked.command_line:
+        usual = LoadOptions()
+        execution = replace(usual.execution, kv_dtype=asked.kv_dtype)
+        request = replace(
+            request, where="on the command line", fp8=False, vae_dtype=usual.vae_dtype, execution=execution
+        )
+    if asked.weight_dtype:
+        request = replace(request, fp8=WEIGHT_DTYPES[asked.weight_dtype])
+    sizes = {role: model.block_frames for role, model in request.models.items()}
+    route = plan_blocks(ROUTER_PRESETS[asked.preset], blocks=request.blocks, block_frames=sizes)
+    request = replace(request, needed=route.models_needed)
+    amounts = options.vram or CARDS
+    if torch.cuda.is_available() and not options.vram:
+        amounts = (torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,)
+    return [plan(amount, request, card=True) for amount in amounts]

@@ -1,0 +1,1 @@
+"""What a user can ask for: request, route, context, loading, execution. Plain values, without torch."""
