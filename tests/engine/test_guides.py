@@ -27,7 +27,7 @@ from sdvg_core.causal_wan import forward
 from sdvg_core.causal_wan.generator import renoise
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.engine.memo import Identities, Reuse, Store
-from sdvg_core.engine.plan import NOT_HANDED_OVER, plan_blocks
+from sdvg_core.engine.plan import NOT_HANDED_OVER, Lead, plan_blocks
 from sdvg_core.engine.run import Run
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import Strength, read_strength
@@ -262,6 +262,18 @@ def test_where_the_input_stands_in_for_all_that_is_handed_over_nothing_is_drafte
     assert plan.notes == (NOT_HANDED_OVER,) * (skip >= 2)
     if skip >= 2:
         assert torch.equal(latents_of(blocks), made(engine_of(), TARGET_ONLY, guide))
+
+
+def test_after_a_clip_strengths_are_of_the_new_blocks():
+    """Catches: strengths counted from the clip's first block, by which other blocks are handed over."""
+    router = RouterConfig(policy="first", forced_blocks=9, handover=2)
+    strengths = tuple(Strength(skip=skip) for skip in (1, 2, 1))
+    sizes = {"drafter": 3, "target": 3}
+    plan = plan_blocks(router, blocks=3, block_frames=sizes, lead=Lead(frames=6), strengths=strengths)
+    assert [plan.router.handover_at(span.index) for span in plan.spans] == [2, 0, 2]
+    emitted = list(run_of(engine_of(), router, restyled(*strengths), given=INPUT[:, :, :6], blocks=3).blocks())
+    assert [shown.record.handover for shown in emitted] == [2, 0, 2]
+    assert [shown.record.target.denoising_passes for shown in emitted] == [2, 2, 2]
 
 
 def test_a_strength_is_a_word_or_a_number():
