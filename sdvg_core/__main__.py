@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from .cli import main
+from .errors import escaped
 
 UNWRITTEN = 1
 ENDING = ("SIGTERM", "SIGHUP")
@@ -28,6 +29,15 @@ class Output(io.FileIO):
         except OSError as error:
             self.fault = error
             return memoryview(data).nbytes
+
+
+class Terminal(io.TextIOWrapper):
+    """Text for people, in which names of files may hold control characters."""
+
+    def write(self, text: str) -> int:
+        """Write text with control characters escaped."""
+        super().write(escaped(text))
+        return len(text)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +70,7 @@ def _opened(stream: TextIO | None) -> tuple[TextIO, Output | None]:
     output = Output(stream.fileno(), "w", closefd=False)
     buffer = io.BufferedWriter(output)
     lines = stream.line_buffering
-    return io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", line_buffering=lines), output
+    return Terminal(buffer, stream.encoding, "backslashreplace", line_buffering=lines), output
 
 
 def _end(number: int, frame: object) -> None:

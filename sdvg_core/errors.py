@@ -1,5 +1,7 @@
 """`BadInput`, the one exception that users see as a sentence, and the parts that its messages share."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 LONGEST = 390
@@ -37,6 +39,15 @@ class MissingModel(BadInput):
         self.way_out = way_out
 
 
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that move the cursor or turn text around; not tabs and ends of lines."""
+
+
+def escaped(text: str) -> str:
+    """Return text for a terminal, with control and direction characters escaped."""
+    return CONTROL.sub(lambda odd: ascii(odd[0])[1:-1], text)
+
+
 def printable(text: str) -> str:
     """Return text with control and direction characters escaped, at most `LONGEST` long."""
     text = _shortened(text)
@@ -53,9 +64,13 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}{GAP}{text[-half:]}"
 
 
+PAGE = Path(__file__).parents[1] / "docs" / "troubleshooting.md"
+"""A wheel does not have it."""
+
+
 def see(heading: str) -> str:
-    """Return the reference that ends a message. `heading`: of docs/troubleshooting.md."""
-    return f" (troubleshooting: {heading})"
+    """Return the reference that ends a message, if the page is there. `heading`: of docs/troubleshooting.md."""
+    return f" (troubleshooting: {heading})" if PAGE.is_file() else ""
 
 
 def unreadable(container: str, name: str, error: Exception) -> BadInput:

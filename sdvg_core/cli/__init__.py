@@ -73,6 +73,8 @@ class Parser(argparse.ArgumentParser):
             if not known:
                 near = get_close_matches(name, self._option_string_actions, 1)
                 self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
+            if name not in known and len(set(known.values())) > 1:
+                self.error(f"{name} may be {' or '.join(known)}, so write it out")
             action = known.get(name) or next(iter(known.values()))
             values = [name] if action.nargs == 0 else [value] if value else []
             given.setdefault(action, []).append(values)
@@ -138,6 +140,8 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
     except OSError as error:
         where = printable(str(error.filename or "a file")[:200])
         message = f"the system refused {where} ({error.strerror or first_line(error)}); check it"
+        if not _is_somewhere():
+            message = "the folder you are in was removed; go to another one"
     except (MemoryError, RuntimeError) as error:
         # torch is not imported here, so recognise its GPU error by name.
         known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
@@ -148,6 +152,15 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
         message = f"out of memory ({what}); choose a smaller size or free some memory" + see("Out of memory")
     print(f"sdvg: {message}", file=sys.stderr)
     return code
+
+
+def _is_somewhere() -> bool:
+    """True if the working folder exists."""
+    try:
+        os.getcwd()  # noqa: PTH109 - as Path.cwd() does
+    except OSError:
+        return False
+    return True
 
 
 def make_parser(words: Collection[str] = ()) -> Parser:

@@ -99,7 +99,7 @@ def _generate(options: argparse.Namespace, again: RunReport | None, batch: Batch
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
     reports = make_videos(batch, stopping=stopping, say=say, warn=warn, bars=sys.stderr)
     for folder, report in reports:
-        print(f"{summarise(report)}\nWritten to {folder}")
+        print(f"{summarise(report)}\nThe video is in {folder}")
         if compare:
             say(compare(report, folder))
     whole = len(reports) == len(batch.prompts) * max(len(batch.seeds), 1) and all(

@@ -93,8 +93,11 @@ def router_config(
             continue
         flag = known[name].flags[0] if name in known else f"--{name}"
         reason = " and ".join(cause for cause in causes if cause != flag)
-        blocks = count(request.blocks, "block")
-        raise BadInput(f"none of {blocks} uses {flag} with {reason}; leave one of them out")
+        fault = f"none of {count(request.blocks, 'block')} uses {flag} with {reason}"
+        if name in POLICIES[router.policy] and request.blocks <= router.forced_blocks and not spent:
+            forced = "block 1 is" if router.forced_blocks == 1 else f"blocks 1 to {router.forced_blocks} are"
+            raise BadInput(f"{fault}, as {forced} the target's anyway; make more blocks, or leave {flag} out")
+        raise BadInput(f"{fault}; leave one of them out")
     return router
 
 

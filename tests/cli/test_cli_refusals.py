@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 from thinned import in_turn
 
 import sdvg_core
+from sdvg_core import errors
 from sdvg_core.__main__ import run
 from sdvg_core.cli import doctor, main, make_parser
 from sdvg_core.cli.options import load_options
-from sdvg_core.errors import BadInput
+from sdvg_core.errors import BadInput, see
 from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.videos import batch, maker
@@ -217,6 +218,48 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
     line = refused(capsys, arguments)
     assert said in line
     assert line.endswith(f"see python -m sdvg_core {arguments[0]} --help")
+
+
+def test_an_abbreviation_of_several_options_is_refused(capsys):
+    """Catches: an option taken for another one, so that the other is given twice."""
+    line = refused(
+        capsys, ["generate", "--prompt", "a fox", "--drafter", "x.pt", "--drafter-c", "own", "--pro", "b"]
+    )
+    assert "--pro may be --prompt or --prompt-file" in line
+
+
+def test_an_abbreviation_of_one_option_is_taken():
+    assert make_parser().parse_args(["generate", "--prompt", "a", "--drafter-c", "own"]).drafter_context == "own"
+
+
+def test_a_working_folder_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
+    """Catches: advice to check a file that nobody gave."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    line = refused(capsys, ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT])
+    assert "the folder you are in was removed; go to another one" in line
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_page_that_is_not_installed_is_not_named(monkeypatch, tmp_path):
+    """Catches: a reference to a file that a wheel does not have."""
+    assert see("Out of memory") == " (troubleshooting: Out of memory)"
+    monkeypatch.setattr(errors, "PAGE", tmp_path / "troubleshooting.md")
+    assert see("Out of memory") == ""
+
+
+@pytest.mark.parametrize("odd", ["\x1b[31m", "\x9b2J", "\u202e", "\x07"], ids=ascii)
+def test_a_name_with_control_characters_is_printed_escaped(odd, tmp_path):
+    """Catches: a folder whose name colours, clears or turns around what a terminal shows."""
+    reader, writer = os.pipe()
+    process = fork(lambda: run(["doctor", "--models", f"{tmp_path}/a{odd}b"]), writer, writer)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as printed:
+        text = printed.read()
+    process.join(600)
+    assert odd not in text
+    assert ascii(odd)[1:-1] in text
 
 
 def test_a_dtype_may_be_of_a_part_and_a_preset_of_one_model():

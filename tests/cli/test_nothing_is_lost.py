@@ -45,7 +45,7 @@ def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, m
             said = capsys.readouterr()
             again = "add --overwrite or name another --output to make it again"
             assert f"sdvg: {folder} has this very video; {again}\n" in said.err
-            assert f"Written to {folder}\n" in said.out
+            assert f"The video is in {folder}\n" in said.out
     assert contents(out) == before
     assert generate(base, tmp_path / "other", *BALL) == 0
     assert seeds(tmp_path) == {"out": 42, "out-2": 7, "other": 42}
