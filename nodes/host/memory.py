@@ -294,7 +294,7 @@ def describe_plan(
     fits = weights + needs.total <= usable
     return [
         *lines,
-        f"{device}: everything fits" if fits else f"{device}: it runs, but slower, as weights are copied over",
+        f"{device}: everything fits" if fits else f"{device}: it runs, but slower, as not all weights fit",
     ]
 
 

@@ -300,7 +300,7 @@ PARTS = (
 
 STAYS, RUNS = (
     "cuda:0: drafter weights, 3.0 GB stay there",
-    "cuda:0: it runs, but slower, as weights are copied over",
+    "cuda:0: it runs, but slower, as not all weights fit",
 )
 PLANS = {
     41: [STAYS, "cuda:0: target weights, 28.0 GB stay there", "cuda:0: everything fits"],
