@@ -9,6 +9,7 @@ neither BT.2390's nor BT.2446's: it shows reference white of 203 cd/m2 as level 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -162,11 +163,19 @@ def open_clip(path: Path, *, alpha: bool = False) -> Iterator[Clip]:
     """
     check_regular(path)
     try:
-        file = av.open(str(path), options=OPENED)
-    except av.ArgumentError as error:
+        file = open_media(path)
+    except av.FFmpegError as error:
+        if error.errno != errno.EINVAL:
+            raise
         raise BadInput(f"{path.name} is in a container that is not read; give {CONTAINERS}") from error
     with file:
         yield Clip(file, path, alpha=alpha)
+
+
+def open_media(path: Path) -> Any:
+    """Open a file if it is one of our containers. Raises errors of FFmpeg, for another container `EINVAL`."""
+    # As options of the streams too, they crash PyAV 16 where streams are found late: MPG, VOB, FLV.
+    return av.open(str(path), container_options=OPENED)
 
 
 def find_sound(file: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import av
 from av.filter import Graph
 
-from .clip import OPENED, find_sound, pushed
+from .clip import find_sound, open_media, pushed
 from .video import MUXER_OPTIONS
 
 COPIED = {
@@ -52,7 +52,7 @@ def add_sound(path: Path, sound: Sound) -> str:
     """
     joined = path.with_name(f"{path.name}.sound")
     try:
-        with av.open(str(path)) as video, av.open(str(sound.path), options=OPENED) as clip:
+        with av.open(str(path)) as video, open_media(sound.path) as clip:
             _join(video, clip, sound, joined)
     except Exception:  # a damaged file can fail in any way
         joined.unlink(missing_ok=True)
