@@ -96,10 +96,11 @@ def test_after_pixels_a_route_is_that_of_a_clip_from_its_start(name: str, frames
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_after_a_start_image_a_route_is_that_of_a_new_clip(name: str) -> None:
-    """Numbers of blocks, and so noise and takes, too. Catches: a start image that counts as a block."""
+    """Numbers of blocks, and so noise, takes and directions, too. Catches: a start image that counts as a block."""
     router = small(ROUTERS[name])
-    plan = planned(router, 0, 0, lead=Lead(picture=True), takes="2:3")
-    fresh = planned(router, 0, 0, takes="2:3")
+    options = {"takes": "2:3", "directions": "" if router.directions else ".td....d"}
+    plan = planned(router, 0, 0, lead=Lead(picture=True), **options)
+    fresh = planned(router, 0, 0, **options)
     assert [(span.index, span.take) for span in plan.spans] == [(span.index, span.take) for span in fresh.spans]
     assert plan.models_needed == fresh.models_needed
     assert [early(plan, place) for place in range(EIGHT)] == [early(fresh, place) for place in range(EIGHT)]

@@ -95,17 +95,20 @@ def test_colours_are_within_half_a_level_of_the_standard(standard, sampling, bit
     assert np.abs(read - colours_of(planes, standard, bits, kind)).max() <= 0.55
 
 
-@pytest.mark.parametrize(("height", "standard"), [(96, "601"), (576, "601"), (720, "709"), (1080, "709")])
-def test_an_unmarked_clip_is_read_by_its_rows(height, standard, tmp_path):
+@pytest.mark.parametrize(
+    ("height", "standard", "bits"), [(96, "601", 10), (576, "601", 8), (720, "709", 8), (1080, "709", 8)]
+)
+def test_an_unmarked_clip_is_read_by_its_rows(height, standard, bits, tmp_path):
     """As players do: BT.601 below 720 rows, limited range. Catches: one matrix for every unmarked clip."""
-    planes = planes_of(COLOURS, standard, 8, LIMITED).round()
-    path = film(tmp_path / "unmarked.mkv", [frame_of(planes, "yuv420p", 8, height)])
+    planes = planes_of(COLOURS, standard, bits, LIMITED).round()
+    kind = "yuv420p10le" if bits == 10 else "yuv420p"
+    path = film(tmp_path / "unmarked.mkv", [frame_of(planes, kind, bits, height)])
     with av.open(str(path)) as file:
         codec = file.streams.video[0].codec_context
         assert (codec.colorspace, codec.color_range) == (UNSTATED, 0)
     read = read_footage(path, SIZE, height).pixels[0, :, height // 4 :: height // 2, 16::32]
     shown = read.flatten(1).T.numpy()
-    assert np.abs(shown - colours_of(planes, standard, 8, LIMITED)).max() <= 0.55
+    assert np.abs(shown - colours_of(planes, standard, bits, LIMITED)).max() <= 0.55
 
 
 @pytest.mark.parametrize(
