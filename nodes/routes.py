@@ -28,7 +28,7 @@ def register_routes() -> None:
     if any(getattr(route, "path", None) == ALL_RUNS for route in server.routes):
         # Routes of the first copy win, but nodes of the last.
         logger.warning(
-            "SDVG is installed twice, so the sampler's squares and 'Stop and keep' fail: remove one of the copies from "
+            "SDVG is installed twice, so the sampler's squares and 'Stop after this block' fail: remove one of the copies from "
             "custom_nodes; one is %s",
             Path(__file__).parents[1],
         )

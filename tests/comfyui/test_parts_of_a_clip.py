@@ -80,7 +80,7 @@ def drafts(parts, blocks, **more):
 
 
 def part(job, text="", *, stop=0):
-    """Run a sampler. `text`: its kept blocks; `stop`: the block after which *Stop and keep* is pressed."""
+    """Run a sampler. `text`: its kept blocks; `stop`: the block after which *Stop after this block* is pressed."""
     shown = NodeProgress.block
 
     def show(self, *what):

@@ -254,7 +254,7 @@ def test_a_page_loaded_in_mid_run_shows_this_run_and_goes_on(page):
     assert fates[: len(on_server)] == on_server[: len(fates)]
     assert numbers(left["reloaded"], "fate") == list(range(1, len(numbers(left["reloaded"], "fate")) + 1))
     assert len(fates) > len(numbers(left["reloaded"], "fate")) >= 3
-    assert left["reloaded"]["stop"] == {"text": "Stop and keep", "shown": True, "enabled": True}
+    assert left["reloaded"]["stop"] == {"text": "Stop after this block", "shown": True, "enabled": True}
 
 
 def test_a_stopped_run_keeps_what_it_made(page, server):
