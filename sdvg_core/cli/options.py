@@ -82,7 +82,7 @@ def router_config(
     router = replace(base, **settings)
     causes = [f"--{name}" for name in ("budget", "preset") if name in others][:1]
     if not causes or (causes == ["--preset"] and router.policy != base.policy):
-        causes = [f"the policy {router.policy}"]
+        causes = [f"the route {router.policy}"]
     causes += ["--directions"] if request.directions else []
     read = _read_in(request, router)
     spent = SPENT if "budget" in others else ()
