@@ -3,7 +3,7 @@
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { NAMELESS, PREFIX, after, allNodes, inputSlot, make, nodeOf, onOutput, rootGraph } from "./common.js";
-import { RunLog, earlierOf, shownOf, withNewest, withTold } from "./runs.js";
+import { RunLog, earlierOf, mergeRuns, shownOf, withNewest } from "./runs.js";
 import { addElement } from "./same_place.js";
 import { Strip } from "./strip.js";
 import { STYLE } from "./strip_style.js";
@@ -193,7 +193,7 @@ function hear(known, all) {
   const told = all.filter(({ workflow }) => workflow !== NAMELESS);
   for (const key of new Set(told.map(keyOf).filter(Boolean))) {
     const logs = told.filter((one) => keyOf(one) === key).map(logOf);
-    known.set(key, withTold(known.get(key) ?? [], logs));
+    known.set(key, mergeRuns(known.get(key) ?? [], logs));
   }
 }
 

@@ -58,16 +58,19 @@ export function withNewest(runs, log) {
   return [...runs.filter(({ run }) => run !== log.run), log].slice(-MOST);
 }
 
-/** The runs with those that the server tells of, oldest first too, where their account is to be shown. One that goes on is newer. */
-export function withTold(runs, told) {
-  const logs = told.reduceRight((all, log, i) => {
+/**
+ * The `known` runs with those of the server's `answer`, oldest first too: each is put before what is newer, such as a run that goes
+ * on, and in the place of what was known of it if it says more.
+ */
+export function mergeRuns(known, answer) {
+  const runs = answer.reduceRight((all, log, i) => {
     const at = all.findIndex(({ run }) => run === log.run);
-    if (at >= 0) return all.map((one, place) => (place === at && one.yieldsTo(log) ? log : one));
-    const later = told.slice(i + 1).map(({ run }) => run);
-    const next = all.findIndex((one) => later.includes(one.run) || (one.going && !log.going));
+    if (at >= 0) return all.map((before, place) => (place === at && before.yieldsTo(log) ? log : before));
+    const later = answer.slice(i + 1).map(({ run }) => run);
+    const next = all.findIndex((other) => later.includes(other.run) || (other.going && !log.going));
     return next < 0 ? [...all, log] : [...all.slice(0, next), log, ...all.slice(next)];
-  }, runs);
-  return logs.slice(-MOST);
+  }, known);
+  return runs.slice(-MOST);
 }
 
 /** The run that a node's strip shows: the newest of its own; undefined: none. */

@@ -76,7 +76,7 @@ def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page):
     assert (first["redo"], second["redo"], first["undo"] - second["undo"]) == (1, 2, 1)
 
 
-def test_a_shot_added_by_the_menu_takes_the_words_typed(page):
+def test_a_shot_added_takes_the_words_typed(page):
     """Catches: the focus on a button, where letters are ComfyUI's hotkeys."""
     after = page["after"]
     assert after["added"]["focus"] == [2, "TEXTAREA"]

@@ -131,14 +131,14 @@ def test_a_picture_made_for_something_else_is_old(modules):
     """Catches: another prompt's picture shown and kept as a shot's own, as its block stands in the shot's place."""
     given = [after(**changes) for changes, _ in OLD]
     source = NEXT.replace("outlook)", "{ ...outlook, loading: outlook.loading ?? undefined })")
-    told = call(modules, source, given)
-    for one, (changes, old) in zip(told, OLD, strict=True):
-        assert one["old"] == old, changes
-    numbers = call(modules, "(next) => [2, 3, 4].map((number) => js.isOld(next, number))", [told[1], told[0], {}])
-    assert numbers == [[False, True, True], [False] * 3, [False] * 3]
+    forecasts = call(modules, source, given)
+    for forecast, (changes, old) in zip(forecasts, OLD, strict=True):
+        assert forecast["old"] == old, changes
+    marks = call(modules, "(next) => [2, 3, 4].map((number) => js.isOld(next, number))", [*forecasts[:2], {}])
+    assert marks == [[False] * 3, [False, True, True], [False] * 3]
 
 
-def test_a_lock_of_another_run_is_not_in_the_run_shown(modules):
+def test_a_lock_belongs_to_its_own_run(modules):
     """Catches: a lock shortened to blocks of a run that it was never of."""
     source = "([lock, digests]) => js.holdsLock({ done: digests && { digests } }, lock) ?? null"
     cases = [[lock, DIGESTS] for lock in ("3:c", "3:x", "2:c", "", "9:c")]
@@ -146,7 +146,7 @@ def test_a_lock_of_another_run_is_not_in_the_run_shown(modules):
     assert call(modules, source, cases) == [True, False, False, None, None, None]
 
 
-def test_the_server_tells_the_prompt_of_the_whole_video_apart():
+def test_the_signature_tells_the_prompt_apart():
     """Catches: another prompt on the first line taken for another seed."""
     before = signature(pocket(), SAMPLER)
     prompt = pocket()
@@ -167,7 +167,7 @@ LOG = """(name) => {
 };
 const names = (logs) => logs.map((log) => (log.going ? log.run.toUpperCase() : log.run)).join("")"""
 # What the page knows, what the server tells, oldest first, and what the page knows then.
-TOLD = [
+ANSWERS = [
     ("", "abc", "abc"),
     ("abc", "abc", "abc"),
     ("c", "abc", "abc"),  # the newest one's output was kept by the page
@@ -182,11 +182,11 @@ TOLD = [
 
 def test_runs_the_server_tells_of_take_their_place(modules):
     """Catches: an older run in front of a newer one, which the strip then shows."""
-    source = f"([known, told]) => names(js.withTold([...known].map(log), [...told].map(log)));\nconst log = {LOG}"
-    assert call(modules, source, [case[:2] for case in TOLD]) == [after_ for *_, after_ in TOLD]
+    source = f"([known, told]) => names(js.mergeRuns([...known].map(log), [...told].map(log)));\nconst log = {LOG}"
+    assert call(modules, source, [case[:2] for case in ANSWERS]) == [merged for *_, merged in ANSWERS]
 
 
-def test_a_strip_shows_the_newest_of_its_own_runs(modules):
+def test_a_strip_shows_its_newest_own_run(modules):
     """Catches: another tab's run, newer than the strip's own, that leaves the strip without a film."""
     source = f"""([known, own]) => {{
       const shown = js.shownOf([...known].map(log), ({{ run }}) => own.includes(run));
@@ -197,7 +197,7 @@ def test_a_strip_shows_the_newest_of_its_own_runs(modules):
     assert call(modules, source, cases) == [["c", "abd"], ["", "abcd"], ["c", "ab"], ["", ""]]
 
 
-def test_a_run_that_begins_or_is_shown_again_is_the_newest(modules):
+def test_a_run_shown_again_is_the_newest(modules):
     source = f"([known, name]) => names(js.withNewest([...known].map(log), log(name)));\nconst log = {LOG}"
     assert call(modules, source, [["ab", "C"], ["abc", "a"], ["", "a"]]) == ["abC", "bca", "a"]
     many = f"""(count) => js.withNewest(Array.from({{ length: count }}, (_, i) => log(`x${{i}}`)), log("y")).length;
@@ -217,7 +217,7 @@ ROOMS = [
 ]
 
 
-def test_a_part_that_opens_or_closes_leaves_a_number_as_height(modules):
+def test_a_part_leaves_a_number_as_height(modules):
     """Catches: a part opened in one renderer and closed in the other, which made the node's height NaN."""
     source = """([height, least, grown, open]) => {
       const room = js.roomFor({ height, least, usual: 152, grown: grown ?? undefined, open });
@@ -479,7 +479,7 @@ def cuts_after(cuts, name, i, *given):
     return list(cuts)
 
 
-def test_a_cut_stays_in_its_place_between_two_shots(modules):
+def test_a_cut_stays_between_the_same_places(modules):
     """Catches: a cut that goes with its shot, to the video's beginning, or is lost with the shot before it."""
     edits = [["moveShot", i, to] for i in range(4) for to in range(4)]
     edits += [[name, i] for name in ("removeShot", "addShot") for i in range(4)]
@@ -489,7 +489,7 @@ def test_a_cut_stays_in_its_place_between_two_shots(modules):
         assert seen == cuts_after(cuts, *edit), (cuts, edit)
 
 
-def test_a_cut_typed_at_block_one_is_no_cut(modules):
+def test_a_cut_typed_first_is_no_cut(modules):
     values = {"text": "1 cut: a sea\n4: fog", "blocks": 9, "directions": "", "takes": ""}
     first, longer = call(modules, PLAY, [{"values": values, "before": 0, "edits": [["lengthenShot", 1, 7]]}])[0]
     assert first["text"] == "a sea\n4: fog"
