@@ -120,12 +120,12 @@ def test_pictures_made_for_another_prompt_are_marked_everywhere(page):
 def test_a_card_keeps_no_picture_of_another_prompt(page):
     """A square still can, and says so. Catches: an action that acts on what is shown, though it is old."""
     keeps = {
-        name: [[button[2] for button in buttons if button[0] == "keep"] for buttons in of_cards(seen, "buttons")]
+        name: [[button[2] for button in buttons if button[0] == "lock"] for buttons in of_cards(seen, "buttons")]
         for name, seen in (("made", page["made"]), ("shorter", page["shortened"]["shorter"]))
     }
     assert keeps["made"][:2] == [[False], [False]]
     assert keeps["shorter"] == [[False], [True], [True]]
-    [why] = [button[1] for button in page["shortened"]["shorter"]["cards"][1]["buttons"] if button[0] == "keep"]
+    [why] = [button[1] for button in page["shortened"]["shorter"]["cards"][1]["buttons"] if button[0] == "lock"]
     assert "blocks 3 to 5" in why
     assert any("old picture of blocks 3 to 5" in item for item in page["shortened"]["menu"])
 

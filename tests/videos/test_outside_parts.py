@@ -25,10 +25,10 @@ TOYS = {
     "router_random": [
         f"made by the large model, {why}" if why else "draft kept"
         for why in (
-            "the first blocks are the target's under every policy",
+            "by rule, whatever the route",
             "",
             "",
-            "the policy gives the block to the target",
+            "the route gives the block to the target",
             "",
             "",
         )
