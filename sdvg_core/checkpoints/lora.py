@@ -29,6 +29,8 @@ LONGEST_ENDING = 3
 """Parts between dots of an ending that is not known: `lora_A.default.weight_scale`."""
 WHOLE = {"diff": "diff", "half": "half_bias"}
 """Kind of a change -> its one part, the change itself; the bias of a half is scaled as the halves are."""
+BASE = ".base_layer."
+"""What PEFT puts before `weight` and `bias` of a layer that it changes."""
 LONGEST_LAYER = 120
 """Characters of a layer's name, with what wrappers add: a file may have 20,000 long names."""
 
@@ -171,8 +173,16 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Calla
 def _check_understood(
     file: WeightFile, others: Iterable[str], weights: Mapping[str, str], flat_name: Callable[[str], str]
 ) -> None:
-    """Raise `BadInput` if a tensor of no known kind belongs to a layer of the model."""
+    """Raise `BadInput` if a tensor of no known kind belongs to a layer of the model.
+
+    The state dict of a whole PEFT model has the weights that it changes too, which change nothing.
+    """
+    others = list(others)
+    whole = any(BASE in source for source in others)
     for source in others:
+        plain = source.removesuffix(".weight")
+        if BASE in source or (whole and len(plain) <= LONGEST_LAYER and flat_name(plain) in weights):
+            continue
         words = source.split(".")
         layers = (".".join(words[: len(words) - number]) for number in range(LONGEST_ENDING + 1))
         if any(flat_name(layer) in weights for layer in layers if 0 < len(layer) <= LONGEST_LAYER):

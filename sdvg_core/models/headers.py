@@ -252,7 +252,8 @@ def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
     assert model.checkpoint is not None
     if lora.unused:
         unused = f"{count(len(lora.unused), 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
-        yield f"The {role} has no layer of that shape for {unused}: the rest is used, as in ComfyUI."
+        without = "it has no such layer, or in another shape"
+        yield f"The {role} takes nothing from {unused}: {without}. The rest is used."
     if lora.inert:
         yield f"The LoRA {lora} changes nothing in the {role}: its numbers or its strength are zero."
     if any(model.checkpoint.weights.info[name].dtype in FP8 for name in lora.changes):

@@ -319,7 +319,6 @@ ODD_ENDINGS = (
     "lora_B.default.weight_scale",
     "scalar",
     "diff_x",
-    "base_layer.weight",
     "modules_to_save.default.weight",
 )
 
@@ -330,6 +329,14 @@ def test_what_is_not_known_of_a_layer_is_refused(tmp_path, ending):
     tensors = {**halves(), f"diffusion_model.{Q}.{ending}": torch.ones(3)}
     with pytest.raises(BadInput, match="not read here"):
         opened(saved(tmp_path / "a.safetensors", tensors))
+
+
+def test_the_state_dict_of_a_whole_peft_model_is_read(tmp_path):
+    """Catches: the base's own weights, which change nothing, taken for a part of the change."""
+    base = {f"{PEFT}{Q}.base_layer.weight": torch.ones(3, 2), f"{PEFT}{Q}.base_layer.bias": torch.ones(3)}
+    base |= {f"{PEFT}{K}.weight": torch.ones(3, 2), f"{PEFT}{K}.bias": torch.ones(3)}
+    lora = opened(saved(tmp_path / "a.safetensors", {**halves(PEFT, name="style"), **base}))
+    assert (set(lora.changes), set(lora.unused)) == ({f"{Q}.weight"}, set(base))
 
 
 def test_what_is_not_known_of_other_layers_is_left_out(tmp_path):

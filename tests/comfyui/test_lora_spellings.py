@@ -220,7 +220,8 @@ Two that disagree by over 1 %, or another rank than the tensors have, are refuse
   the halves by the scale, drops the tensors, and keeps the record.
 - DoRA: PEFT's `lora_magnitude_vector` is the length of the rows after the change, as PEFT merges it; `dora_scale`
   is merged as in ComfyUI. Strength goes from the plain weight to the merged one.
-- The bias of a half (`lora_B.bias`) is added to the layer's. Another ending on a layer of the model is refused.
+- The bias of a half (`lora_B.bias`) is added to the layer's. Another ending on a layer of the model is refused, but
+  for the base's own weights in the state dict of a whole PEFT model.
 - A change of another shape is left out, and the report says so; if most are, the LoRA is for another size.
 - A file with several named adapters is refused, with their names.
 

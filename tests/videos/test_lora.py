@@ -171,8 +171,9 @@ def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, chec
         "The LoRA style.safetensors:2 fits only the drafter: what the target makes lacks it."
     ]
     assert [note for note in headers.models["drafter"].notes if "LoRA" in note] == [
-        "The drafter has no layer of that shape for 1 tensor of the LoRA style.safetensors:2, the first "
-        "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight: the rest is used, as in ComfyUI."
+        "The drafter takes nothing from 1 tensor of the LoRA style.safetensors:2, the first "
+        "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight: it has no such layer, or in another shape. The "
+        "rest is used."
     ]
 
 
