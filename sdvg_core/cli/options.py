@@ -144,6 +144,8 @@ def model_files(
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:
     """Return the device of each worker, or nothing if this process makes the videos. `device`: of this process."""
     several = "," in options.device
+    if options.ray == "":
+        raise BadInput("the address of the Ray cluster is empty; give it, or local, or leave --ray out")
     if options.workers is None and not several and not options.ray:
         return ()
     if not (options.prompt_file or options.seeds[1:]):

@@ -212,6 +212,7 @@ OF_VIDEO = [
     ("--seeds 1 2 1", "seed 1 is given twice and makes one video twice; leave one out"),
     ("--workers 2", "workers need several videos; add --prompt-file FILE or --seeds, or leave the workers out"),
     ("--device cpu,cpu --seeds 1 2 --ray local", "--device names several of this machine, and --ray is a cluster"),
+    ("--ray=", "the address of the Ray cluster is empty; give it, or local, or leave --ray out"),
     ("--device cpu:1", "there is no device 'cpu:1'; use cpu, cuda, or one of several such as cuda:1"),
 ]
 """Other pairs of which one has no effect, and what is said."""
