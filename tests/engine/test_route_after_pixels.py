@@ -20,6 +20,7 @@ from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock
+from sdvg_core.engine.wrappers import drift
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.route import ROUTER_PRESETS, Decision, RouterConfig, decide_early
 
@@ -104,6 +105,17 @@ def test_after_a_start_image_a_route_is_that_of_a_new_clip(name: str) -> None:
     assert [(span.index, span.take) for span in plan.spans] == [(span.index, span.take) for span in fresh.spans]
     assert plan.models_needed == fresh.models_needed
     assert [early(plan, place) for place in range(EIGHT)] == [early(fresh, place) for place in range(EIGHT)]
+
+
+def test_the_block_after_a_start_image_is_the_first() -> None:
+    """By its steps, and as what drift is measured from. Catches: a first block told by its frame, or its number."""
+    engine = make_engine("incremental", first_schedule="1000,800,625")
+    plan = planned(RouterConfig(policy="always-target"), 3, 0, 3, lead=Lead(frames=3, start_image_frames=3))
+    inputs = BlockInputs(make_noise(), lambda _: PROMPT, StartClip(clip_of(3)))
+    emitted = list(Run(engine=engine, plan=plan, inputs=inputs).blocks())
+    first, *others = (shown.block.latents for shown in emitted)
+    assert [shown.record.target.denoising_passes for shown in emitted] == [3, 2, 2]
+    assert [shown.record.drift for shown in emitted] == [None, *(drift(block, first) for block in others)]
 
 
 def early(plan: RunPlan, place: int) -> tuple[Decision | None, int]:
