@@ -84,6 +84,18 @@ def preset_for(model: Any, preset: Preset | None, *, flush: bool) -> Any:
     return attach_origin(model.clone(), preset=with_flush(preset, flush=flush))
 
 
+def attach_control(model: Any, role: str, control: Any = None, control_file: str = NO_FILE) -> None:
+    """Attach a control module, a MODEL or a file, to a MODEL. Raises `BadInput` for two, or one that does not fit."""
+    if control is not None and control_file != NO_FILE:
+        raise BadInput("control and control_file both give a control module; leave one of them out")
+    if control_file != NO_FILE:
+        module = folder_paths.get_full_path_or_raise("diffusion_models", control_file)
+        control = load_control_file(module, model, role)
+    if control is not None:
+        check_control(model, control, role)
+        model.set_attachments(CONTROL, control)
+
+
 class DrafterLoader(io.ComfyNode):
     """Loads the small model."""
 
@@ -102,16 +114,15 @@ class DrafterLoader(io.ComfyNode):
         weight_dtype,
         preset=None,
         weights=AUTO,
-        control=None,
-        control_file=NO_FILE,
         new_prompt=FLUSH,
         compile: CompileMode = "off",
         model=None,
+        **control,
     ) -> io.NodeOutput:
         """Load the model and attach preset, compile mode and control module.
 
-        `model`: one of another loader, in place of the file. Raises `BadInput` for an unknown preset, a control
-        module that does not fit, two of them, or two models.
+        `model`: one of another loader, in place of the file. `control`: inputs of `attach_control`. Raises `BadInput`
+        for an unknown preset, a control module that does not fit, two of them, or two models.
         """
         check_option(preset, "preset", (AUTO, *PRESETS))
         flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has its own switch
@@ -125,14 +136,7 @@ class DrafterLoader(io.ComfyNode):
         else:
             model = preset_for(model, chosen_preset(preset), flush=flush)
         attach_origin(model, compile=compile)
-        if control is not None and control_file != NO_FILE:
-            raise BadInput("control and control_file both give a control module; leave one of them out")
-        if control_file != NO_FILE:
-            module = folder_paths.get_full_path_or_raise("diffusion_models", control_file)
-            control = load_control_file(module, model, cls.role)
-        if control is not None:
-            check_control(model, control, cls.role)
-            model.set_attachments(CONTROL, control)
+        attach_control(model, cls.role, **control)
         notify(cls.hidden and cls.hidden.unique_id, "\n".join(origin_of(model).notes))
         return io.NodeOutput(model)
 

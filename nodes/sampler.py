@@ -158,7 +158,7 @@ class SpeculativeSampler(io.ComfyNode):
             notes=notes,
             node_id=cls.hidden.unique_id,
             workflow_id=workflow_id(cls.hidden.extra_pnginfo),
-            prompt=cls.hidden.prompt,
+            api_prompt=cls.hidden.prompt,
             prompt_id=context.prompt_id if context else None,
             signature=signature(cls.hidden.prompt, cls.hidden.unique_id),
         )

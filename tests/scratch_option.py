@@ -20,7 +20,7 @@ def copy_with_option(folder: Path) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     weights = Path("sdvg_core", "pocket", "weights")
     (folder / weights).symlink_to(ROOT / weights)
-    request = folder / "sdvg_core" / "request" / "request.py"
+    request = folder / "sdvg_core" / "settings" / "request.py"
     head, check, rest = request.read_text(encoding="utf-8").partition("\n    def __post_init__")
     request.write_text(f"{head}{FIELD}{check}{rest}", encoding="utf-8")
     for language, tooltip in WORDS.items():

@@ -47,8 +47,8 @@ class Job:
     `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
     runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
     `kept`: blocks of an earlier run; the request is then for the blocks after them. `until_block`: the last block to
-    make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `prompt`: in API form; `prompt_id`,
-    `signature`: of it, for the page.
+    make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `api_prompt`: the prompt in API
+    form; `prompt_id`, `signature`: of it, for the page.
     """
 
     drafter: Any = None
@@ -71,7 +71,7 @@ class Job:
     controlled: bool = False
     node_id: str | None = None
     workflow_id: str | None = None
-    prompt: Any = None
+    api_prompt: Any = None
     prompt_id: str | None = None
     signature: dict[str, Any] | None = None
 

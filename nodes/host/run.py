@@ -119,7 +119,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     """Check a job and resolve its request. Raises `BadInput` for any unusable input."""
     of_models = {
-        role: (*check_model(patcher, role), *notes_on_loras(wired.prompt, wired.node_id, role, patcher))
+        role: (*check_model(patcher, role), *notes_on_loras(wired.api_prompt, wired.node_id, role, patcher))
         for role, patcher in wired.models.items()
     }
     check_vae(wired.vae, wired.tae_kind)

@@ -59,7 +59,7 @@ def test_a_new_option_is_one_field_and_a_new_command_or_policy_one_file(tmp_path
     """In the help, the report, `--from` and the checks of a copy. Catches: a list of options beside the fields."""
     place = copy_with_option(tmp_path / "copy")
     (place / "sdvg_core" / "cli" / "greet.py").write_text(COMMAND, encoding="utf-8")
-    router = place / "sdvg_core" / "engine" / "router.py"
+    router = place / "sdvg_core" / "settings" / "route.py"
     text = router.read_text(encoding="utf-8")
     for old, new in POLICY.items():
         text = text.replace(old, new, 1)

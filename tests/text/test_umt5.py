@@ -16,11 +16,12 @@ from random_set import umt5_to_comfy
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
+from sdvg_core.checkpoints.model_files import TEXT_ENCODER
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.errors import BadInput
+from sdvg_core.models.inspection import inspect_file
 from sdvg_core.settings.request import Strength, read_strengths
-from sdvg_core.text.prompt_files import read_prompt_list
-from sdvg_core.text.prompts import clean_prompt, read_prompt, unshown
+from sdvg_core.text.prompts import clean_prompt, read_prompt, read_prompt_list, unshown
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_sizes
 
 LINES = [
@@ -243,6 +244,11 @@ LAYOUTS = [as_comfy, as_original, as_whole_umt5, as_part, as_original_part]
 def test_every_published_layout_holds_the_same_encoder(model, words, spiece, tmp_path, layout):
     encoder = load_umt5(layout(model, tmp_path, spiece), dtype=torch.float32)
     assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
+
+
+def test_a_text_encoder_under_a_prefix_is_inspected_as_one(model, spiece, tmp_path):
+    findings = inspect_file(as_part(model, tmp_path, spiece))
+    assert (findings["kind"], findings["would load"]) == (TEXT_ENCODER, "yes")
 
 
 def test_two_text_encoders_in_a_file_are_refused(model, tmp_path):
