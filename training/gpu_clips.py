@@ -156,16 +156,29 @@ def own_blocks(
         begun=[block.float() for block in blocks],
         ask=HalfPrompted,
     )
+    contexts = {number: seen[number - begun] for number in range(begun + 1, last + 1)}
+    return recognised_blocks(world, scenes, rows, contexts, frames, RECOGNISED), count * (last - begun)
+
+
+def recognised_blocks(
+    world: World, scenes: Scenes, rows: Tensor, contexts: Mapping[int, Tensor], frames: Tensor, limit: float
+) -> list[Blocks]:
+    """Return those contexts of rolled-out clips in which every thing is to be seen, with what is right after them.
+
+    That is the truth from the moment that they show. `rows`: the numbers of the prompts. `contexts`: by number of
+    the block that comes after. `frames`: of the whole clips, `n f c h w`. `limit`: the error above which a
+    context is not recognised.
+    """
     recognised: list[Blocks] = []
-    for number in range(begun + 1, last + 1):
+    for number, context in contexts.items():
         due = 12 * number
         ahead, error, on_things = recognise(scenes, frames[:, due - 11 : due - 3], due - 11, REACH)
-        good = ((error < RECOGNISED) & (on_things.amax(dim=1) < LOST)).nonzero()[:, 0]
+        good = ((error < limit) & (on_things.amax(dim=1) < LOST)).nonzero()[:, 0]
         if len(good):
             times = (torch.arange(due - 16, due + 9, device=world.device) + ahead[good, None]).clamp(min=0)
             labels = world.encode(scenes[good].render(times)[0])[:, :, -BLOCK:]
-            recognised.append(Blocks(rows[good], seen[number - begun][good].half(), labels.half()))
-    return recognised, count * (last - begun)
+            recognised.append(Blocks(rows[good], context[good].half(), labels.half()))
+    return recognised
 
 
 @dataclass(slots=True, eq=False)
