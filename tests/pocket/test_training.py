@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny import as_anchors, random_tree
 
-from research.metrics import judge
-from research.world import render_with_mask
+from research.metrics import REACH, judge
+from research.world import render, render_with_mask
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute, Wan
@@ -19,15 +19,16 @@ from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.models.loading import encode_prompts
+from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from training import gpu_clips, train_drafter
-from training.causal import SCHEDULE, Prompted
+from training import gpu_clips, train_drafter, train_target
+from training.causal import FRAMES, SCHEDULE, Prompted
 from training.common import seeded
 from training.gpu_clips import Data, World
 from training.many_scenes import Scenes, quality, recognise
 from training.measure_pair import SEAMS, HandedOver, scenes_of
 from training.on_gpu import Gradients
-from training.presence import presence
+from training.presence import at_its_place, presence
 from training.roll_out import moment
 from training.shipped import Shipped, load_model
 from training.train_drafter import Trainer, first_losses, later_losses, main
@@ -218,3 +219,55 @@ def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path,
     assert {"anchor before", "anchor after", "anchor change"} <= set(lines[-1])
     after = (tmp_path / "after.jsonl").read_text().splitlines()
     assert [len(json.loads(line)["anchor"]) for line in after] == [3, 3, 3]
+
+
+@pytest.mark.heavy
+def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch):
+    """Catches: anything that a step draws or uses and the checkpoint does not hold."""
+    often = {"LOT": 1, "LOT_EVERY": 2, "LOTS_KEPT": 2, "LOOKED": 2, "SAVED": 0.0, "RECOGNISED": 9.0}
+    for name, value in often.items():
+        monkeypatch.setattr(train_target, name, value)
+    monkeypatch.setattr(gpu_clips, "LOST", 9.0)
+    monkeypatch.setattr(train_target, "World", cache(World))
+    sizes = ["--steps", "5", "--batch", "3", "--bench", "1"]
+    train_target.main([str(tmp_path / "whole"), *sizes])
+    step = train_target.Trainer.step
+    with monkeypatch.context() as killing:
+
+        def killed(trainer: train_target.Trainer) -> dict[str, float]:
+            if trainer.number == 3:
+                raise KeyboardInterrupt
+            return step(trainer)
+
+        killing.setattr(train_target.Trainer, "step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_target.main([str(tmp_path / "killed"), *sizes])
+    train_target.main([str(tmp_path / "killed"), *sizes])
+    weights = [(tmp_path / name / "target.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert weights[0] == weights[1]
+    assert weights[0] != (trained_set().target).read_bytes()
+
+
+# --- where the mover is
+
+ALONE = parse("a big red ball crawls right from the left over night")
+
+
+def test_a_mover_on_its_path_is_at_its_place():
+    """Catches: a late or early mover counted as lost, one far off or of another colour counted as there."""
+    times = torch.arange(FRAMES)
+    other = parse("a big green ball crawls right from the left over night")
+    away = parse("a big red ball crawls left from the right over night")
+    assert at_its_place(render(ALONE, times), ALONE).mean() == 1
+    assert at_its_place(render(ALONE, times + REACH), ALONE).mean() == 1
+    assert at_its_place(render(other, times), ALONE).mean() == 0
+    assert at_its_place(render(away, times[:20]), ALONE).mean() == 0
+
+
+def test_only_the_mover_is_asked_for():
+    """Catches: the other thing taken for the mover, a hidden mover counted as absent."""
+    pair = parse("a small red ball crawls right from the left behind a big green box at the left over night")
+    alone = parse("a big green box crawls right from the left over night")
+    answers = at_its_place(render(alone, torch.zeros(FRAMES)), pair)
+    assert answers[0].isnan()
+    assert answers[-1] == 0
