@@ -72,10 +72,10 @@ TIMED = 20
 """Steps by which a recorded step is compared with one that is not."""
 
 
-def later_losses(tree: WanTree, batch: Batch) -> Tensor:
+def later_losses(tree: WanTree, batch: Batch, ask: Callable[..., Prompted] = HalfPrompted) -> Tensor:
     """Return the loss of every sample of blocks with contexts."""
     embedding, real, context, label = batch
-    prompted = HalfPrompted(tree, embedding, real).see(context)
+    prompted = ask(tree, embedding, real).see(context)
     return loss_of_all_steps(prompted, lambda x, step: label, draw_on_own(label))
 
 

@@ -16,25 +16,28 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.forward import PLAIN, Stages
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.pocket.trained_set import pocket_fast_vae
 from sdvg_core.pocket.world import Scene
 
-from .causal import BLOCKS, SCHEDULE
+from .causal import BLOCKS, SCHEDULE, Prompted
 from .common import Average, Log, save_checkpoint, seeded, set_rate
 from .export import save_model
 from .gpu_clips import Blocks, Prompts, World, recognised_blocks, true_clips
 from .measure_pair import scenes_of
-from .on_gpu import Batch, HalfPrompted, zero_gradients
+from .on_gpu import Batch, GpuOps, HalfPrompted, zero_gradients
 from .roll_out import FIRST, RECOGNISED, roll_out
 from .train_drafter import copy_of, draw_on_own, later_losses, loss_of_all_steps, make_optimisers
 
@@ -52,6 +55,28 @@ TOGETHER = 8
 
 SAVED, LOOKED = 600.0, 200
 """Every how many seconds the state is saved, and in which steps the errors are measured."""
+
+
+class CompiledOps(GpuOps):
+    """The same operations, with rotations by cosines and sines: complex numbers do not compile."""
+
+    rope = TorchOps.rope
+    rotate = TorchOps.rotate
+
+
+class CompiledPrompted(HalfPrompted):
+    """A model with a batch of prompts, whose layers are compiled: a sixth faster on a CPU."""
+
+    kind = CompiledOps
+
+    def __init__(self, tree: WanTree, embedding: Tensor, real: Tensor) -> None:
+        super().__init__(tree, embedding, real)
+        self.stages = _compiled_stages()
+
+
+@cache
+def _compiled_stages() -> Stages:
+    return Stages(**{name: torch.compile(getattr(PLAIN, name)) for name in Stages.__slots__})
 
 
 def drawn_scenes(purpose: str, number: int, count: int, seed: int) -> list[Scene]:
@@ -111,10 +136,10 @@ def _none_of(blocks: Blocks) -> Blocks:
     return Blocks(**{name: part[:0] for name, part in _tensors(blocks).items()})
 
 
-def first_losses(tree: WanTree, batch: Batch) -> Tensor:
+def first_losses(tree: WanTree, batch: Batch, ask: Callable[..., Prompted]) -> Tensor:
     """Return the loss of every sample of first blocks."""
     embedding, real, label = batch
-    return loss_of_all_steps(HalfPrompted(tree, embedding, real), lambda x, step: label, draw_on_own(label))
+    return loss_of_all_steps(ask(tree, embedding, real), lambda x, step: label, draw_on_own(label))
 
 
 def first_blocks(world: World, prompts: Prompts) -> Tensor:
@@ -240,7 +265,7 @@ class Trainer:
             losses_of = first_losses if kind == "first" else later_losses
             total = 0.0
             for part in zip(*(tensor.split(TOGETHER) for tensor in batch), strict=True):
-                loss = losses_of(self.tree, part).sum()
+                loss = losses_of(self.tree, part, CompiledPrompted).sum()
                 (loss / self.args.batch).backward()
                 total += loss.item()
             shown[kind] = total / max(len(batch[0]), 1)

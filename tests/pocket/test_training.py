@@ -27,7 +27,7 @@ from training.common import seeded
 from training.gpu_clips import Data, World
 from training.many_scenes import Scenes, quality, recognise
 from training.measure_pair import SEAMS, HandedOver, scenes_of
-from training.on_gpu import Gradients
+from training.on_gpu import Gradients, HalfPrompted
 from training.presence import at_its_place, presence
 from training.roll_out import moment
 from training.shipped import Shipped, load_model
@@ -229,6 +229,7 @@ def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch):
         monkeypatch.setattr(train_target, name, value)
     monkeypatch.setattr(gpu_clips, "LOST", 9.0)
     monkeypatch.setattr(train_target, "World", cache(World))
+    monkeypatch.setattr(train_target, "CompiledPrompted", HalfPrompted)
     sizes = ["--steps", "5", "--batch", "3", "--bench", "1"]
     train_target.main([str(tmp_path / "whole"), *sizes])
     step = train_target.Trainer.step
@@ -246,6 +247,19 @@ def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch):
     weights = [(tmp_path / name / "target.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
     assert weights[0] != (trained_set().target).read_bytes()
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+def test_compiled_layers_give_the_same_losses(shipped):
+    """Catches: a rotation or a stage that means something else once it is compiled."""
+    embedding, real = shipped.embed([CALLED])
+    context, label = torch.randn(2, 1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(5))
+    losses = []
+    for ask in (HalfPrompted, train_target.CompiledPrompted):
+        torch.manual_seed(0)
+        losses.append(later_losses(shipped.models["target"], (embedding, real, context, label), ask))
+    torch.testing.assert_close(losses[1], losses[0], rtol=0.02, atol=0)
 
 
 # --- where the mover is
