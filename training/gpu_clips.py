@@ -66,6 +66,12 @@ class Blocks:
     label: Tensor
 
     @classmethod
+    def whole(cls, context: Tensor, label: Tensor) -> Blocks:
+        """Return the blocks of whole clips, `n 8 c 3 h w`."""
+        whose = torch.arange(len(label), device=label.device).repeat_interleave(BLOCKS - 1)
+        return cls(whose, context.flatten(0, 1), label.flatten(0, 1))
+
+    @classmethod
     def joined(cls, parts: Sequence[Blocks]) -> Blocks:
         """Return the blocks of several lots as one."""
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("whose", "context", "label")))
@@ -115,7 +121,7 @@ def true_clips(world: World, prompts: Prompts, chunk: int = 128) -> Blocks:
         context[:, 1:, :, 0] = stills
         contexts.append(context.half())
         labels.append(blocks[:, 1:].half())
-    return _whole(torch.cat(contexts), torch.cat(labels))
+    return Blocks.whole(torch.cat(contexts), torch.cat(labels))
 
 
 @torch.no_grad()
@@ -126,13 +132,7 @@ def target_clips(world: World, prompts: Prompts, chunk: int = 512) -> Blocks:
         seen, blocks, _ = roll_out(world.target, world.vae, *prompts.heard(rows), ask=HalfPrompted)
         contexts.append(torch.stack(seen, dim=1).half())
         labels.append(torch.stack(blocks[1:], dim=1).half())
-    return _whole(torch.cat(contexts), torch.cat(labels))
-
-
-def _whole(context: Tensor, label: Tensor) -> Blocks:
-    """Return the blocks of whole clips, `n 8 c 3 h w`."""
-    whose = torch.arange(len(label), device=label.device).repeat_interleave(BLOCKS - 1)
-    return Blocks(whose, context.flatten(0, 1), label.flatten(0, 1))
+    return Blocks.whole(torch.cat(contexts), torch.cat(labels))
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from training import gpu_clips, train_drafter, train_target
+from training import gpu_clips, train_drafter, train_hours
 from training.causal import FRAMES, SCHEDULE, Prompted
 from training.common import seeded
 from training.gpu_clips import Data, World
@@ -222,31 +222,33 @@ def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path,
 
 
 @pytest.mark.heavy
-def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("role", train_hours.ROLES)
+def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch, role):
     """Catches: anything that a step draws or uses and the checkpoint does not hold."""
-    often = {"LOT": 1, "LOT_EVERY": 2, "LOTS_KEPT": 2, "LOOKED": 2, "SAVED": 0.0, "RECOGNISED": 9.0}
+    often = {"LOT": 1, "LOTS_KEPT": 2, "LOOKED": 2, "SAVED": 0.0, "RECOGNISED": 9.0}
     for name, value in often.items():
-        monkeypatch.setattr(train_target, name, value)
+        monkeypatch.setattr(train_hours, name, value)
     monkeypatch.setattr(gpu_clips, "LOST", 9.0)
-    monkeypatch.setattr(train_target, "World", cache(World))
-    monkeypatch.setattr(train_target, "CompiledPrompted", HalfPrompted)
+    monkeypatch.setattr(train_hours, "World", cache(World))
+    monkeypatch.setattr(train_hours, "CompiledPrompted", HalfPrompted)
+    monkeypatch.setitem(train_hours.ROLES, role, replace(train_hours.ROLES[role], lot_every=2))
     sizes = ["--steps", "5", "--batch", "3", "--bench", "1"]
-    train_target.main([str(tmp_path / "whole"), *sizes])
-    step = train_target.Trainer.step
+    train_hours.main([role, str(tmp_path / "whole"), *sizes])
+    step = train_hours.Trainer.step
     with monkeypatch.context() as killing:
 
-        def killed(trainer: train_target.Trainer) -> dict[str, float]:
+        def killed(trainer: train_hours.Trainer) -> dict[str, float]:
             if trainer.number == 3:
                 raise KeyboardInterrupt
             return step(trainer)
 
-        killing.setattr(train_target.Trainer, "step", killed)
+        killing.setattr(train_hours.Trainer, "step", killed)
         with pytest.raises(KeyboardInterrupt):
-            train_target.main([str(tmp_path / "killed"), *sizes])
-    train_target.main([str(tmp_path / "killed"), *sizes])
-    weights = [(tmp_path / name / "target.safetensors").read_bytes() for name in ("whole", "killed")]
+            train_hours.main([role, str(tmp_path / "killed"), *sizes])
+    train_hours.main([role, str(tmp_path / "killed"), *sizes])
+    weights = [(tmp_path / name / f"{role}.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
-    assert weights[0] != (trained_set().target).read_bytes()
+    assert weights[0] != getattr(trained_set(), role).read_bytes()
 
 
 @pytest.mark.heavy
@@ -256,7 +258,7 @@ def test_compiled_layers_give_the_same_losses(shipped):
     embedding, real = shipped.embed([CALLED])
     context, label = torch.randn(2, 1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(5))
     losses = []
-    for ask in (HalfPrompted, train_target.CompiledPrompted):
+    for ask in (HalfPrompted, train_hours.CompiledPrompted):
         torch.manual_seed(0)
         losses.append(later_losses(shipped.models["target"], (embedding, real, context, label), ask))
     torch.testing.assert_close(losses[1], losses[0], rtol=0.02, atol=0)

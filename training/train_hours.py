@@ -1,22 +1,24 @@
-"""Train the target on from the shipped weights, on one core for hours; the same command goes on where it stopped.
+"""Train a transformer on from the shipped weights, on one core for hours; the same command goes on.
 
-    python -m training.train_target OUT [--steps 7000] [--rate 6e-4] [--batch 32]
+    python -m training.train_hours target OUT [--steps 7000] [--rate 6e-4] [--batch 32]
+    python -m training.train_hours drafter OUT --target FILE [--steps 10000] [--rate 1e-3] [--batch 16]
 
-Four prompts in five are of one big thing. The truth is the label: of first blocks, which are drawn anew for every
-step; of true contexts; and, from the moment that they show, of the contexts of clips that the model makes on its
-own, which are half of the others. A lot of both is made anew every LOT_EVERY steps, in turn with the VAE and the
-TAEHV, as both make the contexts of users. The rate falls to nothing with the steps.
+Labels of the target: the truth, of first blocks, which are drawn anew for every step; of true contexts; and, from
+the moment that they show, of the contexts of clips that it makes on its own. Four prompts in five are of one big
+thing. Labels of the drafter: the target's blocks after the target's contexts; the truth after true ones and its
+own, which begin with the target's first block; of first blocks, what the shipped drafter makes of them.
 
-Everything that is drawn depends on the seed and the number of the step or lot alone, so a run that was killed goes
-on as if it had not been. OUT/log.jsonl has losses and the errors of held-out blocks, OUT/target.safetensors the
-average of the weights.
+A lot of contexts is made anew all the time, in turn with the VAE and the TAEHV, as both make the contexts of users.
+The rate falls to nothing with the steps. Everything that is drawn depends on the seed and the number of the step or
+lot alone, so a run that was killed goes on as if it had not been. OUT/log.jsonl has losses and the errors of
+held-out blocks, OUT/target.safetensors or OUT/drafter.safetensors the average of the weights.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -39,16 +41,16 @@ from .gpu_clips import Blocks, Prompts, World, recognised_blocks, true_clips
 from .measure_pair import scenes_of
 from .on_gpu import Batch, GpuOps, HalfPrompted, zero_gradients
 from .roll_out import FIRST, RECOGNISED, roll_out
-from .train_drafter import copy_of, draw_on_own, later_losses, loss_of_all_steps, make_optimisers
+from .shipped import load_model
+from .train_drafter import copy_of, draw_on_own, first_losses, later_losses, loss_of_all_steps, make_optimisers
 
-MIX = ("alone, big",) * 8 + ("alone, small", "two")
-"""The kinds of prompts, in turn."""
+LOT, LOTS_KEPT = 32, 6
+"""Prompts of a lot, and how many lots are kept."""
 
-FIRST_EVERY = 4
-"""In which steps the batch is of first blocks."""
-
-LOT, LOT_EVERY, LOTS_KEPT = 32, 80, 6
-"""Prompts of a lot, in which steps one is made, and how many of them are kept."""
+USUAL = {
+    "target": {"steps": 7000, "rate": 6e-4, "batch": 32},
+    "drafter": {"steps": 10_000, "rate": 1e-3, "batch": 16},
+}
 
 TOGETHER = 8
 """Samples whose gradient is computed at once."""
@@ -79,48 +81,31 @@ def _compiled_stages() -> Stages:
     return Stages(**{name: torch.compile(getattr(PLAIN, name)) for name in Stages.__slots__})
 
 
-def drawn_scenes(purpose: str, number: int, count: int, seed: int) -> list[Scene]:
-    """Return the training scenes of a step or lot."""
-    generator = seeded(seed, "target", purpose, number)
-    return [scenes_of(generator, 1, kind=MIX[n % len(MIX)])[0] for n in range(number * count, (number + 1) * count)]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Lot:
-    """Prompts as the text encoder reads them, and blocks after true contexts and after the model's own."""
+    """Prompts as the text encoder reads them, and blocks with their contexts, by kind."""
 
     embedding: Tensor
     real: Tensor
-    true: Blocks
-    own: Blocks
-
-    @classmethod
-    def make(cls, world: World, codec: Any, tree: WanTree, scenes: list[Scene]) -> Lot:
-        """Render and encode the clips of scenes, and let the model make them on its own."""
-        prompts = world.prompts(scenes)
-        rows = torch.arange(len(scenes))
-        seen, _, frames = roll_out(tree, codec, *prompts.heard(rows), ask=HalfPrompted)
-        contexts = dict(enumerate(seen, start=1))
-        true = true_clips(world, prompts, TOGETHER)
-        own = recognised_blocks(world, prompts.scenes, rows, contexts, frames.clone(), RECOGNISED)
-        return cls(prompts.embedding, prompts.real, true, Blocks.joined([_none_of(true), *own]))
+    blocks: dict[str, Blocks]
 
     def state(self) -> dict[str, Any]:
         """Return it as plain tensors."""
-        blocks = {kind: _tensors(getattr(self, kind)) for kind in ("true", "own")}
+        blocks = {kind: _tensors(of_it) for kind, of_it in self.blocks.items()}
         return {"embedding": self.embedding, "real": self.real, **blocks}
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Lot:
         """Return the lot whose state this is."""
-        return cls(state["embedding"], state["real"], Blocks(**state["true"]), Blocks(**state["own"]))
+        blocks = {kind: Blocks(**of_it) for kind, of_it in state.items() if isinstance(of_it, dict)}
+        return cls(state["embedding"], state["real"], blocks)
 
     def draw(self, kind: str, count: int) -> tuple[Tensor, ...]:
         """Return embeddings, which of their tokens are real, contexts and blocks; true ones, if there are no own.
 
         Some noise is on the true contexts, as on no others.
         """
-        blocks = self.own if kind == "own" and len(self.own.whose) else self.true
+        blocks = self.blocks[kind if len(self.blocks[kind].whose) else "true"]
         chosen = torch.randint(len(blocks.whose), (count,))
         context, whose = blocks.context[chosen].float(), blocks.whose[chosen]
         if kind == "true":
@@ -132,12 +117,64 @@ def _tensors(blocks: Blocks) -> dict[str, Tensor]:
     return {field.name: getattr(blocks, field.name) for field in fields(blocks)}
 
 
-def _none_of(blocks: Blocks) -> Blocks:
-    return Blocks(**{name: part[:0] for name, part in _tensors(blocks).items()})
+def _own_of(world: World, prompts: Prompts, seen: Sequence[Tensor], frames: Tensor) -> Blocks:
+    """Return the recognised of the contexts before the last blocks of rolled-out clips, perhaps none."""
+    rows = torch.arange(len(prompts.scenes))
+    contexts = dict(enumerate(seen, start=BLOCKS - len(seen)))
+    none = Blocks(rows[:0], seen[0][:0].half(), seen[0][:0].half())
+    own = recognised_blocks(world, prompts.scenes, rows, contexts, frames.clone(), RECOGNISED)
+    return Blocks.joined([none, *own])
 
 
-def first_losses(tree: WanTree, batch: Batch, ask: Callable[..., Prompted]) -> Tensor:
-    """Return the loss of every sample of first blocks."""
+def target_lot(world: World, codec: Any, tree: WanTree, prompts: Prompts) -> dict[str, Blocks]:
+    """Return blocks after true contexts, and after those of clips that the target in training makes."""
+    heard = prompts.heard(torch.arange(len(prompts.scenes)))
+    seen, _, frames = roll_out(tree, codec, *heard, ask=HalfPrompted)
+    return {"true": true_clips(world, prompts, TOGETHER), "own": _own_of(world, prompts, seen, frames)}
+
+
+def drafter_lot(world: World, codec: Any, tree: WanTree, prompts: Prompts) -> dict[str, Blocks]:
+    """Return the target's blocks, those after true contexts, and those after the drafter's own."""
+    heard = prompts.heard(torch.arange(len(prompts.scenes)))
+    seen, blocks, _ = roll_out(world.target, codec, *heard, ask=HalfPrompted)
+    made = Blocks.whole(torch.stack(seen, dim=1).half(), torch.stack(blocks[1:], dim=1).half())
+    seen, _, frames = roll_out(tree, codec, *heard, begun=blocks[:1], ask=HalfPrompted)
+    true = true_clips(world, prompts, TOGETHER)
+    return {"made": made, "true": true, "own": _own_of(world, prompts, seen[1:], frames)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Role:
+    """How a model is trained.
+
+    `mix`: the kinds of prompts, in turn. `rows`: shares of a batch by kind of context. `first_every`, `lot_every`:
+    in which steps the batch is of first blocks, and in which a lot is made. `lot`: makes its blocks.
+    """
+
+    mix: tuple[str, ...]
+    rows: Mapping[str, float]
+    first_every: int
+    lot_every: int
+    lot: Callable[[World, Any, WanTree, Prompts], dict[str, Blocks]]
+
+
+ROLES = {
+    "target": Role(("alone, big",) * 8 + ("alone, small", "two"), {"true": 0.5, "own": 0.5}, 4, 80, target_lot),
+    "drafter": Role(
+        ("alone, big", "two", "alone, small", "two"), {"made": 0.5, "true": 0.25, "own": 0.25}, 6, 160, drafter_lot
+    ),
+}
+
+
+def drawn_scenes(role: str, purpose: str, number: int, count: int, seed: int) -> list[Scene]:
+    """Return the training scenes of a step or lot."""
+    generator, mix = seeded(seed, role, purpose, number), ROLES[role].mix
+    places = range(number * count, (number + 1) * count)
+    return [scenes_of(generator, 1, kind=mix[place % len(mix)])[0] for place in places]
+
+
+def truth_losses(tree: WanTree, batch: Batch, ask: Callable[..., Prompted]) -> Tensor:
+    """Return the loss of every sample of first blocks; the label is the truth."""
     embedding, real, label = batch
     return loss_of_all_steps(ask(tree, embedding, real), lambda x, step: label, draw_on_own(label))
 
@@ -152,7 +189,7 @@ class Bench:
     """Held-out clips by kind of prompt, and the errors of a model's blocks on them."""
 
     def __init__(self, world: World, count: int) -> None:
-        self._kinds = dict.fromkeys(MIX)
+        self._kinds = dict.fromkeys(ROLES["target"].mix)
         scenes = [s for kind in self._kinds for s in scenes_of(seeded(0, "bench", kind), count, True, kind)]
         self._prompts = world.prompts(scenes)
         self._clips = true_clips(world, self._prompts, TOGETHER)
@@ -185,14 +222,16 @@ def _sampled(prompted: Any, label: Tensor) -> Tensor:
 
 
 class Trainer:
-    """The target in training, its average, and what batches are drawn from."""
+    """The model in training, its average, and what batches are drawn from."""
 
     def __init__(self, args: argparse.Namespace, log: Log, world: World) -> None:
         self.args, self.log, self.world = args, log, world
+        self.role: Role = ROLES[args.role]
         self.codecs = (world.vae, load_vae(pocket_fast_vae(), layers="planes"))
         self.path = args.out / "state.ckpt"
-        self.tree = copy_of(world.target).requires_grad_(True)
-        self.mean = copy_of(world.target)
+        shipped = getattr(world, args.role)
+        self.tree = copy_of(shipped).requires_grad_(True)
+        self.mean = copy_of(shipped)
         self.optimisers = make_optimisers(self.tree, args.rate)
         self.average = Average(self.tree, 0.998)
         self.number, self.lots = 0, list[Lot]()
@@ -212,7 +251,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write the average, and everything needed to go on."""
-        save_model(self.args.out / "target.safetensors", self.averaged())
+        save_model(self.args.out / f"{self.args.role}.safetensors", self.averaged())
         save_checkpoint(
             self.path,
             weights=self.tree.state_dict(),
@@ -234,27 +273,38 @@ class Trainer:
 
     def refresh(self) -> None:
         """Make a lot, and forget the oldest."""
-        number = self.number // LOT_EVERY
+        number = self.number // self.role.lot_every
         torch.manual_seed(-1 - number)
-        scenes = drawn_scenes("lot", number, LOT, self.args.seed)
-        lot = Lot.make(self.world, self.codecs[number % 2], self.averaged(), scenes)
-        self.lots = [*self.lots, lot][-LOTS_KEPT:]
-        recognised = len(lot.own.whose) / len(lot.true.whose)
-        self.log(step=self.number, recognised=recognised, seconds=self.spent())
+        prompts = self.world.prompts(drawn_scenes(self.args.role, "lot", number, LOT, self.args.seed))
+        blocks = self.role.lot(self.world, self.codecs[number % 2], self.averaged(), prompts)
+        self.lots = [*self.lots, Lot(prompts.embedding, prompts.real, blocks)][-LOTS_KEPT:]
+        counts = {kind: len(of_it.whose) for kind, of_it in blocks.items()}
+        self.log(step=self.number, lot=counts, seconds=self.spent())
 
     def batch(self) -> dict[str, Batch]:
         """Draw the batch of a step, by kind."""
-        count = self.args.batch
-        if self.number % FIRST_EVERY == 0:
-            prompts = self.world.prompts(drawn_scenes("first", self.number // FIRST_EVERY, count, self.args.seed))
-            heard = prompts.heard(torch.arange(count))
-            return {"first": (*heard, first_blocks(self.world, prompts))}
-        return {"true": self._later("true", count - count // 2), "own": self._later("own", count // 2)}
+        args, count = self.args, self.args.batch
+        if self.number % self.role.first_every:
+            return {kind: self._later(kind, round(share * count)) for kind, share in self.role.rows.items()}
+        number = self.number // self.role.first_every
+        prompts = self.world.prompts(drawn_scenes(args.role, "first", number, count, args.seed))
+        heard = prompts.heard(torch.arange(count))
+        if args.role == "drafter":
+            return {"first": heard}
+        return {"first": (*heard, first_blocks(self.world, prompts))}
 
     def _later(self, kind: str, count: int) -> Batch:
         drawn = torch.randint(len(self.lots), (count,)).bincount(minlength=len(self.lots)).tolist()
         parts = [lot.draw(kind, of_it) for lot, of_it in zip(self.lots, drawn, strict=True)]
         return tuple(map(torch.cat, zip(*parts, strict=True)))
+
+    def losses(self, kind: str, part: Batch) -> Tensor:
+        """Return the losses of some samples."""
+        if kind != "first":
+            return later_losses(self.tree, part, CompiledPrompted)
+        if self.args.role == "drafter":
+            return first_losses(self.tree, self.world.drafter, part)
+        return truth_losses(self.tree, part, CompiledPrompted)
 
     def step(self) -> dict[str, float]:
         """Make one step; return the losses by kind."""
@@ -262,14 +312,13 @@ class Trainer:
         zero_gradients(self.tree.parameters())
         shown: dict[str, float] = {}
         for kind, batch in self.batch().items():
-            losses_of = first_losses if kind == "first" else later_losses
             total = 0.0
             for part in zip(*(tensor.split(TOGETHER) for tensor in batch), strict=True):
-                loss = losses_of(self.tree, part, CompiledPrompted).sum()
+                loss = self.losses(kind, part).sum()
                 (loss / self.args.batch).backward()
                 total += loss.item()
             shown[kind] = total / max(len(batch[0]), 1)
-        nn.utils.clip_grad_norm_(self.tree.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(self.tree.parameters(), 1.0, error_if_nonfinite=True)
         rate = self.args.rate * min(1.0, (self.number + 1) / 100) * (1 - self.number / self.args.steps)
         for optimiser in self.optimisers:
             set_rate(optimiser, rate)
@@ -283,7 +332,7 @@ class Trainer:
         saved = time.monotonic()
         shown: dict[str, list[float]] = {}
         while self.number < self.args.steps:
-            if self.number % LOT_EVERY == 0:
+            if self.number % self.role.lot_every == 0:
                 self.refresh()
             for kind, loss in self.step().items():
                 shown.setdefault(kind, []).append(loss)
@@ -300,16 +349,23 @@ class Trainer:
 def main(argv: Sequence[str] | None = None) -> None:
     """Take up what there is, and train."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("role", choices=ROLES)
     options.add_argument("out", type=Path)
-    options.add_argument("--steps", type=int, default=7000, help="after which the rate is nothing")
-    options.add_argument("--rate", type=float, default=6e-4)
-    options.add_argument("--batch", type=int, default=32)
+    options.add_argument("--target", type=Path, help="a file in place of the shipped one, for the drafter")
+    options.add_argument("--steps", type=int, help="after which the rate is nothing")
+    options.add_argument("--rate", type=float)
+    options.add_argument("--batch", type=int)
     options.add_argument("--bench", type=int, default=32, help="held-out clips of each kind")
     options.add_argument("--seed", type=int, default=0)
     args = options.parse_args(argv)
+    for name, value in USUAL[args.role].items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     log, world = Log(args.out / "log.jsonl"), World(torch.device("cpu"))
+    if args.target:
+        world.target = load_model(args.target)
     bench = Bench(world, args.bench)
     trainer = Trainer(args, log, world)
     begun = bench.errors(trainer.averaged())
@@ -318,7 +374,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _numbers(args: argparse.Namespace) -> dict[str, Any]:
-    return {name: value for name, value in vars(args).items() if name != "out"}
+    return {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
 
 
 if __name__ == "__main__":
