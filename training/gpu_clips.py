@@ -66,6 +66,12 @@ class Blocks:
     label: Tensor
 
     @classmethod
+    def whole(cls, context: Tensor, label: Tensor) -> Blocks:
+        """Return the blocks of whole clips, `n 8 c 3 h w`."""
+        whose = torch.arange(len(label), device=label.device).repeat_interleave(BLOCKS - 1)
+        return cls(whose, context.flatten(0, 1), label.flatten(0, 1))
+
+    @classmethod
     def joined(cls, parts: Sequence[Blocks]) -> Blocks:
         """Return the blocks of several lots as one."""
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("whose", "context", "label")))
@@ -115,7 +121,7 @@ def true_clips(world: World, prompts: Prompts, chunk: int = 128) -> Blocks:
         context[:, 1:, :, 0] = stills
         contexts.append(context.half())
         labels.append(blocks[:, 1:].half())
-    return _whole(torch.cat(contexts), torch.cat(labels))
+    return Blocks.whole(torch.cat(contexts), torch.cat(labels))
 
 
 @torch.no_grad()
@@ -126,13 +132,7 @@ def target_clips(world: World, prompts: Prompts, chunk: int = 512) -> Blocks:
         seen, blocks, _ = roll_out(world.target, world.vae, *prompts.heard(rows), ask=HalfPrompted)
         contexts.append(torch.stack(seen, dim=1).half())
         labels.append(torch.stack(blocks[1:], dim=1).half())
-    return _whole(torch.cat(contexts), torch.cat(labels))
-
-
-def _whole(context: Tensor, label: Tensor) -> Blocks:
-    """Return the blocks of whole clips, `n 8 c 3 h w`."""
-    whose = torch.arange(len(label), device=label.device).repeat_interleave(BLOCKS - 1)
-    return Blocks(whose, context.flatten(0, 1), label.flatten(0, 1))
+    return Blocks.whole(torch.cat(contexts), torch.cat(labels))
 
 
 @torch.no_grad()
@@ -156,16 +156,29 @@ def own_blocks(
         begun=[block.float() for block in blocks],
         ask=HalfPrompted,
     )
+    contexts = {number: seen[number - begun] for number in range(begun + 1, last + 1)}
+    return recognised_blocks(world, scenes, rows, contexts, frames, RECOGNISED), count * (last - begun)
+
+
+def recognised_blocks(
+    world: World, scenes: Scenes, rows: Tensor, contexts: Mapping[int, Tensor], frames: Tensor, limit: float
+) -> list[Blocks]:
+    """Return those contexts of rolled-out clips in which every thing is to be seen, with what is right after them.
+
+    That is the truth from the moment that they show. `rows`: the numbers of the prompts. `contexts`: by number of
+    the block that comes after. `frames`: of the whole clips, `n f c h w`. `limit`: the error above which a
+    context is not recognised.
+    """
     recognised: list[Blocks] = []
-    for number in range(begun + 1, last + 1):
+    for number, context in contexts.items():
         due = 12 * number
         ahead, error, on_things = recognise(scenes, frames[:, due - 11 : due - 3], due - 11, REACH)
-        good = ((error < RECOGNISED) & (on_things.amax(dim=1) < LOST)).nonzero()[:, 0]
+        good = ((error < limit) & (on_things.amax(dim=1) < LOST)).nonzero()[:, 0]
         if len(good):
             times = (torch.arange(due - 16, due + 9, device=world.device) + ahead[good, None]).clamp(min=0)
             labels = world.encode(scenes[good].render(times)[0])[:, :, -BLOCK:]
-            recognised.append(Blocks(rows[good], seen[number - begun][good].half(), labels.half()))
-    return recognised, count * (last - begun)
+            recognised.append(Blocks(rows[good], context[good].half(), labels.half()))
+    return recognised
 
 
 @dataclass(slots=True, eq=False)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from research.metrics import weighted_error
 from research.world import render_with_mask
+from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.world import Scene
 
@@ -32,7 +33,7 @@ Of two things, one may be lost or discoloured in it: the prompt says what it sho
 """
 
 
-def encode_stills(vae: WanCodec, stills: Tensor) -> Tensor:
+def encode_stills(vae: WanCodec | TaehvCodec, stills: Tensor) -> Tensor:
     """Return the latents `b n c h w` of pixel frames `b n c h w`, each encoded as an image."""
     latents = vae.encode(stills.flatten(0, 1)[:, None])
     return latents[:, :, 0].unflatten(0, stills.shape[:2])
@@ -40,7 +41,7 @@ def encode_stills(vae: WanCodec, stills: Tensor) -> Tensor:
 
 def roll_out(
     tree: Any,
-    vae: WanCodec,
+    vae: WanCodec | TaehvCodec,
     embedding: Tensor,
     real: Tensor,
     *,

@@ -73,11 +73,11 @@ TIMED = 20
 """Steps by which a recorded step is compared with one that is not."""
 
 
-def later_losses(tree: WanTree, batch: Batch) -> Tensor:
+def later_losses(tree: WanTree, batch: Batch, ask: Callable[..., Prompted] = HalfPrompted) -> Tensor:
     """Return the loss of every sample of blocks with contexts."""
     embedding, real, context, label = batch
-    prompted = HalfPrompted(tree, embedding, real).see(context)
-    return loss_of_all_steps(prompted, lambda x, step: label, _on_own(label))
+    prompted = ask(tree, embedding, real).see(context)
+    return loss_of_all_steps(prompted, lambda x, step: label, draw_on_own(label))
 
 
 def first_losses(tree: WanTree, teacher: WanTree, batch: Batch) -> Tensor:
@@ -89,7 +89,7 @@ def first_losses(tree: WanTree, teacher: WanTree, batch: Batch) -> Tensor:
     def label_of(x: Tensor, step: Step) -> Tensor:
         return predict_clean(x, taught.velocity(x, step.timestep).float(), step.sigma)
 
-    return loss_of_all_steps(HalfPrompted(tree, embedding, real), label_of, _on_own(embedding))
+    return loss_of_all_steps(HalfPrompted(tree, embedding, real), label_of, draw_on_own(embedding))
 
 
 def loss_of_all_steps(prompted: Prompted, label_of: Callable[[Tensor, Step], Tensor], on_own: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def make_optimisers(tree: nn.Module, rate: float) -> tuple[torch.optim.Optimizer
     )
 
 
-def _on_own(like: Tensor) -> Tensor:
+def draw_on_own(like: Tensor) -> Tensor:
     """Draw for which samples noisy inputs are made of the model's own estimates, `b 1 1 1 1`."""
     return torch.rand(len(like), 1, 1, 1, 1, device=like.device) < OWN
 
@@ -146,8 +146,8 @@ class Trainer:
         self.state = args.out / "state.ckpt"
         torch.manual_seed(args.seed)
         shipped = self.world.drafter
-        self.tree = _copy(shipped).requires_grad_(True)
-        self.mean = _copy(shipped)
+        self.tree = copy_of(shipped).requires_grad_(True)
+        self.mean = copy_of(shipped)
         self.optimisers = make_optimisers(self.tree, args.rate)
         self.average = Average(self.tree, 0.998)
         self.number, self.passed = 0, 0.0
@@ -269,7 +269,7 @@ class Trainer:
         self.log(step=self.number, passed=self.passed, **losses, **errors)
 
 
-def _copy(tree: WanTree) -> WanTree:
+def copy_of(tree: WanTree) -> WanTree:
     """Return a transformer of the same sizes and weights, which does not learn."""
     sizes = WanConfig(**{part.name: getattr(tree, part.name) for part in fields(WanConfig)})
     copied = WanTree(sizes).to(next(tree.parameters()).device).requires_grad_(False)

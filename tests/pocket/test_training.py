@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny import as_anchors, random_tree
 
-from research.metrics import judge
-from research.world import render_with_mask
+from research.metrics import REACH, judge
+from research.world import render, render_with_mask
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute, Wan
@@ -18,16 +18,17 @@ from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.models.loading import encode_prompts
+from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.context import get_preset
-from training import gpu_clips, train_drafter
-from training.causal import SCHEDULE, Prompted
+from training import gpu_clips, train_drafter, train_hours
+from training.causal import FRAMES, SCHEDULE, Prompted
 from training.common import seeded
 from training.gpu_clips import Data, World
 from training.many_scenes import Scenes, quality, recognise
 from training.measure_pair import SEAMS, HandedOver, scenes_of
-from training.on_gpu import Gradients
-from training.presence import presence
+from training.on_gpu import Gradients, HalfPrompted
+from training.presence import at_its_place, presence
 from training.roll_out import moment
 from training.shipped import Shipped, load_model
 from training.train_drafter import Trainer, first_losses, later_losses, main
@@ -218,3 +219,71 @@ def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path,
     assert {"anchor before", "anchor after", "anchor change"} <= set(lines[-1])
     after = (tmp_path / "after.jsonl").read_text().splitlines()
     assert [len(json.loads(line)["anchor"]) for line in after] == [3, 3, 3]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("role", train_hours.ROLES)
+def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch, role):
+    """Catches: anything that a step draws or uses and the checkpoint does not hold."""
+    often = {"LOT": 1, "LOTS_KEPT": 2, "LOOKED": 2, "SAVED": 0.0, "RECOGNISED": 9.0}
+    for name, value in often.items():
+        monkeypatch.setattr(train_hours, name, value)
+    monkeypatch.setattr(gpu_clips, "LOST", 9.0)
+    monkeypatch.setattr(train_hours, "World", cache(World))
+    monkeypatch.setattr(train_hours, "CompiledPrompted", HalfPrompted)
+    monkeypatch.setitem(train_hours.ROLES, role, replace(train_hours.ROLES[role], lot_every=2))
+    sizes = ["--steps", "5", "--batch", "3", "--bench", "1"]
+    train_hours.main([role, str(tmp_path / "whole"), *sizes])
+    step = train_hours.Trainer.step
+    with monkeypatch.context() as killing:
+
+        def killed(trainer: train_hours.Trainer) -> dict[str, float]:
+            if trainer.number == 3:
+                raise KeyboardInterrupt
+            return step(trainer)
+
+        killing.setattr(train_hours.Trainer, "step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_hours.main([role, str(tmp_path / "killed"), *sizes])
+    train_hours.main([role, str(tmp_path / "killed"), *sizes])
+    weights = [(tmp_path / name / f"{role}.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert weights[0] == weights[1]
+    assert weights[0] != getattr(trained_set(), role).read_bytes()
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+def test_compiled_layers_give_the_same_losses(shipped):
+    """Catches: a rotation or a stage that means something else once it is compiled."""
+    embedding, real = shipped.embed([CALLED])
+    context, label = torch.randn(2, 1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(5))
+    losses = []
+    for ask in (HalfPrompted, train_hours.CompiledPrompted):
+        torch.manual_seed(0)
+        losses.append(later_losses(shipped.models["target"], (embedding, real, context, label), ask))
+    torch.testing.assert_close(losses[1], losses[0], rtol=0.02, atol=0)
+
+
+# --- where the mover is
+
+ALONE = parse("a big red ball crawls right from the left over night")
+
+
+def test_a_mover_on_its_path_is_at_its_place():
+    """Catches: a late or early mover counted as lost, one far off or of another colour counted as there."""
+    times = torch.arange(FRAMES)
+    other = parse("a big green ball crawls right from the left over night")
+    away = parse("a big red ball crawls left from the right over night")
+    assert at_its_place(render(ALONE, times), ALONE).mean() == 1
+    assert at_its_place(render(ALONE, times + REACH), ALONE).mean() == 1
+    assert at_its_place(render(other, times), ALONE).mean() == 0
+    assert at_its_place(render(away, times[:20]), ALONE).mean() == 0
+
+
+def test_only_the_mover_is_asked_for():
+    """Catches: the other thing taken for the mover, a hidden mover counted as absent."""
+    pair = parse("a small red ball crawls right from the left behind a big green box at the left over night")
+    alone = parse("a big green box crawls right from the left over night")
+    answers = at_its_place(render(alone, torch.zeros(FRAMES)), pair)
+    assert answers[0].isnan()
+    assert answers[-1] == 0
