@@ -21,7 +21,8 @@ from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.errors import BadInput
 from sdvg_core.models.inspection import inspect_file
 from sdvg_core.settings.request import Strength, read_strengths
-from sdvg_core.text.prompts import clean_prompt, read_prompt, read_prompt_list, unshown
+from sdvg_core.text.prompt_files import read_prompt_list
+from sdvg_core.text.prompts import clean_prompt, read_prompt, unshown
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_sizes
 
 LINES = [
