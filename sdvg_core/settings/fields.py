@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from ctypes import c_float
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -170,4 +170,4 @@ def _called(kind: Any) -> str:
 
 def float32(value: float) -> float:
     """Round to float32, as scores and schedules are; infinity stays."""
-    return c_float(value).value
+    return array("f", (value,))[0]

@@ -45,7 +45,7 @@ WRONG = [
     *(("drafter", "first_timesteps", value) for value in NO_STEPS),
     *(("target", "timesteps", value) for value in (*NO_STEPS, ())),
     *(("drafter", "draft_steps", value) for value in ("x", 0, -1, 1.5, True)),
-    *((role, "key", value) for role in PROTOCOLS for value in (1, None, object())),
+    *((role, "key", value) for role in PROTOCOLS for value in (1, None, b"1")),
 ]
 
 

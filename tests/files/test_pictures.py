@@ -190,7 +190,7 @@ def test_a_damaged_picture_of_a_folder_is_refused(content, tmp_path):
     FLAT.save(tmp_path / "1.png")
     (tmp_path / "2.png").write_bytes(content)
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
-        with pytest.raises(BadInput, match=r"^2\.png is no picture "):
+        with pytest.raises(BadInput, match=r"^2\.png .*picture"):
             read(tmp_path)
 
 

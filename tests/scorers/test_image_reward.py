@@ -372,7 +372,7 @@ def test_a_vocabulary_without_a_token_we_need_is_refused(token: str, tmp_path: P
 @pytest.mark.parametrize("content", [b"<!DOCTYPE html>\n<html></html>", b"", b" \r\n\n"])
 def test_what_only_has_a_vocabularys_name_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes(content)
-    with pytest.raises(BadInput, match=r"is no vocabulary.*; take vocab.txt of google-bert/bert-base-uncased$"):
+    with pytest.raises(BadInput, match=r"^vocab.txt is no.*; take vocab.txt of google-bert/bert-base-uncased$"):
         load_prompt_tokenizer(tmp_path / "vocab.txt")
 
 

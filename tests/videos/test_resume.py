@@ -141,7 +141,7 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypat
     for module in (identity, headers):
         monkeypatch.setattr(module, "arithmetic_on", lambda device: {"threads": f"of {device}"})
     one = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
-    monkeypatch.setattr(LoadOptions, "side", torch.device("meta"))
+    monkeypatch.setattr(identity, "side_device", lambda options: torch.device("meta"))
     two = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
     assert (one["threads"], one.get("side threads")) == ("of cpu", None)
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
