@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from research.observed import observed, plan_run
+from research.observed import observed
 from research.routers import planned_route
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
-from sdvg_core.engine.run import Run
+from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.report.run_report import RunReport

@@ -11,6 +11,7 @@ import ast
 import io
 import random
 import runpy
+import sys
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for what the rules import
 PICTURE = ROOT / "docs" / "images" / "rooms.png"
 RULES = runpy.run_path(str(ROOT / "tests" / "repository" / "test_rooms.py"))
 # From the ground up, without errors.py, which everything imports. Nodes and commands share the top.

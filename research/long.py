@@ -28,6 +28,7 @@ from filelock import FileLock
 
 from sdvg_core.cli import guarded
 from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import encode_prompts, load_models
@@ -39,7 +40,6 @@ from sdvg_core.settings.route import RouterConfig, router_preset
 from .folder import APPEND
 from .markdown import markdown, with_interval
 from .metrics import BEST, REACH, weighted_error
-from .observed import plan_run
 from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure
 from .statistics import Bootstrap, as_json
 from .world import held_out_prompts, render_with_mask

@@ -17,7 +17,7 @@ from torch import Tensor
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
-from sdvg_core.engine.run import Run
+from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
@@ -29,7 +29,6 @@ from sdvg_core.settings.route import RouterConfig
 
 from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange
-from .observed import plan_run
 from .protocol import Configuration
 from .routers import seeded
 from .statistics import Record

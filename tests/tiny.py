@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from research.observed import plan_run
 from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
@@ -24,7 +23,7 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.pixels import Decoder
 from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.run import Run
+from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.speculate import EmittedBlock, speculate
 from sdvg_core.engine.types import Anchor, Block, Condition, Generated, History, plan_spans
 from sdvg_core.engine.wrappers import FramewiseAdapter

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from research.metrics import judge
-from research.observed import plan_run
 from research.world import held_out_prompts, render
 from sdvg_core.decoders.open import load_vae
+from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import encode_prompts, load_models

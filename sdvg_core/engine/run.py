@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..settings.request import DrafterContext
-from .inputs import BlockInputs
+from torch import Tensor
+
+from ..settings.request import DrafterContext, Strength
+from ..settings.route import RouterConfig
+from .inputs import BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip
 from .memo import Reuse
 from .outside import check_frames
 from .pixels import Decoder
-from .plan import RunPlan, check_restyle
+from .plan import Lead, RunPlan, check_restyle, plan_blocks
 from .protocols import Engine
 from .speculate import EmittedBlock, ShownBlock, speculate
-from .types import Block, FiniteChecks, History, check_clip
+from .types import Block, Condition, FiniteChecks, History, check_clip
 from .wrappers import ColourHold
 
 
@@ -115,3 +118,47 @@ class Run:
             keys = replace(keys, drafter=f"{keys.drafter} {held}", target=f"{keys.target} {held}")
             reuse = replace(reuse, identities=keys)
         return replace(self.engine, drafter=drafter, target=target), reuse
+
+
+def plan_run(
+    engine: Engine,
+    router: RouterConfig,
+    condition_of: Callable[[int], Condition],
+    *,
+    blocks: int,
+    directions: str = "",
+    takes: str = "",
+    seed: int,
+    width: int,
+    height: int,
+    given: Tensor | None = None,
+    source: Tensor | None = None,
+    strengths: Sequence[Strength] = (),
+    controls: Sequence[ControlClip] = (),
+    **options: Any,
+) -> Run:
+    """Return the run that makes `blocks` blocks with the parts of `engine`, without files or a request.
+
+    `condition_of`: by block index. `directions`, `takes`: as users write them. `width`, `height`: pixels. `given`,
+    `source`: the latents `b c t h w` of a clip to continue, or to restyle. The other options are fields of `Run`.
+    Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
+    """
+    models = {"drafter": engine.drafter, "target": engine.target}
+    sizes = {role: model.block_frames for role, model in models.items() if model}
+    plan = plan_blocks(
+        router,
+        blocks=blocks,
+        block_frames=sizes,
+        scorer=engine.scorer is not None,
+        lead=Lead(frames=0 if given is None else given.shape[2]),
+        directions=directions,
+        takes=takes,
+        strengths=strengths,
+    )
+    stride = engine.codec.spatial_stride
+    channels = engine.codec.latent_channels
+    noise = KeyedNoise(seed=seed, channels=channels, height=height // stride, width=width // stride)
+    restyle = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
+    start = None if given is None else StartClip(given)
+    inputs = BlockInputs(noise, condition_of, start, restyle, tuple(controls))
+    return Run(engine=engine, plan=plan, inputs=inputs, **options)

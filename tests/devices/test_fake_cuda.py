@@ -24,7 +24,6 @@ from benchmarks import models
 from benchmarks.measure import Bench, Gauge, metered
 from benchmarks.models import PROMPT, Models, random_models
 from benchmarks.variants import Case, Setup, Variant, parse_route, parse_variant, set_up
-from research.observed import plan_run
 from sdvg_core.causal_wan import attention, forward
 from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders import wan_vae
@@ -32,6 +31,7 @@ from sdvg_core.devices import compiling
 from sdvg_core.devices.streaming import LayerStream
 from sdvg_core.engine import session, speculate
 from sdvg_core.engine.plan import EVERY_ROLE
+from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import FiniteChecks
 from sdvg_core.memory.plan import Plan, plan
 from sdvg_core.memory.sizes import PlanRequest

@@ -26,11 +26,10 @@ from torch.utils._pytree import tree_any, tree_leaves, tree_map
 from benchmarks import models
 from benchmarks.models import TINY
 from benchmarks.variants import OURS, Case, parse_route, set_up
-from research.observed import plan_run
 from sdvg_core.devices import device as devices
 from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.records import BlockRecord
-from sdvg_core.engine.run import Run
+from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.files.video import Mp4Writer
 
 GPU = torch.device("lazy", 0)

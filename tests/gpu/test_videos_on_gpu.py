@@ -15,8 +15,8 @@ from torch import Tensor
 
 from benchmarks.models import TINY, Models, random_models
 from benchmarks.variants import OURS, Case, parse_route, set_up
-from research.observed import plan_run
 from sdvg_core.devices.device import device_clock
+from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.speculate import EmittedBlock
 
 pytestmark = pytest.mark.gpu
