@@ -1,8 +1,8 @@
 """Which shape a frame shows: a small network that learns it from the round trips of training scenes.
 
-    python -m training.shapes OUT.pt [--scenes 600] [--epochs 16]
+    python -m training.shapes OUT.pt [--scenes 5000] [--epochs 12]
 
-A scene has one thing. Its clip of 25 frames is encoded and decoded, in turn by the VAE's and the TAEHV's decoder.
+A scene has one thing. Its clip of 13 frames is encoded and decoded, in turn by the VAE's and the TAEHV's decoder.
 What the network sees is how far each pixel is from its row's median, which is the ground: no colours. Prints the
 share of frames of held-back training scenes that are named right, by size and shape; decide by it whether the
 network may judge anything.
@@ -28,8 +28,8 @@ from .causal import FRAMES
 from .common import save_checkpoint, seeded
 from .measure_pair import scenes_of
 
-SEGMENT = 25
-"""Pixel frames of a round trip."""
+SEGMENT, KEPT = 13, 8
+"""Pixel frames of a round trip, and how many of the last of them are looked at."""
 
 BATCH, RATE = 64, 2e-3
 NOISE = 0.03
@@ -75,7 +75,7 @@ def round_trips(scenes: Sequence[Scene], seed: int) -> Tensor:
     for number, scene in enumerate(scenes):
         first = generator.randrange(FRAMES - SEGMENT)
         latents = encoder.encode(render(scene, torch.arange(first, first + SEGMENT))[None])
-        clips.append(decoders[number % 2].decode(latents)[0][0].half())
+        clips.append(decoders[number % 2].decode(latents)[0][0, -KEPT:].half())
     return torch.stack(clips)
 
 
@@ -122,9 +122,9 @@ def main() -> None:
     """Train it, test it on training scenes that it never saw, and write it."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("out", type=Path)
-    options.add_argument("--scenes", type=int, default=600)
-    options.add_argument("--held-back", type=int, default=150)
-    options.add_argument("--epochs", type=int, default=16)
+    options.add_argument("--scenes", type=int, default=5000)
+    options.add_argument("--held-back", type=int, default=400)
+    options.add_argument("--epochs", type=int, default=12)
     args = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -132,7 +132,7 @@ def main() -> None:
     seen = {scene.text for scene in held_back}
     scenes = [s for s in scenes_of(seeded(0, "shapes"), args.scenes, kind="alone") if s.text not in seen]
     clips, tested = round_trips(scenes, 0), round_trips(held_back, 1)
-    labels = torch.tensor([SHAPES.index(scene.mover.shape) for scene in scenes]).repeat_interleave(SEGMENT)
+    labels = torch.tensor([SHAPES.index(scene.mover.shape) for scene in scenes]).repeat_interleave(KEPT)
     net = train(clips.flatten(0, 1), labels, args.epochs)
     shares = right(net, held_back, tested)
     print(json.dumps(shares, indent=1))
