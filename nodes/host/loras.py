@@ -38,11 +38,26 @@ class Loader:
 
 def notes_on_loras(prompt: Any, node_id: str | None, role: str, patcher: ModelPatcher) -> tuple[str, ...]:
     """Return notes on the LoRAs of a MODEL. `prompt`: in API form; `node_id`: of the sampler; `role`: its input."""
+    loaders = _loaders_of(prompt, node_id, role)
+    return tuple(note for loader in loaders for note in _notes_on(loader, role, patcher))
+
+
+def note_on_lacking(prompt: Any, node_id: str | None, role: str, other: str) -> tuple[str, ...]:
+    """Return a note if the MODEL of one input has no LoRA and that of the other has one."""
+    loaders = _loaders_of(prompt, node_id, other)
+    if not loaders or _loaders_of(prompt, node_id, role):
+        return ()
+    names = ", ".join(loader.name for loader in loaders)
+    return (f"LoRAs are on the {other} alone ({names}): what the {role} makes lacks them.",)
+
+
+def _loaders_of(prompt: Any, node_id: str | None, role: str) -> list[Loader]:
+    """Return the loaders upstream of an input of the sampler, without those of strength 0."""
     try:
         loaders = list(loaders_upstream(prompt, prompt[node_id]["inputs"].get(role)))
     except (KeyError, TypeError, AttributeError):
-        return ()  # nobody's prompt: a node that another one expanded into
-    return tuple(note for loader in loaders if loader.strength != 0 for note in _notes_on(loader, role, patcher))
+        return []  # nobody's prompt: a node that another one expanded into
+    return [loader for loader in loaders if loader.strength != 0]
 
 
 def loaders_upstream(prompt: Mapping[str, Any], wire: Any) -> Iterator[Loader]:
@@ -114,10 +129,8 @@ def _note_on_scale(loader: Loader, file: WeightFile, layers: Layers) -> Iterator
         remedy = "no strength_model gives that, as it differs by layer"
     else:
         meant = f"{most:.4g} times"
-        remedy = f"multiply strength_model by {most:.4g}"
+        remedy = f"strength_model {most:.4g} is the file's 1"
         if loader.strength is not None:
-            remedy = (
-                f"strength_model {loader.strength * most:.4g} gives what the file means by {loader.strength:.4g}"
-            )
+            remedy += f", and the {loader.strength:.4g} set here is its {loader.strength / most:.4g}"
     fault = f"The LoRA {loader.name} is meant {meant} as strong as it is merged"
     yield f"{fault}, by {places}, which {NOT_READ}: {remedy}."

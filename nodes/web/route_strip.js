@@ -312,10 +312,10 @@ async function stop(log) {
 }
 
 /** Have the server write the first `number` blocks to its disk, where a restart leaves them; whether it did. */
-async function keepBlocks(number, digest) {
+async function keepBlocks(number, digest, silent = false) {
   const summary = words().lock(number);
   const answer = await post("/sdvg/keep", { blocks: `${number}:${digest}` }, summary);
-  if (answer) app.extensionManager.toast.add({ severity: "info", summary, detail: words().onDisk((answer.bytes / 1e6).toFixed(answer.bytes < 1e6 ? 2 : 0)), life: 6000 });
+  if (answer && !silent) app.extensionManager.toast.add({ severity: "info", summary, detail: words().onDisk((answer.bytes / 1e6).toFixed(answer.bytes < 1e6 ? 2 : 0)), life: 6000 });
   return Boolean(answer);
 }
 

@@ -169,8 +169,8 @@ export class Strip {
   }
 
   /** What the widgets ask of the next run, perhaps with other `takes`, and what that makes again of the run that is shown. */
-  asked(takes = this.read("takes")) {
-    const [blocks, directions, lock] = [Number(this.read("blocks")), this.read("directions"), this.read("kept_blocks")];
+  asked(takes = this.read("takes"), lock = this.read("kept_blocks")) {
+    const [blocks, directions] = [Number(this.read("blocks")), this.read("directions")];
     const over = this.log && !this.log.going;
     const outlook = over && this.outlook(this.log);
     const source = this.tauSource();
@@ -468,8 +468,8 @@ export class Strip {
   }
 
   /** Keep the first blocks as they are, once the server has written them. */
-  async keep(number, digest) {
-    if (!this.refuseWired("kept_blocks") && (await this.saveKept(number, digest))) this.write("kept_blocks", `${number}:${digest}`);
+  async keep(number, digest, silent = false) {
+    if (!this.refuseWired("kept_blocks") && (await this.saveKept(number, digest, silent))) this.write("kept_blocks", `${number}:${digest}`);
   }
 
   retake(number, take) {
@@ -506,8 +506,12 @@ export class Strip {
     const held = this.log && holdsLock(this.log, this.read("kept_blocks"));
     const digest = held && this.log.done.digests[number - 2];
     const first = digest && number <= this.kept ? number : 1;
-    const act = () => (first > 1 ? this.keep(first - 1, digest) : this.write("kept_blocks", ""));
-    return { text: words().unlock(first, this.kept), act };
+    const act = () => (first > 1 ? this.keep(first - 1, digest, true) : this.write("kept_blocks", ""));
+    const { blocks, next } = this.asked(this.read("takes"), first > 1 ? `${first - 1}:${digest}` : "");
+    const text = words().unlock(first, this.kept);
+    if (!next.known) return { text, act };
+    const cost = next.from ? words().changes(words().blocks(next.from, blocks)) : words().free;
+    return { text: words().does(text, cost), act };
   }
 
   /** What can be done at a block, in groups: its menu has them all, and a key on its square does one. */

@@ -9,8 +9,6 @@ from functools import partial
 
 from ..errors import BadInput
 from .sizes import (
-    CONTEXT,
-    FRAGMENTS,
     GB,
     SIDE,
     PlanRequest,
@@ -130,8 +128,10 @@ def plan_text(plan: Plan) -> str:
     video = f"{request.width}x{request.height}, {request.blocks} blocks"
     host = f"{request.where[0].upper()}{request.where[1:]}"
     card = plan.usable != int(plan.vram * GB)
-    reserve = f", less {gigabytes(CONTEXT + FRAGMENTS)} for CUDA and gaps" if card else ""
-    lines = [f"{host}: {', '.join(models)}, {video}, in {plan.vram:g} GB{reserve}"]
+    room = f"in {plan.vram:g} GB"
+    if card:
+        room = f"on a card of {plan.vram:g} GB, of which {gigabytes(plan.usable)} (1e9 bytes) can be used"
+    lines = [f"{host}: {', '.join(models)}, {video}, {room}"]
     if plan.fits:
         device = "the second device" if request.side else "the device"
         encoder = f"The text encoder reads the prompt on {device} before the other models come."
@@ -139,6 +139,8 @@ def plan_text(plan: Plan) -> str:
     else:
         missing = f"{gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}"
         lines.append(f"Does not fit: even with {layout(plan)}, {missing}.")
+        if offers := "; ".join(savings(request, plan.usable)):
+            lines.append(f"To choose: {offers}.")
     phase = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
     lines.append(f"Peak while {PHASE_NAMES[phase]}, {gigabytes(plan.peak)}: {_inside(plan.parts[phase])}.")
     if plan.side_parts:

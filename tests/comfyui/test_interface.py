@@ -108,6 +108,8 @@ def test_the_report_shows_its_picture_and_its_record(page):
     assert page["loaded"]["pictures"] == 0
     assert page["done"]["pictures"] == 1
     assert page["done"]["record"]["fold"]
+    assert page["done"]["notes"] == json.loads(page["done"]["record"]["text"])["notes"]
+    assert page["done"]["notes"], "this run says something"
     assert not page["done"]["record"]["visible"]
     record = json.loads(page["done"]["record"]["text"])
     assert [block["author"] for block in record["blocks"]] == [

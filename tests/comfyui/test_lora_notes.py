@@ -10,7 +10,7 @@ from comfy_page import browse
 from host_tiny import load_model, lora_weights, onto_device
 from running_server import ROOT, node
 from safetensors.torch import load_file, save_file
-from sdvg_pack.nodes.host.loras import loaders_upstream, notes_on_loras
+from sdvg_pack.nodes.host.loras import loaders_upstream, note_on_lacking, notes_on_loras
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 
@@ -75,7 +75,7 @@ def test_the_strength_in_the_note_gives_what_the_file_means(stated, factor, lora
     model = load_model(tmp_path)
     (note,) = notes_of(model, only("style.safetensors"))
     assert f"{factor} times" in note
-    strength = float(re.search(r"strength_model ([\d.]+) gives what the file means by 0\.7\.$", note)[1])
+    strength = 0.7 * float(re.search(r"strength_model ([\d.]+) is the file's 1", note)[1])
     theirs, _ = LoraLoader().load_lora(model, None, "style.safetensors", strength, 0)
     theirs = onto_device(theirs).model.diffusion_model.get_submodule(LAYER).weight
     checkpoint = open_wan(tmp_path / "model.safetensors")
@@ -114,9 +114,36 @@ def test_every_core_loader_of_a_chain_has_its_note(loras, patcher):
     )
     e, b, a = notes_of(patcher, *chain)
     assert ("a.safetensors" in a, "b.safetensors" in b, "e.safetensors" in e) == (True, True, True)
-    assert "strength_model 2 gives" in b
-    assert "multiply strength_model by 4" in e
+    assert "strength_model 4 is the file's 1, and the 0.5 set here is its 0.125" in b
+    assert e.endswith("strength_model 4 is the file's 1.")
     assert notes_on_loras(upstream(*chain), "7:2", "target", patcher) == ()
+
+
+@pytest.mark.parametrize(
+    "drafter, target, noted",
+    [
+        ([], [only("style.safetensors")], ("drafter",)),
+        ([only("style.safetensors")], [], ("target",)),
+        ([only("small.safetensors")], [only("large.safetensors")], ()),
+        ([], [only("style.safetensors", 0)], ()),
+        ([], [], ()),
+    ],
+)
+def test_note_names_the_model_without_the_lora(drafter, target, noted):
+    """Catches: a look that only some blocks have, unsaid; a note where each model has a LoRA of its own."""
+    prompt = upstream(*drafter)
+    prompt |= {f"t{name}": {**value} for name, value in upstream(*target, role="target").items()}
+    for name, value in prompt.items():
+        if name.startswith("t"):
+            value["inputs"] = {
+                key: [f"t{wire[0]}", wire[1]] if isinstance(wire, list) else wire
+                for key, wire in value["inputs"].items()
+            }
+    prompt["7:2"]["inputs"]["target"] = prompt["t7:2"]["inputs"]["target"]
+    roles = {"drafter": "target", "target": "drafter"}
+    lacking = {role: note_on_lacking(prompt, "7:2", role, other) for role, other in roles.items()}
+    assert tuple(role for role, notes in lacking.items() if notes) == noted
+    assert all("style.safetensors" in note for notes in lacking.values() for note in notes)
 
 
 def test_a_loader_on_the_text_encoder_alone_is_not_upstream():
@@ -218,5 +245,5 @@ def test_a_page_sends_no_bypassed_loader_and_the_report_has_the_others(server, t
         "on.safetensors"
     ]
     prompt["3"]["inputs"]["blocks"] = 2
-    (note,) = [note for note in server.make(prompt).record()["notes"] if "LoRA" in note]
+    (note,) = [note for note in server.make(prompt).record()["notes"] if "strength_model" in note]
     assert "on.safetensors is meant 4 times" in note

@@ -94,7 +94,10 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
     assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
     kept = page["kept"]
     assert kept["kept"] == "3"
-    assert kept["locked"] == ["unlock blocks 1 to 3", "add a shot after it (changes blocks 4 to 12)"]
+    assert kept["locked"] == [
+        "unlock blocks 1 to 3 (nothing else changes)",
+        "add a shot after it (changes blocks 4 to 12)",
+    ]
     assert kept["menu"] == [
         "move later (changes blocks 4 to 9)",
         "add a shot after it (changes blocks 7 to 12)",

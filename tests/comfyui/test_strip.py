@@ -214,7 +214,11 @@ def test_kept_blocks_stay_whatever_else_changes(page):
     assert None not in of_squares(kept["made"], "fate")
     assert of_squares(kept["made"], "label")[6] == "Block 7 of 9 · locked"
     assert kept["thumbs"] == 9
-    assert kept["items"] == ["unlock blocks 2 to 7", "enlarge", "compare with the run before"]
+    assert kept["items"] == [
+        "unlock blocks 2 to 7 (changes blocks 2 to 9)",
+        "enlarge",
+        "compare with the run before",
+    ]
     assert kept["released"]["next"].startswith("next run: remakes blocks 2 to 9")
     assert [" · locked" in label for label in of_squares(kept["released"], "label")] == [True] + [False] * 8
 

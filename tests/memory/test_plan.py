@@ -119,7 +119,7 @@ def test_a_machines_gpu_is_planned_for_if_nothing_else_is_asked(capsys, monkeypa
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties())
     assert main(["doctor", "--vram"]) == 0
     said = capsys.readouterr().out
-    assert "in 24 GB" in said
+    assert "on a card of 24 GB, of which 24.0 GB" in said
     assert "target in fp8" in said
 
 

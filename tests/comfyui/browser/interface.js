@@ -103,6 +103,7 @@ async function look() {
     sent: Object.keys(prompt[sampler.id].inputs),
     lines: sampler.widgets.filter((w) => w.name.includes("text")).map((w) => String(w.value)),
     size: [...sampler.size],
+    notes: [...document.querySelectorAll(".sdvg-notes li")].map((note) => note.textContent),
     record: { text: record?.value, visible: seen(record, 50), fold: seen(fold, 15), saved: report.serialize().widgets_values ?? [], sent: Object.keys(prompt[report.id].inputs) },
     // The canvas renderer draws pictures itself, Nodes 2.0 has them as elements.
     pictures: report.imgs?.length ?? document.querySelectorAll(`[data-node-id="${report.id}"] img`).length,
@@ -117,7 +118,7 @@ async function inPalettes(page) {
   await installContrast(page);
   await page.locator('.sdvg-squares [data-number="2"]').dispatchEvent("click");
   await page.evaluate(() => {
-    document.querySelector(".sdvg-json").setAttribute("open", "");
+    document.querySelector(".sdvg-json details").setAttribute("open", "");
     document.querySelector(".sdvg-error").textContent = "an error";
   });
   for (const name of ["light", "arc", "solarized", "dark"]) {
