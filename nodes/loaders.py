@@ -80,8 +80,11 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
 
 
 def preset_for(model: Any, preset: Preset | None, *, flush: bool) -> Any:
-    """Return a copy of a MODEL that another loader made, with a preset. `flush`: as in `load_checkpoint`."""
-    return attach_origin(model.clone(), preset=with_flush(preset, flush=flush))
+    """Return a copy of a MODEL that another loader made, with a preset, or the one that it has for None.
+
+    `flush`: as in `load_checkpoint`.
+    """
+    return attach_origin(model.clone(), preset=with_flush(preset or origin_of(model).preset, flush=flush))
 
 
 def attach_control(model: Any, role: str, control: Any = None, control_file: str = NO_FILE) -> None:

@@ -26,7 +26,7 @@ def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
     Raises `BadInput` if that file cannot be read, and `ModuleNotFoundError` without PyYAML if there is one.
     """
     file = next((place / EXTRA_PATHS for place in (models, models.parent) if (place / EXTRA_PATHS).is_file()), None)
-    if file is None:
+    if file is None or not file.stat().st_size:
         return []
     import yaml
 

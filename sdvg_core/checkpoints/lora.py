@@ -18,7 +18,7 @@ from torch import Tensor
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..settings.load import split_strength
-from .lora_file import UNREAD, Stated, add_part, read_parts, read_stated
+from .lora_file import FLAGS, UNREAD, Stated, add_part, read_parts, read_stated
 from .weights import WeightFile, open_weights
 
 MAGNITUDES = ("dora_scale", "magnitude")
@@ -151,7 +151,7 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Calla
         for part, source in named.items():
             add_part(file, parts.setdefault(name, {}), name, part, source)
     used = {source for named in parts.values() for source in named.values()}
-    unused = [source for source in file if source not in used]
+    unused = [source for source in file if source not in used and source not in FLAGS]
     if not layers:
         raise BadInput(f"{path.name} holds no LoRA, but {unused[0]}; give one for the drafter or the target")
     if not parts:

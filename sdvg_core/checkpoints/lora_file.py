@@ -255,7 +255,7 @@ def _number(value: Any, where: str) -> float:
 
 
 def _is_true(value: Any) -> bool:
-    return value is True or str(value).lower() == "true"
+    return str(value).lower() in ("true", "1")
 
 
 def _one_number(file: WeightFile, source: str) -> float:

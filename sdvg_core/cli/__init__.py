@@ -51,6 +51,7 @@ class Parser(argparse.ArgumentParser):
         """Make the parser accept -1e3 and -inf as values, where argparse takes them for options."""
         super().__init__(*args, **details)
         self._negative_number_matcher = NEGATIVE
+        self.color = False  # from Python 3.14 on; escape characters are printed as text
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments. Report an unknown option before a missing one."""
@@ -88,6 +89,7 @@ class Parser(argparse.ArgumentParser):
             return super().format_help()
         parser = argparse.ArgumentParser(self.prog, f"{self.prog} [options]", self.description, self.epilog)
         parser.formatter_class = self.formatter_class
+        vars(parser)["color"] = False
         parser._actions[0].help = argparse.SUPPRESS
         for action in self._actions:
             if {*action.option_strings} & {*self.short, "--help-all"}:

@@ -20,6 +20,9 @@ from ..settings.parts import faults_of, is_whole, name_of
 from .inputs import BlockCall
 from .types import FiniteChecks, Generated, Span
 
+NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+"""The kinds of numbers that parts return."""
+
 
 def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
     """Wrap parts, by role, to check their results. Raises `BadInput` for one that does not fit the VAE."""
@@ -87,10 +90,13 @@ class OutsidePart:
         with faults_of(self.name, self.inner):
             described = self.inner.describe()
         try:
-            described = json.loads(json.dumps(dict(described)))
+            described = json.loads(json.dumps(dict(described), allow_nan=False))
         except (TypeError, ValueError):
             raise self._fault("returned what JSON cannot hold", "return a dict of texts and numbers") from None
-        return {**described, "notes": (*described.get("notes", ()), note_on(self.name, self.inner))}
+        notes = described.get("notes", [])
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise self._fault(f"returned the notes {notes!r:.40}", "return a list of texts")
+        return {**described, "notes": (*notes, note_on(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return no notes, as the scorer's limits are not known."""
@@ -125,7 +131,7 @@ class OutsidePart:
             raise self._fault(f"returned no tensor but a {name_of(values)}", f"return {_sizes(shape)}")
         if tuple(values.shape) != shape:
             raise self._fault(f"returned {_sizes(values.shape)}", f"return {_sizes(shape)}")
-        if not values.is_floating_point():
+        if values.dtype not in NUMBERS:
             kind = str(values.dtype).removeprefix("torch.")
             raise self._fault(f"returned numbers in {kind}", "return them in float32, float16 or bfloat16")
         if values.is_meta or values.layout != torch.strided:

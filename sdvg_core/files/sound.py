@@ -48,28 +48,33 @@ class Sound:
 def add_sound(path: Path, sound: Sound) -> str:
     """Add a sound to an mp4, from the clip's first frame on and no longer than the video.
 
-    Return a note if it cannot be read, with the mp4 unchanged; else an empty string.
+    What an mp4 refuses to hold as it is, such as MP3 of 8 kHz, is encoded. Return a note if that was so, or if the
+    sound cannot be read, with the mp4 unchanged; else an empty string.
     """
     joined = path.with_name(f"{path.name}.sound")
-    try:
-        with av.open(str(path)) as video, open_media(sound.path) as clip:
-            _join(video, clip, sound, joined)
-    except Exception:  # a damaged file can fail in any way
-        joined.unlink(missing_ok=True)
-        return f"The sound of {sound.path.name} is left out: it cannot be read."
-    joined.replace(path)
-    return ""
+    ways = (True, False) if sound.codec in COPIED else (False,)
+    for copied in ways:
+        try:
+            with av.open(str(path)) as video, open_media(sound.path) as clip:
+                _join(video, clip, sound, joined, copied=copied)
+        except Exception:  # a damaged file can fail in any way
+            joined.unlink(missing_ok=True)
+            continue
+        joined.replace(path)
+        if copied == ways[0]:
+            return ""
+        return f"The sound of {sound.path.name} is encoded as AAC: an mp4 does not hold it as it is."
+    return f"The sound of {sound.path.name} is left out: it cannot be read."
 
 
-def _join(video: Any, clip: Any, sound: Sound, joined: Path) -> None:
-    """Mux the video stream of one open file and the sound of another into a third."""
+def _join(video: Any, clip: Any, sound: Sound, joined: Path, *, copied: bool) -> None:
+    """Mux the video stream of one open file and the sound of another, `copied` or encoded, into a third."""
     pictures = video.streams.video[0]
     heard = find_sound(clip)
     end = sound.start + pictures.duration * pictures.time_base
     with av.open(str(joined), "w", format="mp4", options=MUXER_OPTIONS) as file:
         file.metadata.update({key: text for key, text in video.metadata.items() if key == "comment"})
         shown_track = file.add_stream_from_template(pictures)
-        copied = sound.codec in COPIED
         heard_track = _copied_track(file, heard) if copied else _encoded_track(file, heard, sound.codec)
         for packet in video.demux(pictures):
             if packet.dts is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,8 @@ from .sizes import (
     streamed_layers,
     streaming,
 )
+
+MOST_GB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,7 +69,7 @@ def plan(vram: float, request: PlanRequest, *, card: bool = False) -> Plan:
     `card`: `vram` is the size of a card as sold, of which `card_bytes()` can be used.
     Raises `BadInput` for an invalid amount.
     """
-    if not (vram > 0 and math.isfinite(vram)):
+    if not 0 < vram <= MOST_GB:
         raise BadInput(f"the device's memory is {vram} GB; give a number such as 24")
     candidates = _candidates(vram, card_bytes(vram) if card else int(vram * GB), request)
     if fitting := [candidate for candidate in candidates if candidate.fits]:

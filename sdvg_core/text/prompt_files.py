@@ -77,13 +77,20 @@ def _delimiter(header: str) -> str | None:
 
 
 def _csv_rows(path: Path, text: str) -> list[dict[str, Any]]:
-    delimiter = _delimiter(text.partition("\n")[0]) or ","
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, restkey="further")
+    header = next((line for line in text_lines(text) if line.strip()), "")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(header) or ",", strict=True)
     try:
-        rows = list(reader)
+        lines = [line for line in reader if line]
     except csv.Error as error:
         raise BadInput(f"{path.name} is no CSV file ({first_line(error)}); save it as CSV again") from error
-    return [{name.strip().lower(): value for name, value in row.items()} for row in rows]
+    names = [name.strip().lower() for name in lines[0]] if lines else []
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadInput(f"{path.name} has the column {twice[0]!r:.40} twice; leave one out")
+    for number, line in enumerate(lines[1:], 1):
+        if len(line) > len(names):
+            fault = f"row {number} of {path.name} has more values than columns"
+            raise BadInput(f'{fault}; put a prompt with commas in quotes, as "a sea, calm"')
+    return [dict(zip(names, line, strict=False)) for line in lines[1:]]
 
 
 def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:

@@ -53,7 +53,9 @@ def make(
         raise BadInput(f"a video has no setting {min(unknown)}; see the fields of VideoRequest")
     if preset is not None and (chooser := request.keys() & {"router", "budget"}):
         raise BadInput(f"a preset chooses the route, and so does a {min(chooser)}; give one of them")
-    video = VideoRequest(**{**size, "router": router_preset(preset or DEFAULT_PRESET), **request})
+    video = VideoRequest(
+        **{**size, "router": router_preset(DEFAULT_PRESET if preset is None else preset), **request}
+    )
     with resolved_threads(embedded=embedded), naming_source(model_folder):
         batch = Batch(
             files=choose_files(model_folder, video, {}),

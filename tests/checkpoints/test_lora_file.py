@@ -209,7 +209,9 @@ def test_a_config_in_a_folder_of_many_is_nobodys(tmp_path):
 def test_a_flag_among_the_tensors_takes_the_root(tmp_path, flag, scale):
     tensors = {**halves("lora_unet_", Q.replace(".", "_")), "use_rslora_flag": torch.tensor(flag)}
     tensors["lora_unet_blocks_0_self_attn_q.alpha"] = torch.tensor(16.0)
-    assert scale_of(saved(tmp_path / "a.safetensors", tensors)) == scale
+    path = saved(tmp_path / "a.safetensors", tensors)
+    assert scale_of(path) == scale
+    assert opened(path).unused == (), "the flag is read"
 
 
 @pytest.mark.parametrize("key", ["attn1.to_k", "to_k", "blocks.0.attn1.to_k", r"^blocks\.0\.attn1\.to_k$"])
@@ -218,6 +220,14 @@ def test_a_pattern_is_for_the_layers_it_names(tmp_path, key):
     tensors = {**halves("transformer.", "blocks.0.attn1.to_q"), **halves("transformer.", "blocks.0.attn1.to_k")}
     path = saved(tmp_path / "a.safetensors", tensors, {"lora_adapter_metadata": json.dumps(settings)})
     assert (scale_of(path), scale_of(path, f"{K}.weight")) == (4, 0.5)
+
+
+@pytest.mark.parametrize("key", ["f_attn.k", "lf_attn.k", "blocks.1.self_attn.k", "0.attn.k"])
+def test_a_pattern_for_another_layer_changes_nothing(tmp_path, key):
+    """Catches: half of a word taken for a name, so that what is for block 1 is for block 11 too."""
+    metadata = {"lora_adapter_metadata": json.dumps({**OF_PEFT, "alpha_pattern": {key: 2}})}
+    path = saved(tmp_path / "a.safetensors", halves(layer=K), metadata)
+    assert scale_of(path, f"{K}.weight") == 4
 
 
 ALPHA_TENSOR = {f"diffusion_model.{Q}.alpha": torch.tensor(16.0)}
@@ -378,16 +388,19 @@ def test_most_changes_of_another_shape_are_another_size(tmp_path):
 
 # --- LoRAs that change nothing
 
+OF_ZEROS = {f"diffusion_model.{Q}.lora_B.weight": torch.zeros(3, RANK)}
+
 
 @pytest.mark.parametrize(
     "more, strength, inert",
     [
-        ({f"diffusion_model.{Q}.lora_B.weight": torch.zeros(3, RANK)}, 1, True),
+        (OF_ZEROS, 1, True),
         ({f"diffusion_model.{Q}.alpha": torch.zeros(())}, 1, True),
         ({}, 0, True),
         ({}, 1, False),
         ({f"diffusion_model.{K}.diff": torch.zeros(3, 2)}, 1, False),
         ({f"diffusion_model.{Q}.lora_magnitude_vector": torch.ones(3), **ALPHA_TENSOR}, 1, False),
+        ({**OF_ZEROS, f"diffusion_model.{Q}.lora_magnitude_vector": torch.ones(3)}, 1, False),
     ],
 )
 def test_a_lora_of_zeros_is_known_to_change_nothing(tmp_path, more, strength, inert):

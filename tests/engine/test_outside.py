@@ -110,6 +110,7 @@ NO_TENSORS = {
     "a list": (lambda tensor: tensor.tolist(), "no tensor but a list"),
     "complex": (lambda tensor: tensor + 1j, "numbers in complex64"),
     "bytes": (lambda tensor: tensor.byte(), "numbers in uint8"),
+    "8 bits": (lambda tensor: tensor.to(torch.float8_e4m3fn), "numbers in float8_e4m3fn"),
     "truth values": (lambda tensor: tensor.bool(), "numbers in bool"),
     "meta": (lambda tensor: tensor.to("meta"), "a tensor without plain memory"),
     "sparse": (lambda tensor: tensor.to_sparse(), "a tensor without plain memory"),

@@ -89,6 +89,18 @@ def test_pcm_reaches_the_video_sample_for_sample(codec, container, layout, tmp_p
         assert file.streams.audio[0].codec_context.name == ("pcm_s16le" if codec == "pcm_u8" else codec)
 
 
+@pytest.mark.parametrize("rate", [8000, 11025])
+def test_mp3_that_an_mp4_refuses_is_encoded(rate, tmp_path):
+    """Catches: a sound that is copied elsewhere, left out as one that cannot be read."""
+    clip = tone(tmp_path / "clip.mkv", "libmp3lame", layout="mono", rate=rate)
+    sound = read_footage(clip, 32, 32).sound
+    made = tmp_path / "made.mp4"
+    write_mp4(made, torch.zeros(24, 3, 32, 32), fps=16)
+    assert "encoded as AAC" in add_sound(made, sound)
+    with av.open(str(made)) as file:
+        assert file.streams.audio[0].codec_context.name == "aac"
+
+
 @pytest.mark.parametrize(
     ("container", "codec", "rate"),
     [

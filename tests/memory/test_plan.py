@@ -135,6 +135,7 @@ def test_a_plan_says_what_is_copied(capsys):
     [
         (["--vram", "0"], "the device's memory is "),
         (["--vram", "nan"], "the device's memory is "),
+        (["--vram", "1e300"], "the device's memory is "),
         (["--size", "830x480"], "use 816 or 832"),
         (["--size", "832x-16"], "height"),
         (["--blocks", "0"], "a video cannot have 0 blocks"),

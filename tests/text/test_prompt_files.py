@@ -17,6 +17,7 @@ TABLES = {
     "c.tsv": "first\tprompt\tseed\n2\ta sea, calm\t7\n\ta lake\t\n",
     "d.jsonl": '{"prompt": "a sea, calm", "seed": 7, "first": 2}\n\n{"prompt": "a lake"}\n',
     "e.CSV": 'seed,first,prompt\n7,2,"a sea, calm"\n,,a lake',
+    "g.csv": "\n\nprompt;first;seed\n\na sea, calm;2;7\na lake;;\n",
     "f.ndjson": '{"prompt": "a sea, calm", "seed": "7", "first": "2"}\n{"prompt": "a lake", "seed": null}',
 }
 
@@ -40,7 +41,10 @@ def test_a_prompt_of_a_table_may_change(tmp_path):
 REFUSED = {
     ("a.csv", "prompt,mood\na sea,calm\n"): "column 'mood'",
     ("a.csv", "a sea\na lake\n"): "column 'a sea'",
-    ("a.csv", "prompt,seed\na sea,1,2\n"): "column 'further'",
+    ("a.csv", "prompt,seed\na sea,1,2\n"): "row 1 of a.csv has more values than columns",
+    ("a.csv", "prompt\na sea, calm\n"): "in quotes",
+    ("a.csv", "prompt,Prompt\na sea,a lake\n"): "the column 'prompt' twice",
+    ("a.csv", "prompt,seed,seed\na sea,1,2\n"): "the column 'seed' twice",
     ("a.csv", "prompt,seed\na sea,x\n"): "row 1 of a.csv: seed is 'x'",
     ("a.csv", "prompt,seed\na sea,1\n,2\n"): "row 2 of a.csv: the prompt is empty",
     ("a.csv", "prompt,first\na sea,0\n"): "first blocks",
