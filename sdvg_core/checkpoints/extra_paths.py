@@ -33,23 +33,24 @@ def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
     try:
         content = yaml.load(read_small(file, LARGEST), yaml.BaseLoader)
         sections = content.values() if isinstance(content, dict) else ()
-        return [
+        folders = [
             folder for section in sections if isinstance(section, dict) for folder in _named(section, kinds, file)
         ]
+        if len(folders) > MOST_FOLDERS:
+            raise ValueError(f"it names {len(folders)} folders for one kind of model, over {MOST_FOLDERS}")
+        return folders
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         fault = f"{file} is not read ({first_line(error)})"
         raise BadInput(f"{fault}; correct it, or name the models one by one") from error
 
 
 def _named(section: dict[str, object], kinds: Sequence[str], file: Path) -> list[Path]:
-    """Return the folders of a section. Raises `ValueError` for paths that no system has, and for too many."""
+    """Return the folders of a section. Raises `ValueError` for paths that no system has."""
     if "<<" in section:
         raise ValueError("it merges sections by <<, which is not read here")
     values = {name: value for name, value in section.items() if isinstance(value, str)}
     base = os.path.expandvars(os.path.expanduser(values.get("base_path", "")))  # noqa: PTH111 - as ComfyUI does it
     lines = [line for kind in kinds for line in values.get(kind, "").splitlines() if line]
-    if len(lines) > MOST_FOLDERS:
-        raise ValueError(f"it names {len(lines)} folders of one kind, over {MOST_FOLDERS}")
     folders = [file.parent / base / line for line in lines]
     if odd := [folder for folder in folders if impossible_path(str(folder))]:
         raise ValueError(f"the path {ascii(str(odd[0]))[1:60]} is too long or has a NUL byte or half a character")

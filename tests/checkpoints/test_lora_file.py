@@ -222,6 +222,12 @@ def test_a_pattern_is_for_the_layers_it_names(tmp_path, key):
     assert (scale_of(path), scale_of(path, f"{K}.weight")) == (4, 0.5)
 
 
+@pytest.mark.parametrize("value, scale", [(True, 8), (1, 8), (False, 4), (0, 4)])
+def test_rslora_may_be_a_number(tmp_path, value, scale):
+    metadata = {"lora_adapter_metadata": json.dumps({**OF_PEFT, "use_rslora": value})}
+    assert scale_of(saved(tmp_path / "a.safetensors", halves("transformer."), metadata)) == scale
+
+
 @pytest.mark.parametrize("key", ["f_attn.k", "lf_attn.k", "blocks.1.self_attn.k", "0.attn.k"])
 def test_a_pattern_for_another_layer_changes_nothing(tmp_path, key):
     """Catches: half of a word taken for a name, so that what is for block 1 is for block 11 too."""

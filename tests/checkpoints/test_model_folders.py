@@ -150,6 +150,7 @@ REFUSED = {
     "half a character": '{a: {base_path: "x\\ud800y", vae: x}}',
     "a long name": f"{{a: {{vae: {'x' * 300}}}}}",
     "many folders": "a:\n  vae: |\n" + "    x\n" * 15_000,
+    "many sections": "".join(f"s{number}: {{vae: x}}\n" for number in range(300)),
     "nested": "[" * 2_000,
     "a list as a name": "{[a]: b}",
     "within itself": "a: &a [*a]",
@@ -163,6 +164,11 @@ def test_a_file_of_paths_that_cannot_be_read_is_named(content, tmp_path):
     (tmp_path / "extra_model_paths.yaml").write_text(content, encoding="utf-8")
     with pytest.raises(BadInput, match="yaml is not read"):
         find_models(tmp_path)
+
+
+def test_an_empty_file_of_paths_names_none(tmp_path):
+    (tmp_path / "extra_model_paths.yaml").touch()
+    assert extra_folders(tmp_path, ("vae",)) == []
 
 
 @pytest.mark.parametrize("value", ["59:59:59", "2026-11-28", "0x7f", "yes", "1_000", "!!int 59:59", "12e3"])

@@ -165,6 +165,8 @@ def wrong_size(tensor: Tensor) -> Tensor:
         (lambda: decoded((FRAMES_64, 1), (1,)), "returned 1 x 9 x 3 x 64 x 64; return 1 x 12 x 3 x 64 x 64"),
         *((partial(describe, wrong), "returned what JSON cannot hold") for wrong in ([1], None, {"a": object()})),
         (partial(describe, {(1,): 3}), "returned what JSON cannot hold"),
+        (partial(describe, {"name": math.nan}), "returned what JSON cannot hold"),
+        *((partial(describe, {"notes": wrong}), "returned the notes") for wrong in (3, None, "abc", [1])),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_where_it_is_read(use, words):

@@ -115,13 +115,17 @@ def test_sigma_is_looked_up_at_the_nearest_table_entry():
 
 
 def test_schedule_table_agrees_with_torch():
-    """Catches: a level computed in float64. Torch's own last bit depends on the processor."""
+    """Catches: a level computed in float64, which makes 223 others.
+
+    A processor that rounds a product before it is added has 34 of torch's sigmas otherwise, in the last bit.
+    """
     linear = torch.linspace(1, 0, 1001)[:-1]
     sigmas = 5 * linear / (1 + 4 * linear)
     table = torch.tensor([[step.timestep, step.sigma] for step in shifted_table()], dtype=torch.float64)
     rounded = table.float()
     assert torch.equal(rounded.double(), table)
     torch.testing.assert_close(rounded, torch.stack([sigmas * 1000, sigmas], dim=1), rtol=2.5e-7, atol=0)
+    assert (rounded[:, 1] != sigmas).sum() <= 34
 
 
 @pytest.mark.parametrize("name", ["sf4", "", "500,1000", "1200,3", "nan", "1000,1000", [1000]])

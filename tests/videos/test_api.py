@@ -45,6 +45,13 @@ def test_an_argument_of_another_type_is_refused(call, value, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("value", ["", [], "other"])
+def test_a_preset_that_is_none_is_refused(value, tmp_path):
+    """Catches: an empty preset that runs the default one."""
+    with pytest.raises(BadInput, match="preset"):
+        make(PROMPT, preset=value, models="pocket", blocks=1, out=tmp_path / "out")
+
+
 @pytest.fixture(scope="module")
 def streamer() -> Streamer:
     return Streamer(trained_set(), pocket_options())
