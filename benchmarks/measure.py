@@ -103,8 +103,8 @@ class Bench:
         began = self.clock()
         for plan in WARM_UP_PLANS:
             run = self.run(case, blocks=min(len(plan), max(self.request.blocks, 2)))
-            router = planned_route(plan, forced_blocks=int(plan[0] == "r"))
-            routed = replace(run.plan, router=router)
+            route = planned_route(plan, forced_blocks=int(plan[0] == "r"))
+            routed = replace(run.plan, route=route)
             for _ in replace(run, engine=metered(run.engine, self.gauge, peaks), plan=routed).blocks():
                 pass
         return float(self.clock() - began), peaks
@@ -114,7 +114,7 @@ class Bench:
         models = self.setups[case.variant.name].models
         return plan_run(
             case.engine(self.setups[case.variant.name], self.clock),
-            case.route.router,
+            case.route.rule,
             lambda _: models.condition,
             blocks=blocks or self.request.blocks,
             seed=SEED,

@@ -312,12 +312,12 @@ class Trial:
         from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
         from sdvg_pack.sdvg_core.report.run_report import seconds_to_dict
         from sdvg_pack.sdvg_core.settings.request import VideoRequest
-        from sdvg_pack.sdvg_core.settings.route import router_preset
+        from sdvg_pack.sdvg_core.settings.route import route_preset
 
         job = Job(
             **self._models,
             vae=self._vae,
-            router=RouterValue(router_preset("balanced"), None),
+            router=RouterValue(route_preset("balanced"), None),
             prompts=(PromptEntry(0, self._conditioning, "a red fox"),),
             request=VideoRequest(width=self._sizes.width, height=self._sizes.height, blocks=BLOCKS, seed=SEED),
         )

@@ -32,7 +32,7 @@ from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.settings.context import Preset
 from sdvg_core.settings.execution import CompileMode, Execution, VaeLayers
 from sdvg_core.settings.load import DecoderName
-from sdvg_core.settings.route import CASCADE_MARGIN, RouterConfig
+from sdvg_core.settings.route import CASCADE_MARGIN, First, Gate, Route, Stride, WorstFrame
 
 from .models import Models, codec_of, fast_codec
 
@@ -42,12 +42,12 @@ NUMBERED = "r=N, cascade=N, first=M or stride=N, perhaps with +K"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class NamedRoute:
     """A route through a clip. `plan`: as letters, a for a draft that is kept, r for a block from the target."""
 
     name: str
     plan: str
-    router: RouterConfig
+    rule: Route
 
     @property
     def keeps(self) -> tuple[bool, ...]:
@@ -60,7 +60,7 @@ class Route:
         return self.name not in (TARGET_ONLY, DRAFT_ONLY)
 
 
-def default_routes(blocks: int) -> tuple[Route, ...]:
+def default_routes(blocks: int) -> tuple[NamedRoute, ...]:
     """Return those of the usual routes that are possible in a clip of this many blocks."""
     routes = []
     for name in ROUTES:
@@ -69,7 +69,7 @@ def default_routes(blocks: int) -> tuple[Route, ...]:
     return tuple(routes)
 
 
-def parse_route(name: str, blocks: int) -> Route:
+def parse_route(name: str, blocks: int) -> NamedRoute:
     """Return a route by name: target-only, draft-only, anchor-only, or r=2 for two rejected blocks.
 
     cascade=2 rejects them by their first four frames; first=3 gives three blocks to the target without a verdict,
@@ -90,24 +90,24 @@ def parse_route(name: str, blocks: int) -> Route:
             raise BadInput(f"{name} is more than the {blocks} blocks of the clip; give the target fewer")
         return _first(name, count, blocks, handover)
     if kind == "stride":
-        router = RouterConfig(policy="stride", stride=count, handover=handover)
+        rule = Route(Stride(count), handover=handover)
         plan = "".join("a" if index % count else "r" for index in range(blocks))
-        return Route(name=name, plan=plan, router=router)
+        return NamedRoute(name=name, plan=plan, rule=rule)
     if count >= blocks:
         raise BadInput(f"{name} rejects more than {blocks - 1} blocks, and the first is the target's; reject fewer")
     remade = [0, *(1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count))]  # evenly spread
     plan = "".join("r" if index in remade else "a" for index in range(blocks))
     if kind == "cascade":
-        router = RouterConfig(tau=0.0, cascade=CASCADE_MARGIN, handover=handover)
+        rule = Route(Gate(0.0, by=WorstFrame(CASCADE_MARGIN)), handover=handover)
     else:
-        router = planned_route(plan, handover=handover)
-    return Route(name=name, plan=plan, router=router)
+        rule = planned_route(plan, handover=handover)
+    return NamedRoute(name=name, plan=plan, rule=rule)
 
 
-def _first(name: str, m: int, blocks: int, handover: int = 0) -> Route:
+def _first(name: str, m: int, blocks: int, handover: int = 0) -> NamedRoute:
     """Return the route whose first `m` blocks are the target's."""
-    router = RouterConfig(policy="first", forced_blocks=m, handover=handover)
-    return Route(name=name, plan="r" * m + "a" * (blocks - m), router=router)
+    rule = Route(First(m), handover=handover)
+    return NamedRoute(name=name, plan="r" * m + "a" * (blocks - m), rule=rule)
 
 
 # --- ways to execute a route
@@ -229,7 +229,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
 class Case:
     """A route and how to execute it."""
 
-    route: Route
+    route: NamedRoute
     variant: Variant
 
     def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
@@ -239,7 +239,7 @@ class Case:
             setup.drafter,
             setup.target,
             setup.codec,
-            PlannedScores(scorer, self.route.keeps[1:]) if self.route.router.cascade else scorer,
+            PlannedScores(scorer, self.route.keeps[1:]) if isinstance(self.route.rule.policy, Gate) else scorer,
             clock=clock,
         )
 

@@ -53,18 +53,21 @@ def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any
     return io.Schema(node_id, category="SDVG", accept_all_inputs=True, hidden=hidden, **fields)
 
 
-def widget(config: type, name: str, **more: Any) -> Any:
-    """Return the widget of a settings field, with its default, range or choices. `more` overrides them."""
+def widget(config: type, name: str, *, called: str = "", **more: Any) -> Any:
+    """Return the widget of a settings field, with its default, range or choices. `more` overrides them.
+
+    `called`: its name on the node, if that is not the field's.
+    """
     known = settings_of(config)[name]
     kinds = [kind for kind in known.kinds if kind is not NoneType]
     details = {"default": known.default, **(known.widget or {}), **more}
     if known.choices:
-        return io.Combo.Input(name, options=list(known.choices), **details)
+        return io.Combo.Input(called or name, options=list(known.choices), **details)
     if kinds[0] in (int, float):
         details = {"min": known.least, "max": known.most, **details}
         if kinds[0] is float:
             details |= {bound: float(details[bound]) for bound in ("min", "max")}
-    return WIDGETS[kinds[0]](name, **details)
+    return WIDGETS[kinds[0]](called or name, **details)
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
@@ -77,7 +80,8 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
     def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
         schema = cls.define_schema()
         known = {name for name, _ in every_input(schema.inputs)}
-        unknown = [name for name in inputs if name not in known]
+        # An input that `execute` takes and the schema lacks is one of older workflows.
+        unknown = [name for name in inputs if name not in known | signature(execute).parameters.keys()]
         if unknown and not _from_this_page(cls):
             raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {UPDATE}")
         if unknown:
@@ -88,7 +92,7 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
             logger.warning("SDVG: %s has no effect, as another option is chosen", _some(unused))
         # None on an optional widget counts as not given, so that its default is used.
         widgets = {field.id for field in schema.inputs if field.optional and isinstance(field, io.WidgetInput)}
-        names = [name for name in inputs if name in known and "." not in name]
+        names = [name for name in inputs if name not in unknown and "." not in name]
         chosen = {name: inputs[name] for name in names if inputs[name] is not None or name not in widgets}
         # As in ComfyUI, a node checks the combos that its `validate_inputs` names itself.
         named = signature(cls.validate_inputs).parameters

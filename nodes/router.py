@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,27 @@ from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
 from ..sdvg_core.settings.execution import AUTO
-from ..sdvg_core.settings.request import VideoRequest
-from ..sdvg_core.settings.route import CASCADE_MARGIN, POLICIES, REWARD, ROUTER_PRESETS, RouterConfig
+from ..sdvg_core.settings.route import (
+    CASCADE_MARGIN,
+    ROUTE_PRESETS,
+    Aggregation,
+    Budget,
+    First,
+    Gate,
+    Mean,
+    Quantile,
+    Route,
+    Stride,
+    TargetOnly,
+    WorstFrame,
+)
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
-from .sockets import STANDING, RewardModel, Router, RouterValue, load_host_scorer, scorer_of
+from .sockets import RewardModel, Router, RouterValue, load_host_scorer, needs_scorer, scorer_of
 
 logger = logging.getLogger(__name__)
 
 NONE = "none"
-BUDGET = "budget"
+REWARD = "reward"
 HYBRID = "hybrid"
 REWARD_FOLDER = "image_reward"
 OTHER_PACKS = ("ImageReward",)
@@ -33,6 +46,8 @@ DOWNLOADS = os.path.expanduser("~/.cache/ImageReward")  # noqa: PTH111 - Path's 
 """The download folder of the image-reward package."""
 FIRST = ("balanced", "fast", "careful", "first")
 """Names under which the node offers the policy `first`, each with its own defaults; a new node has the first name."""
+OLDER: Mapping[str, int] = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
+"""Inputs that stood under every policy in older workflows, with their defaults."""
 
 
 class QualityRouter(io.ComfyNode):
@@ -47,7 +62,6 @@ class QualityRouter(io.ComfyNode):
             inputs=[
                 io.Combo.Input("reward_file", options=[*reward_files(), NONE]),
                 _policy_input(),
-                *(widget(RouterConfig, name) for name in STANDING),
                 io.Combo.Input("device", options=mm.get_gpu_device_options(), default="default", advanced=True),
                 io.Combo.Input("dtype", options=[AUTO, "float32", "float16"], default=AUTO, advanced=True),
                 RewardModel.Input("scorer", optional=True),
@@ -70,75 +84,97 @@ class QualityRouter(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(
-        cls, reward_file, forced_blocks, bail_out, handover, device, dtype, policy=None, scorer=None
+        cls,
+        reward_file,
+        device,
+        dtype,
+        policy=None,
+        scorer=None,
+        forced_blocks=None,
+        bail_out=None,
+        handover=None,
     ) -> io.NodeOutput:
-        """Build the router, and load its scorer if the policy needs one and none is wired in."""
-        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, HYBRID), called="route")
-        router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
-        options = {"device": device, "dtype": dtype}
-        if router.config.needs_scorer and scorer is None:
-            return io.NodeOutput(replace(router, scorer=load_host_scorer(find_reward_file(reward_file), **options)))
-        if router.config.needs_scorer:
-            router = replace(router, scorer=scorer_of(scorer))
-        usual = {field.id: field.default for field in cls.define_schema().inputs if field.id in options}
-        changed = [name for name, value in options.items() if value != usual[name]]
-        return io.NodeOutput(replace(router, unread=(*router.unread, *changed)))
+        """Build the router, and load its scorer if the policy needs one and none is wired in.
+
+        `forced_blocks`, `bail_out`, `handover`: of older workflows; those that the policy reads are its inputs now.
+        """
+        options = {option.key: [field.id for field in option.inputs] for option in _policy_input().options}
+        check_option(policy, "policy", tuple(options), called="route")
+        older = {"forced_blocks": forced_blocks, "bail_out": bail_out, "handover": handover}
+        older = {name: value for name, value in older.items() if value is not None}
+        read = options[policy["policy"]]
+        route = route_of({**{name: value for name, value in older.items() if name in read}, **policy})
+        unread = [name for name, value in older.items() if name not in read and value != OLDER[name]]
+        unread += ["cascade"] if policy.get("cascade") and policy.get("aggregation") != "min" else []
+        placing = {"device": device, "dtype": dtype}
+        if needs_scorer(route) and scorer is None:
+            loaded = load_host_scorer(find_reward_file(reward_file), **placing)
+            return io.NodeOutput(RouterValue(route, loaded, tuple(unread)))
+        usual = {field.id: field.default for field in cls.define_schema().inputs if field.id in placing}
+        unread += [name for name, value in placing.items() if value != usual[name]]
+        return io.NodeOutput(RouterValue(route, scorer_of(scorer) if needs_scorer(route) else None, tuple(unread)))
 
 
 def _policy_input() -> Any:
-    tau = widget(RouterConfig, "tau", display_mode=io.NumberDisplay.slider)
-    cascade = io.Boolean.Input("cascade", default=False, advanced=True, optional=True)
-    special = {"tau": tau, "cascade": cascade}
-    budget = widget(VideoRequest, BUDGET, default=0.5, step=0.01, display_mode=io.NumberDisplay.slider)
-    return io.DynamicCombo.Input(
-        "policy",
-        options=[
-            *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
-            io.DynamicCombo.Option(BUDGET, [budget]),
-            io.DynamicCombo.Option(HYBRID, [tau]),
-            *(
-                io.DynamicCombo.Option(
-                    name,
-                    [
-                        special.get(field) or widget(RouterConfig, field)
-                        for field in fields
-                        if field not in STANDING
-                    ],
-                )
-                for name, fields in POLICIES.items()
-                if name not in FIRST
-            ),
-        ],
-    )
+    tau = widget(Gate, "tau", display_mode=io.NumberDisplay.slider)
+    # Optional, as older prompts lack them; the page puts optional inputs last, where older workflows have their values.
+    forced = widget(Gate, "forced_blocks", optional=True)
+    bail_out = widget(Gate, "bail_out", optional=True)
+    handover = widget(Route, "handover", optional=True)
+    inputs: dict[str, list[Any]] = {name: _first_inputs(name) for name in FIRST}
+    inputs["budget"] = [
+        widget(Budget, "share", called="budget", default=0.5, step=0.01, display_mode=io.NumberDisplay.slider)
+    ]
+    inputs[HYBRID] = [tau, forced, bail_out]
+    inputs[REWARD] = [
+        tau,
+        io.Combo.Input("aggregation", options=["min", "mean", "quantile"], default="min", advanced=True),
+        widget(Quantile, "q", called="quantile"),
+        io.Boolean.Input("cascade", default=False, advanced=True, optional=True),
+        forced,
+        bail_out,
+        handover,
+    ]
+    inputs["stride"] = [widget(Stride, "n", called="stride"), forced, handover]
+    inputs["always-target"] = [handover]
+    options = [io.DynamicCombo.Option(name, of_policy) for name, of_policy in inputs.items()]
+    return io.DynamicCombo.Input("policy", options=options)
 
 
 def _first_inputs(name: str) -> list[Any]:
-    preset = ROUTER_PRESETS.get(name, ROUTER_PRESETS["fast"])
+    preset = ROUTE_PRESETS.get(name, ROUTE_PRESETS["fast"])
+    assert isinstance(preset.policy, First)
     return [
-        io.Int.Input("target_blocks", default=preset.forced_blocks, min=0, max=4096),
+        io.Int.Input("target_blocks", default=preset.policy.n, min=0, max=4096),
         io.Int.Input("handover_steps", default=preset.handover, min=0, max=16),
     ]
 
 
-def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
-    """Return the router that the widgets describe. `policy`: the widgets of the policy; `modifiers`: those of all."""
-    settings = dict(policy) | modifiers
-    name = settings["policy"]
-    budget = settings.pop("budget", None)
-    if settings.pop("cascade", False):
-        settings["cascade"] = CASCADE_MARGIN
-    if name == HYBRID:
-        preset = ROUTER_PRESETS[HYBRID]
-        settings["handover"] = settings["handover"] or preset.handover
-        settings |= {"policy": REWARD, "cascade": preset.cascade}
+def route_of(values: Mapping[str, Any]) -> Route | Budget:
+    """Return the route that the widgets of a policy describe."""
+    name = values["policy"]
+    around = {name: values[name] for name in ("forced_blocks", "bail_out") if name in values}
+    handover = values.get("handover", 0)
     if name in FIRST:
-        settings["forced_blocks"] = settings.pop("target_blocks")
-        settings["handover"] = settings.pop("handover_steps")
-    unread = []
-    if name in (*FIRST, BUDGET):
-        settings["policy"] = "first"
-        unread = [standing for standing in STANDING if modifiers[standing] != getattr(RouterConfig(), standing)]
-    return RouterValue(RouterConfig(**settings), None, budget, name, tuple(unread))
+        return Route(First(values["target_blocks"]), handover=values["handover_steps"])
+    if name == "budget":
+        return Budget(values["budget"])
+    if name == HYBRID:
+        return replace(ROUTE_PRESETS[HYBRID], policy=Gate(values["tau"], WorstFrame(CASCADE_MARGIN), **around))
+    if name == REWARD:
+        return Route(Gate(values["tau"], _aggregation(values), **around), handover=handover)
+    if name == "stride":
+        return Route(Stride(values["stride"], **around), handover=handover)
+    return Route(TargetOnly(), handover=handover)
+
+
+def _aggregation(values: Mapping[str, Any]) -> Aggregation:
+    how = values.get("aggregation", "min")
+    if how == "mean":
+        return Mean()
+    if how == "quantile":
+        return Quantile(**{"q": values["quantile"]} if "quantile" in values else {})
+    return WorstFrame(CASCADE_MARGIN if values.get("cascade") else None)
 
 
 def find_reward_file(reward_file: Any) -> str:

@@ -18,6 +18,7 @@ from ..sdvg_core.settings.execution import AUTO, Execution
 from ..sdvg_core.settings.fields import settings_of
 from ..sdvg_core.settings.load import LoadOptions
 from ..sdvg_core.settings.request import NO_MODEL, STEP, TWO_STARTS, VideoRequest, check_directions, read_takes
+from ..sdvg_core.settings.route import Custom, Route
 from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.job import Job
 from .host.kept import check_kept, find_kept
@@ -143,7 +144,8 @@ class SpeculativeSampler(io.ComfyNode):
         asked = {name: inputs.pop(name) for name in OF_REQUEST if name in inputs}
         asked["directions"] = plain(asked.get("directions"))
         router = inputs["router"] = router_of(inputs["router"])
-        notes = () if router.config.part is None else (note_on("router", router.config.part),)
+        policy = router.route.policy if isinstance(router.route, Route) else None
+        notes = (note_on("router", policy.router),) if isinstance(policy, Custom) else ()
         schedules = {"drafter": drafter_schedule, "target": target_schedule}
         if schedule != PRESET_SCHEDULE and BOTH not in schedules.values():
             raise BadInput("schedule has no effect, as each model has its own; set it to preset")

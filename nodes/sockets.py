@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,11 @@ from comfy_api.latest import io
 
 from ..sdvg_core.devices.device import DTYPES
 from ..sdvg_core.engine.outside import OutsidePart
-from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..sdvg_core.settings.execution import RewardDtype
 from ..sdvg_core.settings.load import resolved_reward_dtype
 from ..sdvg_core.settings.parts import check_part
-from ..sdvg_core.settings.route import RouterConfig
+from ..sdvg_core.settings.route import Budget, Custom, Route
 
 Router = io.Custom("SDVG_ROUTER")
 Report = io.Custom("SDVG_REPORT")
@@ -28,8 +25,6 @@ Prompts = io.Custom("SDVG_PROMPTS")
 RewardModel = io.Custom("SDVG_SCORER")
 Start = io.Custom("SDVG_START")
 
-STANDING = ("forced_blocks", "bail_out", "handover")
-"""Settings of a router that are widgets under every policy."""
 PICTURE = "first frame"
 RESTYLE = "restyle"
 
@@ -67,37 +62,27 @@ def load_host_scorer(path: str | Path, *, device: str, dtype: RewardDtype) -> Ho
 class RouterValue:
     """The output of the Quality Router.
 
-    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of the
-    target-only cost from which the sampler computes the numbers of the policy `first`, or None if they are given.
-    `chosen`: the policy's name on the node. `unread`: widgets changed from their defaults that have no effect.
+    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `unread`: widgets that were
+    changed from their defaults and have no effect.
     """
 
-    config: RouterConfig
+    route: Route | Budget
     scorer: Any
-    budget: float | None = None
-    chosen: str = ""
     unread: tuple[str, ...] = ()
 
-    @contextmanager
-    def on_screen(self) -> Iterator[None]:
-        """Translate the names in an error from the core's policy and setting to those on the node."""
-        try:
-            yield
-        except BadInput as error:
-            text = str(error)
-            if self.config.policy == "first":
-                text = text.replace("the route first", f"the route {self.chosen}")
-                text = text.replace("set handover to 0", "set handover_steps to 0")
-            raise BadInput(text) from error.__cause__
+
+def needs_scorer(route: Route | Budget) -> bool:
+    """Return True if a route may score a block."""
+    return isinstance(route, Route) and route.policy.needs_scorer
 
 
 def router_of(value: Any) -> RouterValue:
     """Return a wire's value as a `RouterValue`. A router of another pack may have an attribute `scorer`."""
     if isinstance(value, RouterValue):
         return value
-    config = RouterConfig(part=value)
-    scorer = getattr(value, "scorer", None) if config.needs_scorer else None
-    return RouterValue(config, scorer_of(scorer), chosen=type(value).__name__)
+    route = Route(Custom(value))
+    scorer = getattr(value, "scorer", None) if needs_scorer(route) else None
+    return RouterValue(route, scorer_of(scorer))
 
 
 def scorer_of(value: Any) -> Any:

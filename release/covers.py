@@ -21,13 +21,13 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from research.world import render, render_with_mask
-from sdvg_core import RouterConfig, Streamer, VideoRequest, pocket_options, trained_set
+from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket import EXAMPLES
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.summary import COLOURS, INKS, Outcome, outcome_of
-from sdvg_core.settings.route import ROUTER_PRESETS
+from sdvg_core.settings.route import ROUTE_PRESETS, Route
 from sdvg_core.text.prompts import read_prompt
 
 SIDE, MARGIN, GAP, QUALITY = 640, 24, 6, 80
@@ -54,10 +54,10 @@ def evenly(clip: Tensor, count: int = COLUMNS * ROWS) -> list[Tensor]:
     return [clip[i] for i in torch.linspace(len(clip) / (2 * count), len(clip) - 1, count).int()]
 
 
-def made(streamer: Streamer, text: str, router: RouterConfig, **settings: Any) -> tuple[Tensor, list[Outcome]]:
+def made(streamer: Streamer, text: str, route: Route, **settings: Any) -> tuple[Tensor, list[Outcome]]:
     """Make a clip of a prompt, and return its frames `f c h w` with the outcome of each block."""
     settings = {"blocks": BLOCKS, "seed": SEED, "width": SIZE, "height": SIZE, **settings}
-    request = VideoRequest(router=router, **settings)
+    request = VideoRequest(route=route, **settings)
     with streamer.stream(request, read_prompt(text)) as stream:
         blocks = [*stream]
     return torch.cat([block.frames for block in blocks]).movedim(-1, 1), [outcome_of(one.record) for one in blocks]
@@ -65,7 +65,7 @@ def made(streamer: Streamer, text: str, router: RouterConfig, **settings: Any) -
 
 def plain(streamer: Streamer, prompt: int, preset: str, **settings: Any) -> Cover:
     """A clip from a prompt alone."""
-    frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTER_PRESETS[preset], **settings)
+    frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], **settings)
     return evenly(frames), outcomes, MINIATURE
 
 
@@ -76,7 +76,7 @@ def from_picture(streamer: Streamer, prompt: int, preset: str) -> Cover:
     with tempfile.TemporaryDirectory() as folder:
         Image.fromarray(_pixels(picture)).save(Path(folder) / "start.png")
         start = Path(folder) / "start.png"
-        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTER_PRESETS[preset], start_image=start)
+        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], start_image=start)
     return [picture, *evenly(frames, 5)], outcomes, MINIATURE
 
 
@@ -86,14 +86,14 @@ def from_clip(streamer: Streamer, prompt: int, preset: str, shown: int, way: str
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mp4"
         write_mp4(clip, given, fps=16)
-        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTER_PRESETS[preset], **{way: clip}, **settings)
+        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], **{way: clip}, **settings)
     return [*evenly(given, 3), *evenly(frames, 3)], outcomes, MINIATURE
 
 
 def storyboard(streamer: Streamer) -> Cover:
     """Three shots."""
     text = "\n".join(f"{1 + 3 * i} cut: {EXAMPLES[prompt]}" for i, prompt in enumerate((0, 3, 4)))
-    frames, outcomes = made(streamer, text.replace("1 cut:", "1:", 1), ROUTER_PRESETS["paper"])
+    frames, outcomes = made(streamer, text.replace("1 cut:", "1:", 1), ROUTE_PRESETS["paper"])
     shots = frames.tensor_split([1 + 4 * (9 * shot - 1) for shot in (1, 2)])
     return [frame for shot in shots for frame in evenly(shot, 4)[1:3]], outcomes, MINIATURE
 

@@ -35,7 +35,7 @@ from sdvg_core.models.loading import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
-from sdvg_core.settings.route import RouterConfig, router_preset
+from sdvg_core.settings.route import First, Route, Stride, TargetOnly, route_preset
 
 from .folder import APPEND
 from .markdown import markdown, with_interval
@@ -55,11 +55,11 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], float, str]] = {
     "window of 12, MemRoPE": ({**INCREMENTAL, "sink": 3, "context_memory": "memrope"}, 0.0, RED),
 }
 ROUTES = {
-    "drafter": RouterConfig(policy="first", forced_blocks=0),
-    "balanced": router_preset("balanced"),
-    "stride 6": RouterConfig(policy="stride", stride=6),
-    "stride 4": RouterConfig(policy="stride", stride=4),
-    "target": RouterConfig(policy="always-target"),
+    "drafter": Route(First(0)),
+    "balanced": route_preset("balanced"),
+    "stride 6": Route(Stride(6)),
+    "stride 4": Route(Stride(4)),
+    "target": Route(TargetOnly()),
 }
 NUMBERS = {
     "quality": "at its moment, dB",
@@ -123,12 +123,12 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _video(
-    engine: Engine, router: RouterConfig, embedding: torch.Tensor, text: str, blocks: int, hold: float
+    engine: Engine, route: Route, embedding: torch.Tensor, text: str, blocks: int, hold: float
 ) -> Iterable[tuple[float | None, ...]]:
     """Make a video, and return what NUMBERS names of each block."""
     condition = Condition(embedding, text)
     options: dict[str, Any] = {"width": SIZE, "height": SIZE, "colour_hold": hold}
-    run = plan_run(engine, router, lambda _: condition, blocks=blocks, seed=42, **options)
+    run = plan_run(engine, route, lambda _: condition, blocks=blocks, seed=42, **options)
     emitted = list(run.blocks())
     frames = torch.stack([one.frames[0, -1] for one in emitted])
     ends = torch.tensor([one.frames.shape[1] for one in emitted]).cumsum(0) - 1

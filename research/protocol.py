@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import product
 
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import DrafterContext
-from sdvg_core.settings.route import POLICIES, RouterConfig, router_preset
+from sdvg_core.settings.route import (
+    CASCADE_MARGIN,
+    Custom,
+    First,
+    Gate,
+    Mean,
+    Route,
+    Stride,
+    TargetOnly,
+    WorstFrame,
+    route_preset,
+)
 
 from .routers import RandomRouter
 
@@ -38,7 +49,7 @@ class Configuration:
 
     name: str
     group: str
-    router: RouterConfig = field(default_factory=RouterConfig)
+    route: Route = Route()
     drafter_context: DrafterContext = "committed"
     draft_steps: int | None = None
 
@@ -65,39 +76,36 @@ def _with_short_drafts(way: Configuration, steps: int) -> Configuration:
 
 def _hybrid(taus: Sequence[float], handover: int) -> Iterator[Configuration]:
     """Yield the preset at the lowest, middle and highest tau, with as many steps handed over as there may be."""
-    preset = router_preset("hybrid")
+    most = route_preset("hybrid").handover
     for tau in dict.fromkeys((taus[0], taus[len(taus) // 2], taus[-1])):
-        router = replace(preset, tau=tau, handover=min(preset.handover, handover))
-        yield Configuration(f"hybrid@{tau:g}", "hybrid", router)
+        route = Route(Gate(tau, by=WorstFrame(CASCADE_MARGIN)), handover=min(most, handover))
+        yield Configuration(f"hybrid@{tau:g}", "hybrid", route)
 
 
 def _configurations(blocks: int, taus: list[float], handovers: list[int]) -> Iterator[Configuration]:
     middle = taus[len(taus) // 2]
-    yield Configuration(TARGET_ONLY, "ends", RouterConfig(policy="always-target"))
+    yield Configuration(TARGET_ONLY, "ends", Route(TargetOnly()))
     for m in range(2, blocks):
         yield Configuration(f"first@{m}", "first", _first(m))
     for steps, m in product(handovers, dict.fromkeys(min(m, blocks) for m in (2, 4, blocks))):
         yield Configuration(f"handover-{steps}@{m}", f"handover-{steps}", _first(m, steps))
     for steps, n in product([0, *handovers], STRIDES):
         group = f"stride-{steps}" if steps else "stride"
-        yield Configuration(f"{group}@{n}", group, RouterConfig(policy="stride", stride=n, handover=steps))
+        yield Configuration(f"{group}@{n}", group, Route(Stride(n), handover=steps))
     for rate in RATES:
-        yield Configuration(f"random@{rate:g}", "random", RouterConfig(part=RandomRouter(rate)))
-    unforced = RouterConfig(part=RandomRouter(UNFORCED_RATE), forced_blocks=0)
+        yield Configuration(f"random@{rate:g}", "random", Route(Custom(RandomRouter(rate))))
+    unforced = Route(Custom(RandomRouter(UNFORCED_RATE), forced_blocks=0))
     yield Configuration(f"random-unforced@{UNFORCED_RATE:g}", "random-unforced", unforced)
     yield Configuration(ANCHOR_ONLY, ANCHOR_ONLY, _first(1))
-    swept = ("reward", "first", "stride", "always-target")
-    for name in [name for name in POLICIES if name not in swept]:
-        yield Configuration(name, name, RouterConfig(policy=name))
     for tau in taus:
-        yield Configuration(f"reward-min@{tau:g}", "reward-min", RouterConfig(tau=tau))
-    yield Configuration(f"reward-mean@{middle:g}", "reward-mean", RouterConfig(tau=middle, aggregation="mean"))
+        yield Configuration(f"reward-min@{tau:g}", "reward-min", Route(Gate(tau)))
+    yield Configuration(f"reward-mean@{middle:g}", "reward-mean", Route(Gate(middle, by=Mean())))
     yield Configuration(DRAFT_ONLY, "ends", _first(0))
-    yield Configuration(f"own@{middle:g}", "own", RouterConfig(tau=middle), drafter_context="own")
+    yield Configuration(f"own@{middle:g}", "own", Route(Gate(middle)), drafter_context="own")
 
 
-def _first(m: int, handover: int = 0) -> RouterConfig:
-    return RouterConfig(policy="first", forced_blocks=m, handover=handover)
+def _first(m: int, handover: int = 0) -> Route:
+    return Route(First(m), handover=handover)
 
 
 def pick(configurations: Sequence[Configuration], patterns: Sequence[str]) -> tuple[Configuration, ...]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from sdvg_core.engine.inputs import generator_seed
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Custom, Route
 
 RANDOM_SALT = 0x5D7
 
@@ -62,14 +62,16 @@ class PlannedRouter:
         return self.plan[index] in "ad"
 
 
-def planned_route(plan: str, **settings: Any) -> RouterConfig:
-    """Return a router that follows a plan, with the other settings of a route."""
-    return RouterConfig(part=PlannedRouter(plan), **settings)
+def planned_route(plan: str, *, handover: int = 0, **settings: Any) -> Route:
+    """Return a route that follows a plan. `settings`: forced blocks and bail-out."""
+    return Route(Custom(PlannedRouter(plan), **settings), handover=handover)
 
 
-def seeded(router: RouterConfig, prompt: str, seed: int) -> RouterConfig:
-    """Return a router that draws for this prompt and seed if it draws; any other router as it is."""
-    if not isinstance(router.part, RandomRouter):
-        return router
+def seeded(route: Route, prompt: str, seed: int) -> Route:
+    """Return a route that draws for this prompt and seed if it draws; any other route as it is."""
+    policy = route.policy
+    if not (isinstance(policy, Custom) and isinstance(policy.router, RandomRouter)):
+        return route
     words = int.from_bytes(prompt.encode("utf-8", "backslashreplace"), "big")
-    return replace(router, part=replace(router.part, seed=generator_seed(router.part.seed, seed, words)))
+    router = replace(policy.router, seed=generator_seed(policy.router.seed, seed, words))
+    return replace(route, policy=replace(policy, router=router))

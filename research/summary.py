@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from sdvg_core.settings.route import Gate
+
 from .folder import Plan
 from .markdown import Numbers, figure, markdown, with_interval
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
@@ -61,6 +63,7 @@ def _configuration(
     table: Table, configuration: Configuration, plan: Plan, metrics: Sequence[str], quality: str
 ) -> dict[str, Any]:
     name, quality_of = configuration.name, metric(quality)
+    policy = configuration.route.policy
     costs = {"cost": cost_with(plan.weights), "target_calls": lambda row: float(row["target_calls"])}
     accepted = table.bootstrap.means(table.per_prompt(name, lambda row: row["accepted"]))
     ends = [end for end in (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY) if end in table.rows]
@@ -74,7 +77,7 @@ def _configuration(
     return {
         "name": name,
         "group": configuration.group,
-        "tau": configuration.router.tau if configuration.router.needs_scorer else None,
+        "tau": policy.tau if isinstance(policy, Gate) else None,
         "metrics": {m: table.mean(name, metric(m)) for m in metrics},
         **{cost: table.mean(name, cost_of) for cost, cost_of in costs.items()},
         "draft_calls": table.mean(name, lambda row: row["draft_calls"]),

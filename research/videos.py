@@ -25,7 +25,7 @@ from sdvg_core.models.loading import load_models
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import LETTERS, outcome_of
 from sdvg_core.settings.load import LoadOptions
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Route
 
 from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange
@@ -72,7 +72,7 @@ class StudyModels:
         """
         return plan_run(
             self.engine,
-            RouterConfig(),
+            Route(),
             lambda _: condition,
             blocks=self.blocks,
             seed=seed,
@@ -104,8 +104,8 @@ def configured(run: Run, configuration: Configuration, engine: Engine) -> Run:
 
     A draft that is kept at one rate is also kept at every higher rate.
     """
-    router = seeded(configuration.router, run.inputs.condition_of(0).text, run.inputs.noise.seed)
-    plan = replace(run.plan, router=router)
+    route = seeded(configuration.route, run.inputs.condition_of(0).text, run.inputs.noise.seed)
+    plan = replace(run.plan, route=route)
     return replace(run, engine=engine, plan=plan, drafter_context=configuration.drafter_context)
 
 

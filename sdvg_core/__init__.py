@@ -24,8 +24,17 @@ if TYPE_CHECKING:
     from .settings.load import LoadOptions as LoadOptions
     from .settings.load import ModelOptions as ModelOptions
     from .settings.request import VideoRequest as VideoRequest
-    from .settings.route import RouterConfig as RouterConfig
-    from .settings.route import router_preset as router_preset
+    from .settings.route import Budget as Budget
+    from .settings.route import Custom as Custom
+    from .settings.route import First as First
+    from .settings.route import Gate as Gate
+    from .settings.route import Mean as Mean
+    from .settings.route import Quantile as Quantile
+    from .settings.route import Route as Route
+    from .settings.route import Stride as Stride
+    from .settings.route import TargetOnly as TargetOnly
+    from .settings.route import WorstFrame as WorstFrame
+    from .settings.route import route_preset as route_preset
     from .videos.api import make as make
     from .videos.stream import Busy as Busy
     from .videos.stream import Stream as Stream
@@ -44,16 +53,23 @@ _NAMES = {
     "settings.execution": ("Execution",),
     "settings.load": ("LoadOptions", "ModelOptions"),
     "settings.request": ("VideoRequest",),
-    "settings.route": ("RouterConfig", "router_preset"),
+    "settings.route": (
+        *("Budget", "Custom", "First", "Gate", "Mean", "Quantile", "Route", "Stride", "TargetOnly", "WorstFrame"),
+        "route_preset",
+    ),
     "videos.api": ("make",),
     "videos.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
 }
+_RENAMED = {"RouterConfig": "Route", "router_preset": "route_preset"}
+"""Names of earlier versions -> those of this one."""
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its module."""
+    if name in _RENAMED:
+        raise AttributeError(f"sdvg_core.{name} is now {_RENAMED[name]}; see docs/embedding.md")
     if name not in _HOMES:
         raise AttributeError(f"sdvg_core has no {name}; it offers {', '.join(__all__)}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

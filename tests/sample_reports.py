@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.types import Cost, Span
 from sdvg_core.report.run_report import RunReport
+from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.fields import float32
-from sdvg_core.settings.route import Decision, Reason, RouterConfig, decide, decide_early
+from sdvg_core.settings.route import Route
 
 DRAFT = Cost(denoising_passes=4, context_passes=1, encodes=1, context_seconds=0.25)
 TARGET = Cost(denoising_passes=4, context_passes=2, encodes=0, context_seconds=0.5)
@@ -32,17 +33,22 @@ def record(
     )
 
 
-def route(config: RouterConfig, scores: Sequence[Sequence[float]]) -> tuple[Decision, ...]:
-    """The real router's decisions, given the frame scores each block's draft would have."""
+def route(config: Route, scores: Sequence[Sequence[float]]) -> tuple[Decision, ...]:
+    """The real policy's decisions, given the frame scores each block's draft would have."""
     past: tuple[Decision, ...] = ()
-    for index, frames in enumerate(scores):
-        known = decide_early(config, index, past)
-        past = (*past, known or decide(config, index, tuple(map(float32, frames))))
+    for place, frames in enumerate(scores):
+        known = config.policy.decide_early(place, past)
+        past = (*past, known or config.policy.decide(place, tuple(map(float32, frames))))
     return past
 
 
 def report(decisions: Sequence[Decision], **given: object) -> RunReport:
-    settings = {"router": {"policy": "reward", "tau": -0.7}, "size": [832, 480], "seed": 42, "drafter": "small.pt"}
+    settings = {
+        "route": {"policy": {"kind": "Gate", "tau": -0.7}},
+        "size": [832, 480],
+        "seed": 42,
+        "drafter": "small.pt",
+    }
     blocks = tuple(record(decision, index) for index, decision in enumerate(decisions))
     return RunReport(**{"settings": settings, "versions": {"sdvg": "0.1.0"}, "fps": 24, "blocks": blocks} | given)
 

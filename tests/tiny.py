@@ -7,7 +7,7 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,13 +23,14 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.pixels import Decoder
 from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.routing import PlannedBlock
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.speculate import EmittedBlock, speculate
-from sdvg_core.engine.types import Anchor, Block, Condition, Generated, History, plan_spans
+from sdvg_core.engine.types import Anchor, Block, Condition, Generated, History, Span, plan_spans
 from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.settings.context import Preset
-from sdvg_core.settings.request import DrafterContext
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.request import ROUTE_DECIDES, DrafterContext
+from sdvg_core.settings.route import Route
 
 CONFIG = WanConfig(
     dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4
@@ -223,9 +224,22 @@ def make_noise(seed: int = 42) -> KeyedNoise:
 PROMPT = condition()
 
 
+class Script(NamedTuple):
+    """A route, and a direction for each block of the clip."""
+
+    route: Route
+    directions: str = ""
+
+
+def planned_blocks(spans: Sequence[Span], directions: str = "") -> tuple[PlannedBlock, ...]:
+    """Blocks of a route that begins with the clip. `directions`: of the clip's blocks."""
+    letters = directions.ljust(spans[-1].index + 1, ROUTE_DECIDES)
+    return tuple(PlannedBlock(span=span, place=span.index, direction=letters[span.index]) for span in spans)
+
+
 def run(
     engine: Engine,
-    router: RouterConfig,
+    route: Route | Script,
     *,
     blocks: int = 9,
     seed: int = 42,
@@ -235,11 +249,12 @@ def run(
 ) -> list[EmittedBlock]:
     first = start.frames if start else 0
     spans = plan_spans(blocks, engine.target.block_frames, first)
+    script = route if isinstance(route, Script) else Script(route)
     return list(
         speculate(
             engine,
-            router,
-            spans,
+            script.route,
+            planned_blocks(spans, script.directions),
             BlockInputs(make_noise(seed), condition_of),
             drafter_context=drafter_context,
             start=start,
@@ -249,13 +264,13 @@ def run(
 
 def planned(
     engine: Engine,
-    router: RouterConfig,
+    route: Route,
     *,
     condition_of: Callable[[int], Condition] = lambda _: PROMPT,
     **options: Any,
 ) -> Run:
     """Plan a run as the study does: nine blocks of seed 42 in the doubles' size, unless told otherwise."""
-    return plan_run(engine, router, condition_of, **{"blocks": 9, "seed": 42, "width": 8, "height": 8, **options})
+    return plan_run(engine, route, condition_of, **{"blocks": 9, "seed": 42, "width": 8, "height": 8, **options})
 
 
 def latents_shown(run: Run) -> Tensor:
@@ -289,10 +304,10 @@ def frames_of(emitted: Sequence[EmittedBlock]) -> Tensor:
     return torch.cat([e.frames for e in emitted], dim=1)
 
 
-def scripted(pattern: str, **options: Any) -> RouterConfig:
+def scripted(pattern: str, **options: Any) -> Route | Script:
     """A route by letters: a plan, with scores or without, or directions if it is mixed."""
     mixed = set(pattern) & set("ar") and set(pattern) & set("dt")
-    return RouterConfig(directions=pattern, **options) if mixed else planned_route(pattern, **options)
+    return Script(Route(**options), pattern) if mixed else planned_route(pattern, **options)
 
 
 def can_compile() -> bool:

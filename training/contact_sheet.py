@@ -28,12 +28,12 @@ from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.picture import LIGHT, fitted, write
 from sdvg_core.report.summary import COLOURS, outcome_of
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import First, Gate, Route, TargetOnly
 
 WAYS = (
-    Configuration("target-only", "", RouterConfig(policy="always-target")),
-    Configuration("routed, tau -0.7", "", RouterConfig(tau=-0.7)),
-    Configuration("draft-only", "", RouterConfig(policy="first", forced_blocks=0)),
+    Configuration("target-only", "", Route(TargetOnly())),
+    Configuration("routed, tau -0.7", "", Route(Gate(-0.7))),
+    Configuration("draft-only", "", Route(First(0))),
 )
 LEFT, RIGHT, ROW, TITLE, GAP = 112, 56, 70, 26, 5
 

@@ -24,12 +24,12 @@ from torch import Tensor
 
 from research.metrics import BEST, REACH, judge, levels, weighted_error
 from research.world import centre, render, render_with_mask
-from sdvg_core import RouterConfig, Streamer, VideoRequest, pocket_options, trained_set
+from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket.world import SIZE, Scene, clash
-from sdvg_core.settings.route import ROUTER_PRESETS
+from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 
 from .common import seeded
 from .contact_sheet import Strip, draw
@@ -41,9 +41,9 @@ SEAMS = tuple(range(9, FRAMES, 12))
 FAR = 16.0
 """Pixels between two paths, on average over the clip, that make them different ones."""
 ROUTES = {
-    "target": RouterConfig(policy="always-target"),
-    "fast": ROUTER_PRESETS["fast"],
-    "draft": RouterConfig(policy="first", forced_blocks=0),
+    "target": Route(TargetOnly()),
+    "fast": ROUTE_PRESETS["fast"],
+    "draft": Route(First(0)),
 }
 NOISE_ALONE = "1"
 STRENGTHS = (NOISE_ALONE, "strong", "medium", "light")
@@ -92,7 +92,7 @@ def inputs_for(scene: Scene, generator: random.Random) -> dict[str, Scene]:
 
 def made(streamer: Streamer, scene: Scene, **asked: Any) -> Tensor:
     """Make the new frames `f c h w` of a video."""
-    request = VideoRequest(width=SIZE, height=SIZE, **{"router": ROUTES["target"], **asked})
+    request = VideoRequest(width=SIZE, height=SIZE, **{"route": ROUTES["target"], **asked})
     with streamer.stream(request, scene.text) as blocks:
         return torch.cat([block.frames for block in blocks]).movedim(-1, 1)
 
@@ -119,7 +119,7 @@ def restyled(
         scenes = {"prompt": scene, "clip": shown, **({} if followed == scene else {"followed": followed})}
         for route in routes if followed != scene else routes[:1]:
             for strength in strengths:
-                asked = {"router": ROUTES[route], "blocks": BLOCKS, "seed": seed, "strength": strength}
+                asked = {"route": ROUTES[route], "blocks": BLOCKS, "seed": seed, "strength": strength}
                 if strength != NOISE_ALONE or route not in plain:
                     clip = made(streamer, scene, restyle=folder / "clip.mp4", **asked)
                 clip = plain.setdefault(route, clip) if strength == NOISE_ALONE else clip

@@ -25,15 +25,15 @@ from sdvg_core.models.loading import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
-from sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
+from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 
 from .causal import BLOCKS, FRAMES
 from .measure_pair import interval
 
 ROUTES = {
-    "drafter": RouterConfig(policy="first", forced_blocks=0),
-    "balanced": ROUTER_PRESETS["balanced"],
-    "target": RouterConfig(policy="always-target"),
+    "drafter": Route(First(0)),
+    "balanced": ROUTE_PRESETS["balanced"],
+    "target": Route(TargetOnly()),
 }
 COLUMNS = ("first frame", "whole", "oracle, TAEHV", "oracle, VAE")
 
@@ -55,8 +55,8 @@ def measured(prompts: int) -> dict[str, dict[str, str]]:
     for text in texts:
         scene, condition = parse(text), Condition(embeddings[text], text)
         clips = {"the world": full.encode(render(scene, torch.arange(FRAMES))[None])}
-        for name, router in ROUTES.items():
-            run = plan_run(engine, router, lambda _, of=condition: of, blocks=BLOCKS, seed=0, **size)
+        for name, route in ROUTES.items():
+            run = plan_run(engine, route, lambda _, of=condition: of, blocks=BLOCKS, seed=0, **size)
             clips[name] = torch.cat([block.block.latents for block in run.blocks()], dim=2)
         for name, latents in clips.items():
             shown, truth = fast.decode(latents)[0][0], full.decode(latents)[0][0]

@@ -1,6 +1,6 @@
 """A scorer of your own: a frame is as good as it is bright. The request's tau is then in your scorer's units."""
 
-from sdvg_core import RouterConfig, Streamer, VideoRequest, pocket_options, trained_set
+from sdvg_core import Gate, Route, Streamer, VideoRequest, pocket_options, trained_set
 
 
 class Brightness:
@@ -15,6 +15,6 @@ class Brightness:
 
 if __name__ == "__main__":
     streamer = Streamer(trained_set(), pocket_options(), scorer=Brightness())
-    request = VideoRequest(blocks=4, width=64, height=64, router=RouterConfig(tau=0.6))
+    request = VideoRequest(blocks=4, width=64, height=64, route=Route(Gate(0.6)))
     for block in streamer.stream(request, "a big blue ball drifts right from the left over sand"):
         print(block)

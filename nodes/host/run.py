@@ -35,9 +35,8 @@ from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadSt
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import Execution
 from ...sdvg_core.settings.request import strength_of
-from ...sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig, fields_read
+from ...sdvg_core.settings.route import Gate, Policy, WorstFrame
 from ...sdvg_core.text.prompts import Conditions, unshown
-from ..sockets import STANDING
 from .compiled import Layers, layers_of
 from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
 from .job import Job, footage_of, from_start, start_picture
@@ -130,8 +129,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     job = replace(job, prompts=prompts, controlled=has_control(prompts[0].conditioning))
     for role, control in job.controls.items():
         check_control(job.models[role], control, role)
-    with job.router.on_screen():
-        resolved = resolve(job)
+    resolved = resolve(job)
     kept_count = job.kept.blocks if job.kept else 0
     clip_blocks = len(resolved.plan.clip) - kept_count
     unread = _unread_note(job, resolved.plan)
@@ -155,7 +153,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         prompt=job.prompt_id,
         signature=job.signature,
         before=clip_blocks,
-        margin=resolved.plan.router.settings["cascade"],
+        margin=_margin(resolved.plan.route.policy),
     )
     memory = memory_of(job)
     check_room(memory)
@@ -180,20 +178,15 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     return ReadyRun(job, resolved, conditions, memory, progress, kept_count, clip_blocks, notes)
 
 
+def _margin(policy: Policy) -> float | None:
+    """Return the margin of a cascade, of which the page's forecast needs to know; None without one."""
+    by = policy.by if isinstance(policy, Gate) else None
+    return by.margin if isinstance(by, WorstFrame) else None
+
+
 def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
     """Return a note on inputs without effect. After kept blocks there is none: those may have used the inputs."""
-    config = job.router.config
     names = list(job.router.unread)
-    if config.part is None and job.router.budget is None:
-        usual = ROUTER_PRESETS.get(job.router.chosen, RouterConfig())
-        read = fields_read(plan.router, [span.index for span in plan.spans])
-        of_first = {"handover": "handover_steps"}
-        widgets = of_first if config.policy == "first" else {name: name for name in STANDING}
-        names += [
-            widget
-            for name, widget in widgets.items()
-            if name not in read and getattr(config, name) != getattr(usual, name)
-        ]
     if "drafter" not in plan.models_needed:
         names += ["draft_steps"] if job.draft_steps else []
         names += ["drafter_context"] if job.request.drafter_context != "committed" else []
@@ -213,8 +206,8 @@ def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> Resolved
     if not kept_count < job.until_block <= last:
         made = f"the run makes blocks {kept_count + 1} to {last}"
         raise BadInput(f"until_block is {job.until_block}, and {made}; choose one of these, or 0 for all")
-    spans = resolved.plan.spans[: job.until_block - kept_count]
-    return replace(resolved, plan=replace(resolved.plan, spans=spans))
+    blocks = resolved.plan.blocks[: job.until_block - kept_count]
+    return replace(resolved, plan=replace(resolved.plan, blocks=blocks))
 
 
 def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunReport]:
@@ -246,7 +239,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
 def resolve(job: Job) -> ResolvedRequest:
     """Resolve a job's request. Raises `BadInput` for a video that its models cannot make."""
     headers = job.headers
-    request = replace(job.request, router=job.router.config, budget=job.router.budget)
+    request = replace(job.request, route=job.router.route)
     controls: tuple[ControlClip, ...] = ()
     if job.models and job.controlled:
         size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)

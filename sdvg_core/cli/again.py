@@ -17,16 +17,16 @@ from torch import Tensor
 
 from ..checkpoints.latents import load_latents
 from ..checkpoints.pickles import STATE_DICTS
-from ..errors import BadInput, printable
+from ..errors import BadInput
 from ..files.outputs import LATENTS
 from ..models.loading import AS_ASKED
 from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..settings.execution import AUTO
-from ..settings.fields import settings_of
+from ..settings.fields import from_json, settings_of
 from ..settings.load import LoadOptions, ModelOptions
 from ..settings.request import VideoRequest
-from ..settings.route import RouterConfig
+from ..settings.route import Custom, Route
 from ..text.prompts import PromptSchedule
 from ..videos.identity import differences, flat
 
@@ -46,7 +46,7 @@ def embedded_again(report: RunReport) -> dict[str, Path]:
 
 
 def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a report's request except the router. `stated`: fields that the user gives.
+    """Return the fields of a report's request except the route. `stated`: fields that the user gives.
 
     Raises `BadInput` for a clip or picture that is not stated: the report has only its name.
     """
@@ -59,22 +59,17 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
             raise BadInput(f"the video began from {file!s:.60}; add {reported[name].flags[0]} FILE")
     takes = _settings(report, "takes")
     values["takes"] = ",".join(f"{place}:{take}" for place, take in takes.items())
-    directions = _settings(report, "router").get("directions")
-    values["directions"] = directions[report.blocks[0].span.index :] if isinstance(directions, str) else ""
     return {**values, "fps": report.fps}
 
 
-def router_again(report: RunReport) -> RouterConfig:
-    """Return the router of a report without directions. Raises `BadInput` for a custom one."""
-    settings = {**_settings(report, "router"), "directions": ""}
-    if part := settings.pop("part", None):
-        raise BadInput(f"the video was made with a router of your own, {part!s:.40}; make it again from Python")
-    if unknown := settings.keys() - RouterConfig.__dataclass_fields__.keys():
-        names = ", ".join(sorted(map(printable, unknown)))
-        raise BadInput(
-            f"the report's router has settings that this version lacks: {names:.60}; use options instead"
-        )
-    return RouterConfig(**settings)
+def route_again(report: RunReport) -> Route:
+    """Return the route of a report. Raises `BadInput` for one by a router of the user's own."""
+    settings = _settings(report, "route")
+    policy = settings.get("policy")
+    if isinstance(policy, Mapping) and policy.get("kind") == Custom.__name__:
+        name = f"{policy.get('router')!s:.40}"
+        raise BadInput(f"the video was made with a router of your own, {name}; make it again from Python")
+    return from_json(Route, settings)
 
 
 def load_again(report: RunReport, load: LoadOptions) -> LoadOptions:
@@ -186,7 +181,7 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
         "prompt": "; ".join(f"{number}: {text}" if number > 1 else text for number, text in prompts),
         "frames per second": f"{report.fps:g}",
         "seed": report.settings.get("seed"),
-        "router": _settings(report, "router"),
+        "route": _settings(report, "route"),
         **report.settings,
         "version of": report.versions,
     }

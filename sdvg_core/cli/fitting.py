@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ..settings.execution import AUTO, KvDtype
 from ..settings.load import DecoderName
 from ..settings.request import BLOCKS, HEIGHT, WIDTH
-from ..settings.route import DEFAULT_PRESET, ROUTER_PRESETS
+from ..settings.route import DEFAULT_PRESET, ROUTE_PRESETS
 from .shared import add_size
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--blocks", type=int, default=SUPPRESS, help=f"blocks of latent frames (default {BLOCKS})")
     group.add_argument(
         "--preset",
-        choices=tuple(ROUTER_PRESETS),
+        choices=tuple(ROUTE_PRESETS),
         default=SUPPRESS,
         help=f"who makes which block, as in generate (default {DEFAULT_PRESET})",
     )
@@ -132,7 +132,7 @@ def plans_for(options: argparse.Namespace) -> list[Plan]:
     if asked.weight_dtype:
         request = replace(request, fp8=WEIGHT_DTYPES[asked.weight_dtype])
     sizes = {role: model.block_frames for role, model in request.models.items()}
-    route = plan_blocks(ROUTER_PRESETS[asked.preset], blocks=request.blocks, block_frames=sizes)
+    route = plan_blocks(ROUTE_PRESETS[asked.preset], blocks=request.blocks, block_frames=sizes)
     request = replace(request, needed=route.models_needed)
     amounts = options.vram or CARDS
     if torch.cuda.is_available() and not options.vram:

@@ -29,7 +29,7 @@ from ..report.run_report import RunReport, read_report
 from ..report.summary import route_in_words, summarise
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
-from ..settings.route import RouterConfig
+from ..settings.route import Route, TargetOnly
 from ..text.prompt_files import read_prompt_list
 from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt, with_strengths
 from ..videos.batch import Batch
@@ -47,7 +47,7 @@ from .again import (
     load_again,
     prompts_again,
     request_again,
-    router_again,
+    route_again,
 )
 from .options import load_options, model_files, stated, video_request, worker_devices
 
@@ -125,7 +125,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
             given = [role for role in FILES.values() if getattr(options, role)]
             named, loras = files_again(again, options.models, given)
             load = replace(load, loras=loras)
-    request = video_request(options, base, router_again(again) if again else None)
+    request = video_request(options, base, route_again(again) if again else None)
     actions = [action for action in options.parser._actions if action.option_strings]
     same = ("output", "resume", "overwrite", "reuse", "private")
     return Batch(
@@ -227,7 +227,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     The comparison is decoded from both latents, as an mp4's pixels are compressed, and by the VAE, as the TAEHV
     (whose time is measured) blurs a clip's first frame. `folder`, `report`: of the routed video.
     """
-    alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
+    alone = replace(batch.request, route=Route(TargetOnly()), directions="")
     # `last`: a target-only video without its comparison counts as unfinished.
     batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=f"../{COMPARISON}")
     ((other, alone_report),) = make_videos(batch, stopping=stopping, bars=sys.stderr)

@@ -6,7 +6,6 @@ Options that would have no effect are rejected here, where the spelling of the u
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,98 +16,117 @@ from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles
 from ..devices.device import check_device, pick_device
-from ..errors import BadInput, count
+from ..errors import BadInput
 from ..files.footage import count_frames
 from ..settings.execution import Execution
 from ..settings.fields import check_needs, settings_of
 from ..settings.load import LoadOptions
-from ..settings.request import MOST_BLOCKS, VideoRequest, blocks_in
-from ..settings.route import DEFAULT_PRESET, POLICIES, ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, fields_read
+from ..settings.request import VideoRequest, blocks_in
+from ..settings.route import (
+    DEFAULT_PRESET,
+    POLICIES,
+    ROUTE_PRESETS,
+    Aggregation,
+    Budget,
+    First,
+    Gate,
+    Mean,
+    NamedPolicy,
+    Quantile,
+    Route,
+    Stride,
+    WorstFrame,
+    name_of,
+)
 from ..videos.files import choose_files
 
-READ_AS = {
-    "policy": ("policy", "forced_blocks"),
-    "preset": ("policy", "forced_blocks", "handover"),
-    "budget": ("policy", "forced_blocks"),
-}
-"""Option -> fields of the router: it has an effect if a block reads one. Other options are fields themselves."""
-SPENT = ("preset", "policy", "forced_blocks", "handover")
-"""Options whose values a budget chooses."""
+CHOOSING: Mapping[str, type[NamedPolicy]] = {"tau": Gate, "cascade": Gate, "stride": Stride}
+"""Option -> the policy that it chooses where no other option does."""
+OF_ROUTES = (Route, Gate, WorstFrame, First, Stride)
 
 
 def stated(options: argparse.Namespace, config: type) -> dict[str, Any]:
     """Return the fields of a settings dataclass that the user gave."""
-    return {name: getattr(options, name) for name in settings_of(config) if hasattr(options, name)}
+    known = settings_of(config)
+    return {name: getattr(options, of.dest) for name, of in known.items() if hasattr(options, of.dest)}
 
 
-def video_request(
-    options: argparse.Namespace, base: Mapping[str, Any], router: RouterConfig | None = None
-) -> VideoRequest:
+def video_request(options: argparse.Namespace, base: Mapping[str, Any], route: Route | None = None) -> VideoRequest:
     """Return the requested video. Raises `BadInput` for invalid values and for options without effect.
 
-    `base`: values of fields that the user did not give. `router`: overridden by options; None for a preset.
+    `base`: values of fields that the user did not give. `route`: overridden by options; None for a preset.
     """
     values = stated(options, VideoRequest)
     check_needs(VideoRequest, {**base, **values}, values)
     clip = values.get("restyle") or (None if values.get("continue_from") else values.get("control"))
     if clip and "blocks" not in base:
         values = {"blocks": blocks_in(count_frames(clip)), **values}
-    request = VideoRequest(**{**base, **values})
-    return replace(request, router=router_config(options, request, router))
+    return VideoRequest(**{**base, **values, "route": chosen_route(options, route)})
 
 
-def router_config(
-    options: argparse.Namespace, request: VideoRequest, base: RouterConfig | None = None
-) -> RouterConfig:
-    """Return the router settings: a preset or `base`, overridden by options.
+def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Route | Budget:
+    """Return the route of --preset, --policy or --budget, else `base`, with the values of the other options.
 
-    Raises `BadInput` for an option that no block would read.
+    Without any of these, --gate, --cascade and --stride choose their policy. Raises `BadInput` for an option that
+    the policy does not have.
     """
-    settings = {name: value for name, value in stated(options, RouterConfig).items() if name != "directions"}
-    known = settings_of(RouterConfig)
-    others = [name for name in READ_AS if name not in known and getattr(options, name, None) is not None]
-    if "budget" in others:
-        base = RouterConfig(policy="first")
-    elif "preset" in others:
-        base = ROUTER_PRESETS[options.preset]
-    elif base is None:
-        base = ROUTER_PRESETS["paper" if settings or others else DEFAULT_PRESET]
-    fields = POLICIES[base.policy]
-    chosen = [policy for name in settings if (policy := known[name].chooses) and name not in fields]
-    if chosen and "budget" not in others:
-        base = replace(base, policy=chosen[0])
-    if re.fullmatch(r"-?\d*\.?\d+", settings.get("aggregation", "")):
-        settings |= {"aggregation": "quantile", "quantile": float(settings["aggregation"])}
-    router = replace(base, **settings)
-    causes = [f"--{name}" for name in ("budget", "preset") if name in others][:1]
-    if not causes or (causes == ["--preset"] and router.policy != base.policy):
-        causes = [f"the route {router.policy}"]
-    causes += ["--directions"] if request.directions else []
-    read = _read_in(request, router)
-    spent = SPENT if "budget" in others else ()
-    # handover 0 always has its effect, and `quantile` comes from `aggregation`.
-    unchecked = {"quantile"} if router.handover or spent else {"quantile", "handover"}
-    for name in (*others, *settings):
-        if name in unchecked or (name not in spent and not read.isdisjoint(READ_AS.get(name, (name,)))):
-            continue
-        flag = known[name].flags[0] if name in known else f"--{name}"
-        reason = " and ".join(cause for cause in causes if cause != flag)
-        fault = f"none of {count(request.blocks, 'block')} uses {flag} with {reason}"
-        if name in POLICIES[router.policy] and request.blocks <= router.forced_blocks and not spent:
-            forced = "block 1 is" if router.forced_blocks == 1 else f"blocks 1 to {router.forced_blocks} are"
-            raise BadInput(f"{fault}, as {forced} the target's anyway; make more blocks, or leave {flag} out")
+    flags = {of.dest: of.flags[0] for kind in OF_ROUTES for of in settings_of(kind).values() if of.help}
+    values = {dest: getattr(options, dest) for dest in flags if hasattr(options, dest)}
+    choosers = ("budget", "preset", "policy")
+    chosen = {name: value for name in choosers if (value := getattr(options, name, None)) is not None}
+    if "budget" in chosen:
+        if others := [*(f"--{name}" for name in chosen if name != "budget"), *(flags[dest] for dest in values)]:
+            raise BadInput(f"--budget chooses the whole route; leave it or {others[0]} out")
+        return Budget(chosen["budget"])
+    route = _base_route(chosen, values, base)
+    known = {of.dest: name for name, of in settings_of(type(route.policy)).items()}
+    names = {"handover", *known, *(["cascade"] if isinstance(route.policy, Gate) else [])}
+    if foreign := [flags[dest] for dest in values if dest not in names]:
+        stated_by = [f"--{name} {value}" for name, value in chosen.items()]
+        stated_by += [flags[dest] for dest in values if CHOOSING.get(dest) is type(route.policy)]
+        cause = (*stated_by, "this route")[0]
+        fault = f"{cause} is of the policy {name_of(route.policy)}, which has no {foreign[0]}"
         raise BadInput(f"{fault}; leave one of them out")
-    return router
+    changes = {known[dest]: value for dest, value in values.items() if dest in known}
+    if isinstance(route.policy, Gate):
+        changes["by"] = _aggregation(route.policy.by, values)
+    policy = replace(route.policy, **changes)
+    return replace(route, policy=policy, handover=values.get("handover", route.handover))
 
 
-def _read_in(request: VideoRequest, router: RouterConfig) -> set[str]:
-    """Return the router fields that any block of a video reads; a continued clip's length is not known yet."""
-    several = min(max(router.forced_blocks, math.ceil(router.stride)), MOST_BLOCKS)
-    read: set[str] = set()
-    for clip in (0, 1, several) if request.continue_from else (0,):
-        directed = replace(router, directions=ROUTER_DECIDES * clip + request.directions)
-        read |= fields_read(directed, range(clip, clip + request.blocks))
-    return read
+def _base_route(chosen: Mapping[str, str], values: Mapping[str, Any], base: Route | None) -> Route:
+    """Return the route whose values the other options change."""
+    kind: type[NamedPolicy] | None = POLICIES[chosen["policy"]] if "policy" in chosen else None
+    if "preset" in chosen:
+        route = ROUTE_PRESETS[chosen["preset"]]
+        if kind and not isinstance(route.policy, kind):
+            fault = f"--preset {chosen['preset']} is of the policy {name_of(route.policy)}"
+            raise BadInput(f"{fault}, and --policy is {chosen['policy']}; leave one of them out")
+        return route
+    kind = kind or next((CHOOSING[dest] for dest in values if dest in CHOOSING), None)
+    if kind and not (base and isinstance(base.policy, kind)):
+        return Route(kind(), handover=base.handover if base else 0)
+    return base or (Route() if values else ROUTE_PRESETS[DEFAULT_PRESET])
+
+
+def _aggregation(usual: Aggregation, values: Mapping[str, Any]) -> Aggregation:
+    """Return how a block's score follows from its frames'. `usual`: without options."""
+    how = values.get("aggregation")
+    by = usual if how is None or (how == "min" and isinstance(usual, WorstFrame)) else read_aggregation(how)
+    if "cascade" not in values:
+        return by
+    if not isinstance(by, WorstFrame):
+        raise BadInput(f"--cascade rejects by the weakest frame, and --aggregation is {how}; leave one of them out")
+    return WorstFrame(values["cascade"])
+
+
+def read_aggregation(text: str) -> Aggregation:
+    """Return an aggregation from `min`, `mean` or a quantile. Raises `BadInput` for other text."""
+    if text in ("min", "mean"):
+        return WorstFrame() if text == "min" else Mean()
+    if not re.fullmatch(r"-?\d*\.?\d+", text):
+        raise BadInput(f"--aggregation is {text!r:.60}; give min, mean, or a quantile such as 0.1")
+    return Quantile(float(text))
 
 
 def load_options(options: argparse.Namespace, base: LoadOptions, *, embedded: bool) -> LoadOptions:

@@ -14,9 +14,10 @@ from ..settings.context import PRESETS
 from ..settings.execution import AUTO, Execution
 from ..settings.fields import WORDS, Setting, impossible_path, settings_of
 from ..settings.load import LoadOptions, ModelOptions
-from ..settings.request import VideoRequest
-from ..settings.route import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
+from ..settings.route import DEFAULT_PRESET, POLICIES, ROUTE_PRESETS, Budget, Gate, Route, Stride, WorstFrame
 
+OF_ROUTES = (Route, Gate, WorstFrame, Stride, Budget)
+"""Their defaults are a preset's, so the help does not state them."""
 YES_NO = {"yes": True, "no": False}
 
 
@@ -45,7 +46,7 @@ def add_settings(
         kinds = [kind for kind in setting.kinds if kind is not NoneType]
         default = setting.default
         usual = f" ({default:g})" if isinstance(default, float) else f" ({default})"
-        if default in (None, "", ()) or config is RouterConfig:  # whose defaults are a preset's
+        if default in (None, "", ()) or config in OF_ROUTES:
             usual = ""
         details: dict[str, Any] = {"help": setting.help.replace("%", "%%") + usual, "metavar": setting.metavar}
         if kinds[0] is bool:
@@ -56,7 +57,7 @@ def add_settings(
             details["choices"] = setting.choices
         else:
             details["type"] = _reader(setting)
-        group.add_argument(*setting.flags, dest=name, default=argparse.SUPPRESS, **details)
+        group.add_argument(*setting.flags, dest=setting.dest, default=argparse.SUPPRESS, **details)
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:
@@ -122,16 +123,22 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
-        choices=tuple(ROUTER_PRESETS),
+        choices=tuple(ROUTE_PRESETS),
         help="fast, balanced, careful: the target makes the first 1, 2, 4 blocks, and the drafter half of the "
         "steps of all these but the first. paper: --gate -0.7. hybrid: the same, but four frames are scored first, "
         "and three steps handed over. "
         f"Default: {DEFAULT_PRESET}; paper if an option of the router is given",
     )
-    add_settings(group, RouterConfig, only=("tau",) if demo else ())
     if demo:
+        add_settings(group, Gate, only=("tau",))
         return
-    add_settings(group, VideoRequest, only=("budget",))
+    group.add_argument("--policy", choices=tuple(POLICIES), default=argparse.SUPPRESS, help=", ".join(POLICIES))
+    add_settings(group, Gate, only=("tau", "by"))
+    add_settings(group, WorstFrame)
+    add_settings(group, Stride, only=("n",))
+    add_settings(group, Gate, only=("forced_blocks", "bail_out"))
+    add_settings(group, Route)
+    add_settings(group, Budget)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..errors import BadInput, MissingModel, count
-from ..settings.request import Strength, check_directions, check_strengths, read_takes
-from ..settings.route import ROUTER_DECIDES, ROUTER_PRESETS, RouterConfig, cascades, decide_early
+from ..settings.request import ROUTE_DECIDES, Strength, check_directions, check_strengths, read_takes
+from ..settings.route import Custom, Route, Stride
 from .protocols import Engine, ModelShape, steps_made
+from .routing import PlannedBlock, decide_early, handover_at
 from .types import Span, plan_spans, spans_of_clip
 from .wrappers import check_sub_blocks
 
@@ -30,34 +30,32 @@ Roles = frozenset[str]
 EVERY_ROLE = Roles(MISSING)
 
 
-def models_needed(router: RouterConfig, spans: Iterable[Span]) -> Roles:
-    """Return the models that the blocks at `spans` may need; an undecided block may need all."""
+def models_needed(route: Route, blocks: Iterable[PlannedBlock]) -> Roles:
+    """Return the models that the blocks may need; an undecided block may need all."""
     needed: set[str] = set()
-    for span in spans:
-        decision = decide_early(router, span.index, ())
+    for block in blocks:
+        decision = decide_early(route, block, ())
         if decision is None:
             return EVERY_ROLE
-        needed.add("drafter" if decision.accepted or router.handover_at(span.index) else "target")
+        needed.add("drafter" if decision.accepted or handover_at(route, block) else "target")
         if not decision.accepted:
             needed.add("target")
     return Roles(needed)
 
 
-def check_available(router: RouterConfig, spans: Sequence[Span], available: Roles) -> Roles:
+def check_available(route: Route, blocks: Sequence[PlannedBlock], available: Roles) -> Roles:
     """Return the models that a run may need. Raises `MissingModel` if one is not available."""
-    needed = models_needed(router, spans)
+    needed = models_needed(route, blocks)
+    undirected = [replace(block, direction=ROUTE_DECIDES) for block in blocks]
     for role, (model, way_out, letters) in MISSING.items():
         if role not in needed - available:
             continue
-        if role not in models_needed(replace(router, handover=0), spans):
+        if role not in models_needed(replace(route, handover=0), blocks):
             raise MissingModel(role, f"a handover needs {model}", "set handover to 0")
-        if role not in models_needed(replace(router, directions=""), spans):
+        if role not in models_needed(route, undirected):
             raise MissingModel(role, f"the directions need {model}", f"take {letters} out of them")
-        if router.part:
-            raise MissingModel(role, f"the router {type(router.part).__name__} needs {model}", "take another")
-        from_start = replace(router, route_start=0)
-        presets = [name for name, preset in ROUTER_PRESETS.items() if RouterConfig() != preset == from_start]
-        raise MissingModel(role, f"the route {(*presets, router.policy)[0]} needs {model}", way_out)
+        cure = "take another" if isinstance(route.policy, Custom) else way_out
+        raise MissingModel(role, f"the {route.name} needs {model}", cure)
     return needed
 
 
@@ -81,36 +79,45 @@ class Lead:
             problem = f"a clip of {self.frames} latent frames cannot begin with {as_pixels} given as pixels"
             raise BadInput(f"{problem}; make it again")
 
+    def of_one_block(self, size: int) -> Lead:
+        """Return the lead of a single picture, held for a block of `size` latent frames."""
+        return Lead(frames=size, start_image_frames=size)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """The blocks of a run. `router`: with the user's directions. `clip`: spans of the clip it continues.
+    """The blocks of a run.
 
-    `spans`: of the new blocks. `strengths`: of restyling, by block. `notes`: for the report.
+    `clip`: spans of the clip that it continues. `blocks`: the new ones. `notes`: for the report.
     """
 
-    router: RouterConfig
+    route: Route
     clip: tuple[Span, ...]
-    spans: tuple[Span, ...]
+    blocks: tuple[PlannedBlock, ...]
     models_needed: Roles
     lead: Lead = Lead()
-    strengths: tuple[Strength, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The spans of the new blocks."""
+        return tuple(block.span for block in self.blocks)
+
+    @property
+    def strengths(self) -> tuple[Strength, ...]:
+        """The strengths of restyling, by new block."""
+        return tuple(block.strength for block in self.blocks)
 
 
 NO_TARGET_BLOCK = (
     "The target makes none of the new blocks, as the route counts from the beginning of the clip's latents; give "
     "it some by directions, or continue from the clip's frames, after which the route begins anew."
 )
-NOT_CASCADED = (
-    "All frames are scored where the weakest one does not decide alone (a mean, a quantile, a router of your own, "
-    "a and r)."
-)
 NOT_HANDED_OVER = "The target makes a restyled block alone where the clip replaces all steps of a handover."
 
 
 def plan_blocks(
-    router: RouterConfig,
+    route: Route,
     *,
     blocks: int,
     block_frames: Mapping[str, int],
@@ -126,76 +133,68 @@ def plan_blocks(
     `scorer`: whether one is available. `directions`, `takes`: as text. `strengths`: of restyling, by block.
     Raises `BadInput` for an invalid argument, and if a model is missing that a block may need.
     """
+    check_directions(directions, blocks)
+    letters = directions or ROUTE_DECIDES * blocks
+    strengths = strengths or (Strength(),) * blocks
 
     def plan(sizes: Mapping[str, int]) -> RunPlan:
         available = Roles(sizes) | Roles(["scorer"] if scorer else [])
         size = sizes["target" if "target" in sizes else "drafter"]
-        begun = (
-            replace(lead, frames=size, start_image_frames=size, from_pixels=0, picture=False)
-            if lead.picture
-            else lead
-        )
+        begun = lead.of_one_block(size) if lead.picture else lead
         spans = plan_spans(blocks, size, begun.frames, read_takes(takes, blocks), begun.start_image_frames)
-        first = spans[0].index
-        check_directions(directions, blocks)
-        changes: dict[str, Any] = {"route_start": min(begun.from_pixels // size, first)}
-        if directions.strip(ROUTER_DECIDES):
-            changes["directions"] = ROUTER_DECIDES * first + directions
-        if strengths:
-            changes["skipped"] = (*(0,) * first, *(strength.skip for strength in strengths))
-        directed = replace(router, **changes)
-        notes: tuple[str, ...] = ()
-        if directed.cascade is not None and not all(cascades(directed, span.index) for span in spans):
-            notes = (*notes, NOT_CASCADED)
-        if any(0 < directed.handover <= skip for skip in directed.skipped):
-            notes = (*notes, NOT_HANDED_OVER)
-        needed = check_available(directed, spans, available)
+        route_start = min(begun.from_pixels // size, spans[0].index)
+        planned = tuple(
+            PlannedBlock(span=span, place=span.index - route_start, direction=letter, strength=strength)
+            for span, letter, strength in zip(spans, letters, strengths, strict=True)
+        )
+        notes: list[str] = []
+        if any(0 < route.handover <= strength.skip for strength in strengths):
+            notes.append(NOT_HANDED_OVER)
+        needed = check_available(route, planned, available)
         if "target" in available - needed:
-            from_here = replace(directed, route_start=first)
-            notes = (*notes, NO_TARGET_BLOCK) if "target" in models_needed(from_here, spans) else notes
+            from_here = [replace(block, place=number) for number, block in enumerate(planned)]
+            if "target" in models_needed(route, from_here):
+                notes.append(NO_TARGET_BLOCK)
         return RunPlan(
-            router=directed,
+            route=route,
             clip=spans_of_clip(begun.frames, size, begun.start_image_frames),
-            spans=spans,
+            blocks=planned,
             models_needed=needed,
             lead=begun,
-            strengths=tuple(strengths),
-            notes=notes,
+            notes=tuple(notes),
         )
 
     run_plan = plan(block_frames)
     if "target" in run_plan.models_needed or len(set(block_frames.values())) == 1:
         return run_plan
-    if router.policy == "stride":  # later blocks will be the target's, so keep its size
+    if isinstance(route.policy, Stride):  # later blocks will be the target's, so keep its size
         return replace(run_plan, models_needed=run_plan.models_needed | {"target"})
     # Without the target, blocks have the drafter's size.
     return plan({"drafter": block_frames["drafter"]})
 
 
-# --- do parts, router, blocks and sizes fit together? Shapes are enough to tell
+# --- do parts, route, blocks and sizes fit together? Shapes are enough to tell
 
 
-def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
-    """Raise `BadInput` unless the parts of a run fit together and include all that the router may need."""
-    check_available(router, spans, Roles(role for role in MISSING if getattr(engine, role) is not None))
+def check_parts(engine: Engine, route: Route, blocks: Sequence[PlannedBlock]) -> None:
+    """Raise `BadInput` unless the parts of a run fit together and include all that the route may need."""
+    check_available(route, blocks, Roles(role for role in MISSING if getattr(engine, role) is not None))
     # A missing model counts with the shape of the other one.
-    check_compatible(engine.models[0], engine.models[-1], engine.codec.latent_channels, router, spans)
+    check_compatible(engine.models[0], engine.models[-1], engine.codec.latent_channels, route, blocks)
 
 
 def check_compatible(
-    drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
+    drafter: ModelShape, target: ModelShape, latent_channels: int, route: Route, blocks: Sequence[PlannedBlock]
 ) -> None:
-    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together."""
+    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the route and the blocks fit together."""
     for model in (drafter, target):
         if model.latent_channels != latent_channels:
             problem = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
             raise BadInput(f"{problem}; load models and VAE of one family")
     check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
-    certain = {span.index: decide_early(router, span.index, ()) for span in spans}
-    by_target = [index for index, decision in certain.items() if not (decision and decision.accepted)]
-    if not any(map(router.handover_at, by_target)):
+    if not any(_may_hand_over(route, block) for block in blocks):
         return
-    steps = router.handover
+    steps = route.handover
     if steps > (most := steps_made(drafter)):
         problem = f"handover is {steps}, but drafts stop after {count(most, 'step')}"
         raise BadInput(f"{problem}; hand over {most} at most, or give the drafter more draft_steps")
@@ -204,6 +203,11 @@ def check_compatible(
     if steps >= len(target.timesteps):
         problem = f"handover is {steps} of {len(target.timesteps)} denoising steps"
         raise BadInput(f"{problem}; leave the target at least one")
+
+
+def _may_hand_over(route: Route, block: PlannedBlock) -> bool:
+    decision = decide_early(route, block, ())
+    return handover_at(route, block) > 0 and not (decision and decision.accepted)
 
 
 def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:

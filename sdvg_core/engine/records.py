@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..settings.route import Decision
+from ..settings.decision import Decision
 from .inputs import BlockCall
 from .types import Block, Cost, Generated, Span
 

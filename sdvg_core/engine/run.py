@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ..settings.request import DrafterContext, Strength
-from ..settings.route import RouterConfig
+from ..settings.route import Route
 from .inputs import BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip
 from .memo import Reuse
 from .outside import check_frames
@@ -62,8 +62,8 @@ class Run:
         engine, reuse = self._holding() if self.colour_hold else (self.engine, self.reuse)
         loop = speculate(
             engine,
-            self.plan.router,
-            self.plan.spans,
+            self.plan.route,
+            self.plan.blocks,
             self.inputs,
             drafter_context=self.drafter_context,
             start=history,
@@ -122,7 +122,7 @@ class Run:
 
 def plan_run(
     engine: Engine,
-    router: RouterConfig,
+    route: Route,
     condition_of: Callable[[int], Condition],
     *,
     blocks: int,
@@ -146,7 +146,7 @@ def plan_run(
     models = {"drafter": engine.drafter, "target": engine.target}
     sizes = {role: model.block_frames for role, model in models.items() if model}
     plan = plan_blocks(
-        router,
+        route,
         blocks=blocks,
         block_frames=sizes,
         scorer=engine.scorer is not None,

@@ -8,23 +8,25 @@ caches that are rolled back, as language models do it, would tie the loop to the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from ..settings.decision import Decision, Reason
 from ..settings.request import DrafterContext
-from ..settings.route import Decision, Reason, RouterConfig, decide_early, score_and_decide
+from ..settings.route import Route
 from .inputs import BlockInputs
 from .memo import Reuse
 from .outside import check_frames
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
+from .routing import PlannedBlock, decide_early, handover_at, score_and_decide
 from .session import OwnDrafts, Session
-from .types import Block, Generated, History, Span
+from .types import Block, Generated, History
 from .wrappers import drift_of
 
 
@@ -56,8 +58,8 @@ class EmittedBlock(ShownBlock):
 
 def speculate(
     engine: Engine,
-    router: RouterConfig,
-    spans: tuple[Span, ...],
+    route: Route,
+    blocks: Sequence[PlannedBlock],
     inputs: BlockInputs,
     *,
     drafter_context: DrafterContext = "committed",
@@ -65,25 +67,28 @@ def speculate(
     reuse: Reuse | None = None,
     clock: Callable[[], Any] = time.perf_counter,
 ) -> Generator[EmittedBlock]:
-    """Yield the blocks at `spans` in order, each as soon as it is decided.
+    """Yield `blocks` in order, each as soon as it is decided.
 
     `start`: a history to continue, with the engine's horizon. `reuse`: results of earlier runs. `clock`: its
     readings subtract to seconds. Raises `BadInput` if the parts do not fit together, or a model returns NaN or
     infinity.
     """
-    check_parts(engine, router, spans)
-    session = Session(engine, inputs.noise, router.handover, clock, reuse)
+    check_parts(engine, route, blocks)
+    session = Session(engine, inputs.noise, route.handover, clock, reuse)
     history = start or History(horizon=engine.horizon)
     continues_own = engine.drafter is not None and drafter_context == "own"
-    own_drafts = OwnDrafts(session, spans, inputs, history) if continues_own else None
+    own_drafts = (
+        OwnDrafts(session, tuple(block.span for block in blocks), inputs, history) if continues_own else None
+    )
     past: tuple[Decision, ...] = ()
 
-    for span in spans:
+    for planned in blocks:
+        span = planned.span
         session.watch.restart()
         call = inputs.call(history, span)
         draft = remake = shown = frames = None
-        decision = decide_early(router, span.index, past)
-        handover = router.handover_at(span.index)
+        decision = decide_early(route, planned, past)
+        handover = handover_at(route, planned)
 
         # 1. Draft. If the target is certain to make the block, the drafter makes only the steps it hands over.
         stop = handover if decision and not decision.accepted else None
@@ -98,7 +103,7 @@ def speculate(
             shown = session.decoder.pixels(history, Block(span, draft.latents, call.condition))
             if decision is None:
                 score = partial(session.score, shown, call.condition.text)
-                decision = score_and_decide(router, span.index, shown.count, score)
+                decision = score_and_decide(route, planned, shown.count, score)
                 if decision.reason is Reason.NOT_FINITE:
                     session.checks.read()  # raises if the draft itself is not finite, before the target runs
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..settings.context import Preset
-from ..settings.route import RouterConfig
+from ..settings.route import Budget, First, Route
 
 WEIGHTED_FRAMES = 3
 """Latent frames of a pass and a decode in `WEIGHTS`."""
@@ -41,11 +41,15 @@ def pass_weights(presets: Mapping[str, Preset]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetedRun:
-    """The run of a budget. `presets`: by role. `blocks`: new ones. `given_blocks`: of the continued clip."""
+    """The run of a budget. `presets`: by role. `blocks`: new ones. `given_blocks`: of the continued clip.
+
+    `route_blocks`: those of the route before the new ones; less than `given_blocks` after a clip given as pixels.
+    """
 
     presets: Mapping[str, Preset]
     blocks: int
     given_blocks: int = 0
+    route_blocks: int = 0
 
     @property
     def most_handover(self) -> int:
@@ -54,37 +58,35 @@ class BudgetedRun:
         return min(len(target.steps) // 2, drafter.steps_made) if drafter.steps == target.steps else 0
 
 
-def route_for_budget(budget: float, router: RouterConfig, run: BudgetedRun) -> tuple[RouterConfig, str]:
-    """Return the router that spends a budget on first blocks by the target, and a note on it.
+def route_for_budget(budget: Budget, run: BudgetedRun) -> tuple[Route, str]:
+    """Return the route that spends a budget on first blocks by the target, and a note on it.
 
-    `budget`: share of the target-only cost. `router`: its other settings are kept. Of `route_shares()`, the last
-    route within the budget is chosen, or the cheapest if there is none, which the note says.
+    Of `route_shares()`, the last route within the budget is chosen, or the cheapest if there is none, and the note
+    says so.
     """
-    shares = route_shares(run, router)
+    shares = route_shares(run)
     cheapest = min(shares, key=lambda route: shares[route])
-    blocks, steps = [cheapest, *(route for route, share in shares.items() if share <= budget)][-1]
-    first_blocks = router.place(run.given_blocks) + blocks
-    chosen = replace(router, policy="first", forced_blocks=first_blocks, handover=steps)
+    blocks, steps = [cheapest, *(route for route, share in shares.items() if share <= budget.share)][-1]
+    chosen = Route(First(run.route_blocks + blocks), handover=steps)
     what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
     handed = f", with {steps} step{'s' * (steps > 1)} of a block handed over" if steps else ""
     share = shares[blocks, steps]
-    below = " No route costs less here." if share > budget else ""
+    below = " No route costs less here." if share > budget.share else ""
     return chosen, (
-        f"A budget of {budget:g} of the large model's cost: it makes {what} of {run.blocks}{handed}, which costs"
-        f" {share:.2f}.{below}"
+        f"A budget of {budget.share:g} of the large model's cost: it makes {what} of {run.blocks}{handed}, which "
+        f"costs {share:.2f}.{below}"
     )
 
 
-def route_shares(run: BudgetedRun, router: RouterConfig) -> dict[tuple[int, int], float]:
+def route_shares(run: BudgetedRun) -> dict[tuple[int, int], float]:
     """Return the costs of all routes, from the cheapest to target-only, as shares of the latter.
 
     A route is the number of first blocks by the target, and the number of steps handed over. Each route has one
     more block with half of its steps handed over; the last ones hand over fewer, down to none.
     """
     half = run.most_handover
-    counted = router.place(run.given_blocks)
     # The route's first block is always the target's, without handover.
-    first = 0 if counted else 1
+    first = 0 if run.route_blocks else 1
     routes = [(first, 0), *((blocks, half) for blocks in range(first + 1, run.blocks + 1))]
     if run.blocks > first:
         routes += [(run.blocks, steps) for steps in reversed(range(half))]

@@ -11,6 +11,7 @@ from ..engine.records import BlockRecord
 from ..engine.run import Run
 from ..errors import count
 from ..settings.execution import Execution
+from ..settings.fields import as_json
 from .run_report import RunReport
 from .summary import ranges
 
@@ -50,7 +51,7 @@ def assemble_report(
             **asked,
             **parts,
             "scorer": scorer,
-            "router": run.plan.router.settings,
+            "route": as_json(run.plan.route),
             "seed": run.inputs.noise.seed,
             "blocks": len(run.plan.spans),
             "width": run.inputs.noise.width * run.engine.codec.spatial_stride,

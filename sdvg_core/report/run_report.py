@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..engine.records import BlockRecord, Seconds
+from ..engine.routing import evenly_spaced
 from ..engine.types import Cost, Span
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from ..settings.decision import Decision, Reason
 from ..settings.fields import checked
-from ..settings.route import Decision, Reason, evenly_spaced
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"

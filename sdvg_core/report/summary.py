@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..engine.records import BlockRecord
 from ..errors import count
-from ..settings.route import Decision, Reason
+from ..settings.decision import Decision, Reason
 from .run_report import SECONDS, RunReport, worst_score
 
 

@@ -28,8 +28,8 @@ from ..files.sound import Sound
 from ..files.video import check_video_size
 from ..memory.budget import BudgetedRun, route_for_budget
 from ..models.headers import Headers, check_encoder
-from ..settings.request import HEIGHT, NO_MODEL, WIDTH, VideoRequest
-from ..settings.route import ROUTER_DECIDES, RouterConfig, is_preset
+from ..settings.request import HEIGHT, NO_MODEL, ROUTE_DECIDES, WIDTH, VideoRequest
+from ..settings.route import Budget, First, Route, is_preset
 from .control import ControlFootage, padding_note
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
 
@@ -120,7 +120,7 @@ def resolve_request(
     drafter = needed.shape("drafter")
     target = needed.shape("target")
     _check_pair(needed)
-    check_compatible(drafter, target, vae.latent_channels, plan.router, plan.spans)
+    check_compatible(drafter, target, vae.latent_channels, plan.route, plan.blocks)
     check_restyle(drafter, target, plan)
     if read_control or controls:
         for role, model in needed.models.items():
@@ -160,9 +160,9 @@ def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPla
     block_frames = {role: model.block_frames for role, model in headers.models.items()}
     lead = start.lead(max(block_frames.values()), headers.vae.temporal_stride)
     strengths = start.strengths(request.blocks)
-    router, notes = _router(request, headers, lead)
+    route, notes = _route(request, headers, lead)
     plan = plan_blocks(
-        router,
+        route,
         blocks=request.blocks,
         block_frames=block_frames,
         scorer=headers.scorer,
@@ -204,9 +204,9 @@ def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
     """Yield notes for a video too short for colour hold, or too long for its policy."""
     if request.colour_hold and plan.spans[-1].index < 2:
         yield NO_HOLD
-    router = plan.router
-    only_first = router.policy == "first" and not router.directions
-    if only_first and 0 < router.forced_blocks <= FEW_FIRST and len(plan.spans) > FADES_AFTER:
+    policy = plan.route.policy
+    few_first = isinstance(policy, First) and 0 < policy.n <= FEW_FIRST
+    if few_first and not request.directions.strip(ROUTE_DECIDES) and len(plan.blocks) > FADES_AFTER:
         yield FADED
 
 
@@ -221,27 +221,34 @@ def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> 
     return width, height
 
 
-def _router(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[RouterConfig, tuple[str, ...]]:
-    """Return the request's router, or the one that its budget buys, and notes on changes."""
-    router = request.router
+def _route(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Route, tuple[str, ...]]:
+    """Return the request's route, or the one that its budget buys, and notes on changes."""
     notes: tuple[str, ...] = ()
-    if request.budget is not None:
-        if len(headers.models) < 2:
-            raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
-        block_frames = headers.shape("target").preset.block_frames
-        clip_frames = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
-        presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
-        run = BudgetedRun(presets=presets, blocks=request.blocks, given_blocks=clip_frames // block_frames)
-        router = replace(router, route_start=lead.from_pixels // block_frames)
-        router, note = route_for_budget(request.budget, router, run)
-        directed = " What directions decide is not counted." if request.directions.strip(ROUTER_DECIDES) else ""
+    if isinstance(request.route, Budget):
+        route, note = _route_for(request.route, request, headers, lead)
+        directed = " What directions decide is not counted." if request.directions.strip(ROUTE_DECIDES) else ""
         notes = (note + directed,)
+    else:
+        route = request.route
     most = most_handover(headers.shape("drafter"), headers.shape("target"))
-    if is_preset(router) and router.handover > most:  # presets are for every pair of models
-        steps = f"{count(most, 'step')} of a block handed over in place of {router.handover}"
-        router = replace(router, handover=most)
+    if is_preset(route) and route.handover > most:  # presets are for every pair of models
+        steps = f"{count(most, 'step')} of a block handed over in place of {route.handover}"
+        route = replace(route, handover=most)
         notes = (*notes, f"{steps}: the schedules and the drafts' steps allow no more.")
-    return router, notes
+    return route, notes
+
+
+def _route_for(budget: Budget, request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Route, str]:
+    """Return the route that a budget buys, and a note on it. Raises `BadInput` if a model is missing."""
+    if len(headers.models) < 2:
+        raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
+    presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
+    size = presets["target"].block_frames
+    clip_frames = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
+    given = clip_frames // size
+    before = given - lead.from_pixels // size
+    run = BudgetedRun(presets=presets, blocks=request.blocks, given_blocks=given, route_blocks=before)
+    return route_for_budget(budget, run)
 
 
 def _check_pair(headers: Headers) -> None:

@@ -11,15 +11,16 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import BadInput
 
 WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Path: "a path"}
+T = TypeVar("T")
 LARGEST = 2**64
 """Largest whole number accepted for a float."""
 
@@ -29,9 +30,10 @@ class Setting:
     """The description of a field. `settings_of` fills in `name`, `kinds` (types), `default`, `choices` (literals).
 
     `help`: of its command-line option; without it there is none. `flags`: spellings of the option, if not the
-    field's name. `metavar`: placeholder of its value in the help. `least`, `most`: inclusive range of a number.
+    field's name. `metavar`: placeholder of its value in the help. `called`: its name in messages, if not
+    the field's. `least`, `most`: inclusive range of a number.
     `check`: raises `BadInput` for an invalid value. `needs`: the field without which it has no effect. `part`: the
-    model that reads it. `chooses`: the policy that it selects if no other option does. `widget`: details of its
+    model that reads it. `widget`: details of its
     ComfyUI widget; None without one. `reported`: whether it is in the report.
     """
 
@@ -42,14 +44,19 @@ class Setting:
     help: str = ""
     flags: tuple[str, ...] = ()
     metavar: str | None = None
+    called: str = ""
     least: float | None = None
     most: float | None = None
     check: Callable[[Any], object] | None = None
     needs: str | None = None
     part: str | None = None
-    chooses: Any = None
     widget: Mapping[str, Any] | None = None
     reported: bool = True
+
+    @property
+    def dest(self) -> str:
+        """The name of its value among parsed options."""
+        return self.flags[-1].removeprefix("--").replace("-", "_")
 
     def fitted(self, value: Any) -> Any:
         """Return a value converted to the field's type. Raises `BadInput` for an invalid one."""
@@ -63,7 +70,7 @@ class Setting:
             least = -math.inf if self.least is None else self.least
             most = math.inf if self.most is None else self.most
             if not least <= fit <= most:
-                raise BadInput(f"{self.name} is {fit!r:.60}; give {self._range()}")
+                raise BadInput(f"{self.called or self.name} is {fit!r:.60}; give {self._range()}")
         if self.check and fit is not None:
             self.check(fit)
         return fit
@@ -76,8 +83,8 @@ class Setting:
     def _refusal(self, value: Any) -> str:
         ways = [_called(kind) for kind in self.kinds if get_origin(kind) is not Literal and kind is not NoneType]
         if self.choices and not ways and isinstance(value, str):
-            return f"there is no {self.name} {value!r:.60}; choose one of {', '.join(self.choices)}"
-        return f"{self.name} is {value!r:.80}; give {' or '.join([*self.choices, *ways])}"
+            return f"there is no {self.called or self.name} {value!r:.60}; choose one of {', '.join(self.choices)}"
+        return f"{self.called or self.name} is {value!r:.80}; give {' or '.join([*self.choices, *ways])}"
 
 
 def setting(default: Any = MISSING, *, factory: Any = MISSING, **details: Any) -> Any:
@@ -85,9 +92,13 @@ def setting(default: Any = MISSING, *, factory: Any = MISSING, **details: Any) -
     return field(default=default, default_factory=factory, metadata={"setting": Setting(**details)})
 
 
-@cache
 def settings_of(config: type) -> Mapping[str, Setting]:
     """Return the settings of a dataclass, by field name."""
+    return _settings_of(config)
+
+
+@cache
+def _settings_of(config: type) -> Mapping[str, Setting]:
     hints = get_type_hints(config)
     settings = {}
     for item in fields(config):
@@ -130,6 +141,51 @@ def check_needs(config: type, values: Mapping[str, Any], names: Iterable[str]) -
             words = name.replace("_", " ")
             fault = f"{words} has no effect without {needed.replace('_', ' ')}"
             raise BadInput(f"{fault}; add it, or leave {words} out")
+
+
+INFINITE = ("inf", "-inf")
+"""Stand for infinite numbers, as JSON has none."""
+
+
+def as_json(value: Any, of_object: Callable[[Any], str] = lambda value: type(value).__name__) -> Any:
+    """Return settings as JSON values. A dataclass has its class as `kind`, as a field may take one of several.
+
+    `of_object`: returns the text for an object that is no setting, such as a part that the user wrote.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        values = {item.name: as_json(getattr(value, item.name), of_object) for item in fields(value)}
+        return {"kind": type(value).__name__, **values}
+    if isinstance(value, list | tuple):
+        return [as_json(item, of_object) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.name if isinstance(value, Path) else of_object(value)
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """Return the settings that `as_json` wrote. Raises `BadInput` for anything else."""
+    known = settings_of(kind)
+    if not isinstance(data, Mapping) or data.get("kind") != kind.__name__:
+        raise BadInput(f"{data!r:.60} is no {kind.__name__}; give settings as a run wrote them")
+    if unknown := data.keys() - known.keys() - {"kind"}:
+        names = ", ".join(sorted(map(str, unknown)))
+        raise BadInput(f"a {kind.__name__} of this version has no {names!a:.60}; leave it out")
+    return kind(**{name: _read_json(known[name], value) for name, value in data.items() if name != "kind"})
+
+
+def _read_json(setting: Setting, data: Any) -> Any:
+    if float in setting.kinds and data in INFINITE:
+        return float(data)
+    if not isinstance(data, Mapping):
+        return data
+    kinds = [kind for kind in setting.kinds if isinstance(kind, type) and is_dataclass(kind)]
+    for kind in kinds:
+        if data.get("kind") == kind.__name__:
+            return from_json(kind, data)
+    ways = " or ".join(kind.__name__ for kind in kinds) or "another value"
+    raise BadInput(f"{setting.name} is {data.get('kind')!a:.40}; give {ways}")
 
 
 def _fitted(kind: Any, value: Any) -> Any:

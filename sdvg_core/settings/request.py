@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..errors import BadInput
 from .fields import check_fields, setting, settings_of
-from .route import ROUTER_DECIDES, RouterConfig, check_letters
+from .route import Budget, Route
 
 # The paper's size in pixels and its length.
 WIDTH = 832
@@ -28,6 +28,9 @@ STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
 USUAL_STRENGTH = "medium"
 LEAST_SHARE = 0.05
 MOST_CONTROL_STRENGTH = 10.0
+DIRECTION_LETTERS = ("a", "r", "d", "t")
+LETTERS_IN_SHORT = "a (score, keep), r (score, reject), d (keep), t (target)"
+ROUTE_DECIDES = "."
 DrafterContext = Literal["committed", "own"]
 """The blocks that the drafter continues: those of the video, or its own drafts."""
 
@@ -58,22 +61,13 @@ class VideoRequest:
         part="drafter",
         widget={"advanced": True},
     )
-    router: RouterConfig = setting(factory=RouterConfig, reported=False)
-    budget: float | None = setting(
-        None,
-        least=0.01,
-        most=1,
-        help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
-        metavar="SHARE",
-        reported=False,
-    )
+    route: Route | Budget = setting(Route(), reported=False)
     directions: str = setting(
         "",
         help="one letter per block: . the route decides, t the target makes it, d the draft is kept; a and r "
         "score the draft first, then keep or reject it",
         metavar="LETTERS",
         widget={"optional": True},
-        reported=False,
     )
     takes: str = setting(
         "",
@@ -122,8 +116,6 @@ class VideoRequest:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.budget is not None and self.router.part is not None:
-            raise BadInput("a budget chooses the route, and so does a router of your own; give one of them")
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         read_strengths(self.strength, self.blocks)
@@ -166,10 +158,12 @@ def check_blocks(blocks: int) -> None:
 
 def check_directions(letters: str, blocks: int) -> None:
     """Raise `BadInput` unless there is a valid letter for every block of a run, or none at all."""
-    check_letters(letters)
+    if not isinstance(letters, str) or set(letters) - {ROUTE_DECIDES, *DIRECTION_LETTERS}:
+        known = f"{ROUTE_DECIDES} (route), {LETTERS_IN_SHORT}"
+        raise BadInput(f"unknown letters in the directions {letters!r:.60}; write per block {known}")
     if letters and len(letters) != blocks:
         problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
-        raise BadInput(f"{problem}; add or remove some ({ROUTER_DECIDES}: the route decides), or leave them empty")
+        raise BadInput(f"{problem}; add or remove some ({ROUTE_DECIDES}: the route decides), or leave them empty")
 
 
 def read_takes(text: str, blocks: int) -> Mapping[int, int]:

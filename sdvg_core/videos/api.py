@@ -17,7 +17,7 @@ from ..settings.execution import AUTO
 from ..settings.fields import checked
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
-from ..settings.route import DEFAULT_PRESET, router_preset
+from ..settings.route import DEFAULT_PRESET, route_preset
 from ..text.prompts import check_prompt, read_video_prompt, with_strengths
 from .batch import Batch
 from .files import choose_files, naming_source
@@ -37,7 +37,7 @@ def make(
 
     `models`: a folder, or `pocket`. `preset`: fast, balanced (default), careful, hybrid, or paper (the gate).
     `out`: its folder; if that has a video, the next free name is used. `request`: fields of `VideoRequest`, such as
-    `blocks=4, seed=7`, or a `router` instead of a preset. `say`: receives lines on the progress, such as `print`;
+    `blocks=4, seed=7`, or a `route` instead of a preset. `say`: receives lines on the progress, such as `print`;
     without it nothing is printed. Warnings are in the report's notes.
     Raises `BadInput` for any unusable input before weights are read.
     """
@@ -51,11 +51,9 @@ def make(
     size = {"width": SIZE, "height": SIZE} if embedded else {}
     if unknown := request.keys() - VideoRequest.__dataclass_fields__.keys():
         raise BadInput(f"a video has no setting {min(unknown)}; see the fields of VideoRequest")
-    if preset is not None and (chooser := request.keys() & {"router", "budget"}):
-        raise BadInput(f"a preset chooses the route, and so does a {min(chooser)}; give one of them")
-    video = VideoRequest(
-        **{**size, "router": router_preset(DEFAULT_PRESET if preset is None else preset), **request}
-    )
+    if preset is not None and "route" in request:
+        raise BadInput("a preset is a route, and a route is given too; give one of them")
+    video = VideoRequest(**{**size, "route": route_preset(DEFAULT_PRESET if preset is None else preset), **request})
     with resolved_threads(embedded=embedded), naming_source(model_folder):
         batch = Batch(
             files=choose_files(model_folder, video, {}),

@@ -39,21 +39,21 @@ from ..request.resolve import ResolvedRequest, resolve_files
 from ..settings.fields import settings_of
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
-from ..settings.route import RouterConfig
+from ..settings.route import Budget, First, Gate, Route, WorstFrame
 from ..text.prompts import PromptSchedule, taken_as_text, unshown
 from .blocks import block_files
 from .identity import Fingerprint, differences, digest_of, request_fingerprint
 
 OF_PARTS = {
     known.flags[0]: known.part
-    for config in (VideoRequest, RouterConfig, LoadOptions, ModelFiles)
+    for config in (VideoRequest, Gate, WorstFrame, LoadOptions, ModelFiles)
     for known in settings_of(config).values()
     if known.part
 }
 """Option -> the model that it is for, without which it has no effect."""
 MOST_FOLDERS = 999
 Routes = Mapping[VideoRequest, ResolvedRequest]
-"""Resolved requests of a batch, by request; seeds are ignored, so they differ in their routers only."""
+"""Resolved requests of a batch, by request; seeds are ignored, so they differ in their routes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     check_output(batch.output, renamed=not numbered)
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers)
-    handover = resolved.plan.router.handover
-    if "--handover" in batch.stated and request.router.handover > handover:
-        fault = f"handover is {request.router.handover}, and the schedules and the drafts' steps allow {handover}"
+    handover = resolved.plan.route.handover
+    asked = request.route.handover if isinstance(request.route, Route) else 0
+    if "--handover" in batch.stated and asked > handover:
+        fault = f"handover is {asked}, and the schedules and the drafts' steps allow {handover}"
         raise BadInput(f"{fault}; hand over {handover} at most")
     routed = [route_of_prompt(prompt.first, resolved) for prompt in prompts]
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
@@ -201,16 +202,15 @@ def route_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoRequest
     if first > request.blocks:
         fault = f"a prompt states {first} first blocks, but the video has {request.blocks}"
         raise BadInput(f"{fault}; state fewer")
-    if request.budget is not None:
+    if isinstance(request.route, Budget):
         fault = f"a prompt states {first} first blocks, and a budget chooses as many for all"
         raise BadInput(f"{fault}; leave one of them out")
-    router = resolved.plan.router
-    blocks_before = router.place(resolved.plan.spans[0].index)
-    forced_blocks = blocks_before + first
-    route = replace(request.router, policy="first", forced_blocks=forced_blocks, handover=router.handover)
+    blocks_before = resolved.plan.blocks[0].place
+    first_blocks = blocks_before + first
+    route = Route(First(first_blocks), handover=resolved.plan.route.handover)
     blocks = blocks_before + request.blocks
-    note = f"As its prompt states, the target makes the first {forced_blocks} of {blocks} blocks."
-    return replace(request, router=route), note
+    note = f"As its prompt states, the target makes the first {first_blocks} of {blocks} blocks."
+    return replace(request, route=route), note
 
 
 @contextmanager

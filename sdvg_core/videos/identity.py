@@ -14,6 +14,7 @@ from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device, side_device
 from ..engine.outside import cache_key
 from ..models.headers import named
+from ..settings.fields import as_json
 from ..settings.load import LoadOptions, split_strength
 from ..settings.request import VideoRequest
 from ..text.prompts import PromptSchedule
@@ -38,11 +39,8 @@ def request_fingerprint(
     }
     models |= {f"control module {path.name}": named(path) for path in files.controls}
     loras = {f"LoRA {text}": _named_lora(split_strength(text)[0]) for text in load.loras}
-    part = request.router.part
-    router = {field.name: getattr(request.router, field.name) for field in fields(request.router)}
-    router["part"] = None if part is None else cache_key(part)
-    del router["route_start"]  # follows from the clip
-    settings = {field.name: getattr(request, field.name) for field in fields(request)} | {"router": router}
+    settings = {field.name: getattr(request, field.name) for field in fields(request)}
+    settings["route"] = as_json(request.route, cache_key)
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     device = check_device(load.device)

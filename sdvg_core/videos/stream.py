@@ -22,6 +22,7 @@ from ..engine.outside import checked_parts, note_on
 from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
+from ..errors import BadInput
 from ..models.headers import check_models
 from ..models.loading import load_encoder, load_models
 from ..report.assemble import notes_on
@@ -31,6 +32,7 @@ from ..settings.fields import checked
 from ..settings.load import LoadOptions
 from ..settings.parts import check_part
 from ..settings.request import VideoRequest
+from ..settings.route import Budget, Custom, Route
 from ..text.prompts import PromptSchedule, one_prompt, taken_as_text, unshown
 
 
@@ -106,6 +108,15 @@ class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
         self.close()
 
 
+def _by_router(route: Route | Budget, router: Router) -> Route:
+    """Return a route whose policy is a router; its forced blocks, bail-out and handover stay."""
+    if isinstance(route, Budget):
+        raise BadInput("a budget chooses the route, and so does a router of your own; give one of them")
+    policy = route.policy
+    around = {name: getattr(policy, name) for name in ("forced_blocks", "bail_out") if hasattr(policy, name)}
+    return replace(route, policy=Custom(router, **around))
+
+
 class Streamer:
     """Loaded models that make one video at a time, block by block."""
 
@@ -167,7 +178,7 @@ class Streamer:
         request = checked(request, VideoRequest, "request")
         schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
         if self._router is not None:
-            request = replace(request, router=replace(request.router, part=self._router))
+            request = replace(request, route=_by_router(request.route, self._router))
         resolved = resolve_files(request, self._headers)
         loaded = self._loaded
         scorer = self._scorer if "scorer" in resolved.plan.models_needed else None

@@ -24,13 +24,13 @@ from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.files.outputs import LATENTS, VIDEO
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import First, Gate, Route
 from sdvg_core.text.prompts import Conditions
 
 ROUTERS = (
-    RouterConfig(tau=0.3),
-    RouterConfig(tau=0.3, bail_out=2),
-    RouterConfig(policy="first"),
+    Route(Gate(0.3)),
+    Route(Gate(0.3, bail_out=2)),
+    Route(First(1)),
     scripted("rarararar", handover=1),
 )
 MEGABYTE = 1 << 20

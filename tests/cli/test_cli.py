@@ -12,7 +12,8 @@ from PIL import Image
 import sdvg_core
 from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.settings.route import CASCADE_MARGIN
+from sdvg_core.settings.fields import from_json
+from sdvg_core.settings.route import CASCADE_MARGIN, Gate, Route, WorstFrame
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
 
@@ -120,7 +121,7 @@ def test_hybrid_keeps_as_many_steps_as_the_schedules_and_the_drafts_allow_at_any
     assert generate(base, tmp_path / "out", *asked) == 0
     made = report(tmp_path / "out")
     assert [block["handover"] for block in made["blocks"]] == [0, 1]
-    assert (made["settings"]["router"]["cascade"], made["settings"]["router"]["tau"]) == (CASCADE_MARGIN, 9.0)
+    assert from_json(Route, made["settings"]["route"]).policy == Gate(9.0, WorstFrame(CASCADE_MARGIN))
     assert [score is None for score in made["blocks"][1]["frame_scores"]].count(False) == 4
     assert "1 step of a block handed over in place of 3" in capsys.readouterr().err
     short = ["--drafter-settings", "draft-steps=1"]
@@ -150,8 +151,7 @@ def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base,
     assert report(tmp_path / "directed")["notes"][0].endswith("What directions decide is not counted.")
     assert generate(base, tmp_path / "some", *asked, "0.99", "--reuse", str(tmp_path / "all")) == 0
     some = report(tmp_path / "some")
-    assert some["settings"]["router"]["policy"] == "first"
-    assert 1 <= some["settings"]["router"]["forced_blocks"] <= 4
+    assert 1 <= from_json(Route, some["settings"]["route"]).policy.n <= 4
     assert some["blocks"][0]["reused"]
     assert generate(base, tmp_path / "some", *asked, "0.99", "--resume") == 0
     assert generate(base, tmp_path / "least", *asked, "0.01") == 0

@@ -141,7 +141,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     assert alone == pytest.approx(whole, abs=0.01)
     assert last.startswith(f"Look at {Path('out', 'demo')}: comparison.mp4 shows it next to the large model's, ")
     assert "block 9/9" in said.err
-    assert (report(folder)["settings"]["router"]["forced_blocks"], report(folder)["totals"]["forced"]) == (2, 2)
+    assert (report(folder)["settings"]["route"]["policy"]["n"], report(folder)["totals"]["forced"]) == (2, 2)
 
 
 def test_doctor_reads_capital_endings_and_refuses_other_files(files, tmp_path, capsys):

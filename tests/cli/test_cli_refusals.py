@@ -54,7 +54,7 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--drafter-settings", "preset=krea"], "no preset 'krea'; choose among"),
         (["--target-settings", "preset=auto"], "name one, such as custom"),
         (["--schedule", "five"], "four-step"),
-        (["--policy", "anchor"], "choose one of reward, first, stride, always-target"),
+        (["--policy", "anchor"], "choose from 'reward', 'first', 'stride', 'always-target'"),
         (["--drafter-settings", "block-frames=0"], "block_frames"),
         (["--target-settings", "block-frames=1"], "do not divide the target's (3 and 1 latent frames)"),
         (
@@ -64,7 +64,8 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--target-settings", "recache=yes"], "recompute keeps no window"),
         (["--device", "cuda:7"], "this machine has no device"),
         (["--handover", "9"], "handover is 9, but drafts stop after 2 steps"),
-        (["--stride", "0"], "stride is 0.0; give 1 to 4096"),
+        (["--stride", "2"], "--gate is of the policy reward, which has no --stride; leave one of them out"),
+        (["--cascade", "-1"], "cascade is -1.0; give 0 or more"),
         (["--reward-dtype", "bfloat16"], "--reward-dtype: invalid choice"),
         (["--drafter-settings", "window=2", "--drafter-settings", "cache=incremental"], "window"),
         (

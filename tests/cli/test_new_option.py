@@ -24,11 +24,16 @@ def run(options):
     return 0
 '''
 POLICY = {
-    '"always-target"]': '"always-target", "odd"]',
-    '    "always-target": (),': '    "always-target": (),\n    "odd": (),',
-    '    if config.policy == "stride":': """    if config.policy == "odd":
+    "NamedPolicy = ": """@dataclass(frozen=True, slots=True)
+class Odd:
+    needs_scorer: ClassVar[bool] = False
+
+    def decide_early(self, place, past):
         return UNSEEN_DRAFT if place % 2 else UNSEEN_TARGET
-    if config.policy == "stride":""",
+
+
+NamedPolicy = Odd | """,
+    '    "always-target": TargetOnly,': '    "always-target": TargetOnly,\n    "odd": Odd,',
 }
 """What it changes in the router's file."""
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 from itertools import combinations
-from typing import Any
 
 import pytest
-import torch
 from cli_runs import generate, options, override, refused, without
 
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.making import read_prompts
-from sdvg_core.cli.options import video_request
+from sdvg_core.cli.options import chosen_route, video_request
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models
 from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.request.resolve import resolve_files
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import POLICIES, Decision, RouterConfig, decide_early, router_preset, score_and_decide
+from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Route, Stride, route_preset
 
-BLOCKS, FRAMES = 9, 12
-OF_ROUTER = {
+OF_ROUTE = {
     "--preset": ("fast", "careful", "hybrid"),
     "--gate": ("-0.7", "0.2"),
     "--handover": ("1", "2"),
@@ -39,89 +33,55 @@ OF_ROUTER = {
     **{f"--policy {name}": ("",) for name in POLICIES},
 }
 """Every option that says who makes a block, with two values; of the policies, one after the other."""
-DIRECTIONS = ("ddddddddd", "dtdtdtdtd", "arararara", "....d....")
 
 
 def parsed(text: str) -> argparse.Namespace:
     return make_parser().parse_args(override(["generate", "--prompt", "x"], *shlex.split(text)))
 
 
-def router_of(text: str) -> RouterConfig:
-    return video_request(parsed(text), {}).router
+def route_of(text: str) -> Route | Budget:
+    return video_request(parsed(text), {}).route
 
 
 def written(option: str, value: str) -> str:
     return f"{option} '{value}'" if value else option
 
 
-def known(scores: torch.Tensor) -> Callable[[tuple[int, ...]], tuple[float, ...]]:
-    """A scorer's answers about the frames of one draft."""
-    return lambda frames: tuple(scores[list(frames)].tolist())
-
-
-def route(router: RouterConfig, seed: int) -> list[Decision]:
-    """The decisions on nine blocks with scores around the paper's threshold."""
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randn(BLOCKS, FRAMES, generator=generator) + 2 * torch.randn(BLOCKS, 1, generator=generator)
-    past: tuple[Decision, ...] = ()
-    for index in range(BLOCKS):
-        early = decide_early(router, index, past)
-        past += (early or score_and_decide(router, index, FRAMES, known(scores[index])),)
-    return list(past)
-
-
-def effect(text: str) -> Any:
-    """What options do to a video: who makes each block of several videos, for what, and in how many steps."""
-    options = parsed(text)
-    directions = getattr(options, "directions", "")
-    router = replace(router_of(text), directions=directions)
-    routes = [route(router, seed) for seed in range(8)]
-    handed = [[0 if d.accepted else router.handover_at(i) for i, d in enumerate(made)] for made in routes]
-    return routes, handed, getattr(options, "budget", None)
-
-
-@cache
-def told(text: str) -> Any:
-    """What options do, or the sentence that refuses them."""
+def answer(text: str) -> Route | Budget | str:
+    """The route that options come to, or the sentence that refuses them."""
     try:
-        return effect(text)
+        return route_of(text)
     except BadInput as refusal:
         return str(refusal)
 
 
-@pytest.mark.parametrize(("one", "two"), list(combinations([*OF_ROUTER, "--directions"], 2)))
-def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
-    """The kind: an option that another one makes moot, such as `--policy always-target --gate 5`.
+@pytest.mark.parametrize(("one", "two"), list(combinations(OF_ROUTE, 2)))
+def test_no_option_of_the_route_is_ignored(one, two):
+    """The kind: an option that another one makes void, such as `--policy always-target --gate 5`.
 
-    Where two are accepted, another value of either makes another video; else a sentence names one of them. Of a
-    cascade that cannot decide a note of the report tells (`tests/engine/test_router.py`).
+    Where two are accepted, another value of either is another route; else a sentence names one of them.
     """
-    if {one, two} == {"--aggregation", "--cascade"} or one.split()[0] == two.split()[0]:
-        return
-    values = {**OF_ROUTER, "--directions": DIRECTIONS}
-    if "--policy first" in (one, two):  # which reads nothing of the hybrid, as of the paper's gate
-        values["--preset"] = ("fast", "careful")
     for ours, theirs in ((one, two), (two, one)):
-        others = values[ours][1:]
-        for kept in values[theirs]:
-            came = told(f"{written(ours, values[ours][0])} {written(theirs, kept)}")
+        first, *others = OF_ROUTE[ours]
+        for kept in OF_ROUTE[theirs]:
+            came = answer(f"{written(ours, first)} {written(theirs, kept)}")
             if isinstance(came, str):
-                flags = (ours.split()[0], theirs.split()[0])
-                assert any(flag.strip("-").replace("-", " ") in came.replace("-", " ") for flag in flags), came
-                assert "; leave " in came, came
-            else:
-                changed = [told(f"{written(ours, value)} {written(theirs, kept)}") for value in others]
-                assert all(other != came for other in changed), (ours, written(theirs, kept))
+                assert any(flag.split()[0] in came for flag in (ours, theirs)), came
+                assert "leave " in came, came
+                continue
+            changed = [answer(f"{written(ours, value)} {written(theirs, kept)}") for value in others]
+            assert all(other != came for other in changed), (ours, written(theirs, kept))
 
 
 @pytest.mark.parametrize(
     ("words", "same"),
     [
-        ("--preset careful --gate -0.7", "--policy reward --gate -0.7 --forced-blocks 4 --handover 2"),
         ("--gate 0.2", "--preset paper --gate 0.2"),
-        ("--preset careful --stride 3", "--policy stride --stride 3 --forced-blocks 4 --handover 2"),
         ("--preset hybrid --gate -1", "--gate -1 --cascade 0.2 --handover 3"),
         ("--preset hybrid --cascade 0.5 --handover 1", "--gate -0.7 --cascade 0.5 --handover 1"),
+        ("--preset hybrid --aggregation mean", "--aggregation mean --handover 3"),
+        ("--preset hybrid --aggregation min", "--preset hybrid"),
+        ("--preset hybrid --policy reward", "--preset hybrid"),
         ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
         ("", "--preset balanced"),
         ("--blocks 3 --directions ..a", "--preset balanced"),
@@ -130,15 +90,27 @@ def test_of_two_options_of_the_router_none_is_ignored_without_a_word(one, two):
         ("--forced-blocks 2", "--policy reward --forced-blocks 2"),
     ],
 )
-def test_options_override_the_preset_as_the_help_says_and_balanced_is_the_default(words, same):
-    assert router_of(words) == router_of(same)
+def test_options_override_the_preset_and_balanced_is_the_default(words, same):
+    assert route_of(words) == route_of(same)
 
 
-def test_a_stride_may_come_to_a_block_of_a_run_that_continues_a_clip():
-    """Whose length is unknown. Catches: a handover refused because the run has fewer blocks than the stride."""
-    router = router_of("--stride 6 --handover 2 --blocks 2 --continue-from latents.safetensors")
-    assert router == RouterConfig(policy="stride", stride=6, handover=2)
-    assert router_of("--preset hybrid --stride 3") == replace(router_preset("hybrid"), policy="stride", stride=3)
+def test_stride_without_a_policy_chooses_it():
+    assert route_of("--stride 6 --handover 2") == Route(Stride(6), handover=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "route"),
+    [
+        ("--stride 3", Route(Stride(3), handover=1)),
+        ("--gate -1", Route(Gate(-1.0, Mean()), handover=1)),
+        ("--policy first", Route(First(1), handover=1)),
+        ("--handover 0", Route(Gate(0.5, Mean()))),
+    ],
+)
+def test_options_change_the_route_of_a_report(words, route):
+    """Catches: a report's tau or rule dropped where only another number was asked for."""
+    base = Route(Gate(0.5, Mean()), handover=1)
+    assert chosen_route(parsed(words), base) == route
 
 
 @pytest.mark.parametrize(
@@ -165,16 +137,15 @@ def test_an_option_given_twice_is_refused_unless_it_adds_or_says_the_same(capsys
 
 
 OF_VIDEO = [
-    ("--gate -0.7 --budget 0.5", "none of 9 blocks uses --gate with --budget; leave one of them out"),
-    ("--policy always-target --gate 5", "none of 9 blocks uses --gate with the route always-target; leave"),
-    ("--stride 4 --cascade 0.2", "none of 9 blocks uses --cascade with the route stride; leave one"),
-    ("--stride 4 --gate 0", "none of 9 blocks uses --gate with the route stride; leave one of"),
-    ("--stride 4 --handover 1 --blocks 4", "none of 4 blocks uses --handover with the route stride; leave"),
-    ("--preset fast --handover 1", "none of 9 blocks uses --handover with --preset; leave one of them out"),
-    ("--blocks 1 --gate 1", "as block 1 is the target's anyway; make more blocks, or leave --gate out"),
-    ("--blocks 2 --forced-blocks 5 --gate 1", "as blocks 1 to 5 are the target's anyway; make more blocks, or"),
-    ("--blocks 2 --forced-blocks 2 --stride 2", "as blocks 1 to 2 are the target's anyway; make more blocks"),
-    ("--blocks 3 --gate 1 --bail-out 2", "none of 3 blocks uses --bail-out with the route reward; leave one"),
+    ("--gate -0.7 --budget 0.5", "--budget chooses the whole route; leave it or --gate out"),
+    ("--policy always-target --gate 5", "of the policy always-target, which has no --gate; leave one of them out"),
+    ("--preset careful --stride 3", "--preset careful is of the policy first, which has no --stride; leave one"),
+    ("--preset fast --policy stride", "--preset fast is of the policy first, and --policy is stride; leave one"),
+    (
+        "--aggregation mean --cascade 0.1",
+        "--cascade rejects by the weakest frame, and --aggregation is mean; leave",
+    ),
+    ("--aggregation median", "--aggregation is 'median'; give min, mean, or a quantile such as 0.1"),
     ("--tae-kind taew2_1", "is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out"),
     ("--drafter-settings window=9 sink=3 window=6", "window is given twice, with other values; leave one out"),
     ("--drafter-settings window=9 --drafter-settings window=6", "window is given twice, with other values; leave"),
@@ -185,9 +156,6 @@ OF_VIDEO = [
     ),
     ("--drafter-settings cache=fast", "there is no cache 'fast'; choose recompute, incremental"),
     ("--drafter-settings draft-steps=9", "drafts cannot stop after 9 of 4 steps; give 1 to 4"),
-    ("--stride 1.5 --blocks 2 --handover 2", "none of 2 blocks uses --handover with the route stride; leave"),
-    ("--preset hybrid --directions dd --blocks 2", "none of 2 blocks uses --preset with --directions; leave"),
-    ("--cascade 0.1 --bail-out 1 --blocks 2", "none of 2 blocks uses --bail-out with the route reward; leave one"),
     ("--drafter-settings window=9", "cache=recompute reads no window; leave it out, or choose cache=incremental"),
     (
         "--target-settings cache=incremental context-frames=6",
@@ -197,7 +165,6 @@ OF_VIDEO = [
         "--handover 3 --preset hybrid --drafter-settings draft-steps=1",
         "handover is 3, and the schedules and the drafts' steps allow 1; hand over 1 at most",
     ),
-    ("--gate 0 --directions ttttttttt", "none of 9 blocks uses --gate with the route reward and --directions"),
     ("--strength medium", "strength has no effect without restyle; add it, or leave strength out"),
     ("--control-strength 1", "control strength has no effect without control; add it, or leave"),
     ("--control-strength 0.5", "control strength has no effect without control; add it, or leave"),
@@ -227,43 +194,26 @@ def test_of_two_other_options_none_is_ignored_without_a_word(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--blocks 2 --gate 1",
-        "--blocks 1 --gate 1 --forced-blocks 0",
-        "--blocks 4 --gate 1 --bail-out 2",
-        "--blocks 1 --gate 1 --continue-from latents.safetensors",
-        "--blocks 1 --preset paper",
-        "--blocks 1 --policy first",
-        "--blocks 1 --budget 0.5",
-    ],
-)
-def test_an_option_that_a_block_reads_is_taken(words):
-    """Catches a refusal of what the last block reads, or of a route whose forced blocks are all there are."""
-    router_of(words)
-
-
 @pytest.mark.parametrize(("blocks", "held"), [(2, False), (3, True)])
 def test_a_colour_hold_that_no_block_is_pulled_by_is_told(files, tmp_path, blocks, held):
-    request = VideoRequest(blocks=blocks, colour_hold=0.5, width=32, height=32, router=RouterConfig(policy="first"))
+    request = VideoRequest(blocks=blocks, colour_hold=0.5, width=32, height=32, route=Route(First(1)))
     load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
     notes = resolve_files(request, check_models(files, load)).notes
     assert any("colour hold has no effect" in note for note in notes) != held
 
 
 @pytest.mark.parametrize(
-    ("blocks", "router", "told"),
+    ("blocks", "route", "told"),
     [
-        (16, router_preset("balanced"), True),
-        (15, router_preset("balanced"), False),
-        (16, RouterConfig(policy="first", forced_blocks=0), False),
-        (16, RouterConfig(policy="first", forced_blocks=5), False),
-        (16, RouterConfig(policy="stride", stride=6), False),
+        (16, route_preset("balanced"), True),
+        (15, route_preset("balanced"), False),
+        (16, Route(First(0)), False),
+        (16, Route(First(5)), False),
+        (16, Route(Stride(6)), False),
     ],
 )
-def test_a_long_video_of_few_first_blocks_names_the_stride(files, blocks, router, told):
-    request = VideoRequest(blocks=blocks, width=32, height=32, router=router)
+def test_a_long_video_of_few_first_blocks_names_the_stride(files, blocks, route, told):
+    request = VideoRequest(blocks=blocks, width=32, height=32, route=route)
     load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
     notes = resolve_files(request, check_models(files, load)).notes
     assert any("every sixth block" in note for note in notes) == told
@@ -293,11 +243,9 @@ def test_the_gate_of_prompts_that_state_their_first_blocks_is_told(tmp_path, cap
             "--preset fast --drafter-settings draft-steps=2 --blocks 1",
             "Without effect, as no block asks for it",
         ),
-        ("--preset hybrid --aggregation mean", "All frames are scored where the weakest one"),
     ],
 )
 def test_of_two_options_that_are_taken_the_one_without_effect_is_told(tmp_path, capsys, words, said):
-    """Of a preset, whose cascade nobody asked for by itself, too."""
     base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--blocks", "2", "--size", "16x16"]
     assert main(override(base, *words.split(), "--output", str(tmp_path / "out"))) == 0
     assert f"sdvg: {said}" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_what_differs_is_said_and_what_is_given_goes_before_the_report(clip, tmp
     more = ["--seed", "7", "--gate", "-1", "--private", "--output", str(tmp_path / "other")]
     assert main(["generate", "--from", str(clip / "report.json"), *more]) == 0
     assert (
-        f"Not the video of {clip}: other seed (then 5, now 7), router tau (then -0.5, now -1.0)"
+        f"Not the video of {clip}: other seed (then 5, now 7), route policy tau (then -0.5, now -1.0)"
         in capsys.readouterr().out
     )
     hidden = ["generate", "--from", str(tmp_path / "other" / "report.json"), "--output", str(tmp_path / "third")]
@@ -153,7 +153,7 @@ def test_another_prompt_is_named(clip, tmp_path, capsys):
     more = ["--prompt", other, "--policy", "first", "--output", str(tmp_path / "out")]
     assert main(["generate", "--from", str(clip), *more]) == 0
     said = capsys.readouterr().out
-    assert "other prompt, router policy (then reward, now first)" in said
+    assert "other prompt, route policy kind (then Gate, now First)" in said
 
 
 def test_the_video_of_a_demo_is_made_again_with_its_decoder(tmp_path, capsys):
@@ -200,7 +200,7 @@ def test_the_state_dict_that_a_report_names_is_taken_again(clip):
     assert (load.drafter.context_frames, load.dtype, load.text_dtype) == (6, "float32", "float32")
 
 
-@pytest.mark.parametrize("settings", [{}, {"router": None}, {"router": {}, "scorer": {}}])
+@pytest.mark.parametrize("settings", [{}, {"route": None}, {"route": {}, "scorer": {}}])
 def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
     values: dict[str, Any] = report(clip)
     (tmp_path / "report.json").write_text(json.dumps({**values, "settings": settings}), encoding="utf-8")
@@ -210,10 +210,12 @@ def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
 @pytest.mark.parametrize(
     "change",
     [
-        {"router": {"policy": "fastest"}},
-        {"router": {"tau": "low"}},
-        {"router": {"part": "Mine"}},
-        {"router": {"rate": 0.7}},
+        {"route": {"policy": {"kind": "Fastest"}}},
+        {"route": {"policy": "fast"}},
+        {"route": {"policy": {"kind": "Gate", "tau": "low"}}},
+        {"route": {"policy": {"kind": "Gate", "by": {"kind": "First"}}}},
+        {"route": {"policy": {"kind": "Custom", "router": "Mine"}}},
+        {"route": {"rate": 0.7}},
         {"cuts": ["a"]},
         {"drafter_context": "Own"},
     ],
@@ -221,8 +223,8 @@ def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
 )
 def test_a_report_that_was_changed_by_hand_is_refused(clip, tmp_path, capsys, change):
     values: dict[str, Any] = report(clip)
-    router = {**values["settings"]["router"], **change.get("router", {})}
-    values["settings"] |= {**change, "router": router}
+    route = {**values["settings"]["route"], **change.get("route", {})}
+    values["settings"] |= {**change, "route": route}
     (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
     refused(capsys, ["generate", "--from", str(tmp_path / "report.json"), "--output", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()

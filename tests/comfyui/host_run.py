@@ -23,7 +23,7 @@ from sdvg_pack.sdvg_core.report.run_report import RunReport
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.execution import Execution
 from sdvg_pack.sdvg_core.settings.request import VideoRequest
-from sdvg_pack.sdvg_core.settings.route import RouterConfig
+from sdvg_pack.sdvg_core.settings.route import Custom, Route
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -70,16 +70,18 @@ def load_parts(folder, *, seed=0):
 
 
 def scripted(letters):
-    """Return a route by letters: a plan, with scores or without, or directions if it is mixed."""
+    """Return a route and directions by letters: a plan, with scores or without, or directions if it is mixed."""
     mixed = set(letters) & set("ar") and set(letters) & set("dt")
-    return RouterConfig(directions=letters) if mixed else RouterConfig(part=PlannedRouter(letters))
+    return (Route(), letters) if mixed else (Route(Custom(PlannedRouter(letters))), "")
 
 
 def make_job(parts, *, script=ROUTE, prompt=0, size=(32, 32), kv_dtype="auto", **changes):
     """Return a nine-block job whose every part is used: drafts, scores, remakes, context, encodes."""
     embedding = torch.randn(1, 512, 32, generator=generator_of(prompt))
+    route, directions = scripted(script)
     settings = {
-        "router": RouterValue(scripted(script), parts.scorer),
+        "router": RouterValue(route, parts.scorer),
+        "directions": directions,
         "prompts": (PromptEntry(0, [[embedding, {}]], f"{TEXT} {prompt}"),),
         "width": size[0],
         "height": size[1],

@@ -372,7 +372,8 @@ def change(prompt, **changes):
         else:
             role, _, key = name.partition("__")
             inputs = prompt[{"router": ROUTER, "sampler": SAMPLER}[role]]["inputs"]
-            inputs[key.replace("__", ".")] = value
+            key = key.replace("__", ".")
+            inputs[key] = value
             if value is GONE:
                 del inputs[key]
     return prompt

@@ -21,7 +21,7 @@ from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.scorers import preprocess
-from sdvg_pack.sdvg_core.settings.route import RouterConfig
+from sdvg_pack.sdvg_core.settings.route import First, Gate, Route, TargetOnly
 from thinned import in_turn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -169,11 +169,11 @@ MODELS_LAST = 5  # runs, after which others are loaded
 MEGABYTE = 2**20
 SIZES = ((32, 32), (48, 32), (32, 64), (64, 48))
 ROUTERS = (
-    {"policy": "reward", "tau": 0.0},
-    {"policy": "first"},
-    {"policy": "first", "forced_blocks": 0},
-    {"policy": "always-target"},
-    {"policy": "reward", "tau": -0.7, "handover": 2},
+    Route(Gate(0.0)),
+    Route(First(1)),
+    Route(First(0)),
+    Route(TargetOnly()),
+    Route(handover=2),
 )
 
 
@@ -185,7 +185,7 @@ def make_nth_job(number, parts):
         size=SIZES[number % len(SIZES)],
         prompt=number,
         seed=number,
-        router=RouterValue(RouterConfig(**ROUTERS[number % len(ROUTERS)]), parts.scorer),
+        router=RouterValue(ROUTERS[number % len(ROUTERS)], parts.scorer),
         drafter_context=("committed", "own")[number % 2],
     )
     if number % 3 == 1:

@@ -24,7 +24,7 @@ from sdvg_pack.sdvg_core.memory.plan import plan
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.request import VideoRequest
-from sdvg_pack.sdvg_core.settings.route import RouterConfig
+from sdvg_pack.sdvg_core.settings.route import Route
 
 pytestmark = pytest.mark.comfyui
 
@@ -197,7 +197,7 @@ def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_i
     assert (small.model_dtype(), origin_of(small).notes) == (torch.float8_e4m3fn, ("chosen",))
     assert asked[0][1:] == (preset, "target")
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
-    router = RouterValue(RouterConfig(), None)
+    router = RouterValue(Route(), None)
     job = Job(target=whole, vae=vae, router=router, prompts=(), request=VideoRequest(blocks=1))
     keys = [part_fingerprints(replace(job, target=model)).target for model in (whole, small)]
     assert keys[0] != keys[1]

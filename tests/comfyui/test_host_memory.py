@@ -42,7 +42,7 @@ from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.blip import ImageRewardConfig
 from sdvg_pack.sdvg_core.settings.execution import Execution
 from sdvg_pack.sdvg_core.settings.request import VideoRequest
-from sdvg_pack.sdvg_core.settings.route import RouterConfig
+from sdvg_pack.sdvg_core.settings.route import Route
 from server import PromptServer
 from torch.utils._pytree import tree_leaves
 
@@ -105,7 +105,7 @@ def real_pair():
 
 def real_request(pair, dtype=torch.float16, **changes):
     drafter, target = pair
-    router, prompts = RouterValue(RouterConfig(), SCORER), (PromptEntry(0, None, ""),)
+    router, prompts = RouterValue(Route(), SCORER), (PromptEntry(0, None, ""),)
     given = {"vae": EmptyVae(dtype), "router": router, "prompts": prompts, **changes}
     request = VideoRequest(width=832, height=480, blocks=9)
     return plan_request(Job(drafter=drafter, target=target, request=request, **given))

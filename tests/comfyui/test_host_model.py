@@ -48,7 +48,7 @@ from sdvg_pack.sdvg_core.engine.inputs import InputClip
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.request import Strength
-from sdvg_pack.sdvg_core.settings.route import RouterConfig
+from sdvg_pack.sdvg_core.settings.route import First, Route, TargetOnly
 from thinned import in_turn
 
 SEED = 11
@@ -409,9 +409,9 @@ def test_patches_without_effect_are_named(tmp_path):
 
 
 def test_one_model_alone_makes_what_it_makes_beside_another(parts):
-    both = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy="always-target"), None))
+    both = make_job(parts, script="aaa", router=RouterValue(Route(TargetOnly()), None))
     assert same_video(video_of(both), video_of(replace(both, drafter=None)))
-    drafts = RouterValue(RouterConfig(policy="first", forced_blocks=0), None)
+    drafts = RouterValue(Route(First(0)), None)
     both = make_job(parts, script="aaa", router=drafts)
     only = video_of(replace(both, target=None))
     assert same_video(video_of(both), only)

@@ -23,7 +23,8 @@ from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.memo import GIGABYTE, PixelStore, Store
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.types import Span
-from sdvg_pack.sdvg_core.settings.route import Decision, Reason, RouterConfig
+from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
+from sdvg_pack.sdvg_core.settings.route import Gate, Route
 from server import PromptServer
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
@@ -250,7 +251,7 @@ TWO_STEPS = {"drafter": "1000,625", "target": "1000,625"}
 
 
 def scored(parts, tau, **changes):
-    router = RouterValue(RouterConfig(tau=tau, **changes.pop("router", {})), parts.scorer)
+    router = RouterValue(Route(Gate(tau, **changes.pop("gate", {}))), parts.scorer)
     return make_job(
         parts,
         script="a" * changes.pop("count", 6),

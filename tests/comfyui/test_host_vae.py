@@ -24,7 +24,7 @@ from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_pack.sdvg_core.pocket.trained_set import pocket_fast_vae
 from sdvg_pack.sdvg_core.settings.context import get_preset
-from sdvg_pack.sdvg_core.settings.route import RouterConfig
+from sdvg_pack.sdvg_core.settings.route import First, Route
 
 import nodes
 
@@ -204,7 +204,7 @@ def two_blocks(parts, vae, *, incremental=True, **more):
         rolling = get_preset("longlive-1.0")
         drafter, target = (attach_origin(one.clone(), preset=rolling) for one in (parts.drafter, parts.target))
         parts = replace(parts, drafter=drafter, target=target)
-    router = RouterValue(RouterConfig(policy="first", forced_blocks=1), parts.scorer)
+    router = RouterValue(Route(First(1)), parts.scorer)
     frames, *_ = made(replace(parts, vae=vae), router=router, blocks=2, tae_kind="taew2_1", **more)
     return frames
 

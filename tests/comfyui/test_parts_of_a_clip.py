@@ -19,7 +19,7 @@ from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sockets import RouterValue, StartValue
 from sdvg_pack.sdvg_core.engine.plan import NO_TARGET_BLOCK
-from sdvg_pack.sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.settings.route import ROUTE_PRESETS, First, Route
 from test_workflows import count_frames, names, with_tiny_models
 
 pytestmark = pytest.mark.comfyui
@@ -75,7 +75,7 @@ def test_the_template_saves_every_frame_of_parts_of_any_length(blocks, server):
 
 def drafts(parts, blocks, **more):
     """Return a job whose blocks are all drafts, so that its cost is small."""
-    router = RouterValue(RouterConfig(policy="first", forced_blocks=0), None)
+    router = RouterValue(Route(First(0)), None)
     return make_job(parts, script="d" * blocks, router=router, **more)
 
 
@@ -132,7 +132,7 @@ EXTEND = StartValue(CLIP, "extend", "", "16 a second")
 
 def extending(parts, blocks, preset, **more):
     """Return a job with a preset's router. The clip takes seven latent frames: two blocks and one."""
-    router = RouterValue(ROUTER_PRESETS[preset], parts.scorer)
+    router = RouterValue(ROUTE_PRESETS[preset], parts.scorer)
     return make_job(parts, script="d" * blocks, router=router, **{"start": EXTEND, **more})
 
 

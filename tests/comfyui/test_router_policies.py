@@ -2,16 +2,22 @@
 
 import json
 import re
-from dataclasses import replace
 
 import folder_paths
 import pytest
 from comfy_page import browse
 from running_server import GONE, POCKET, REPORT, ROOT, SAMPLER, node, pocket
-from sdvg_pack.nodes.router import QualityRouter, router_value
+from sdvg_pack.nodes.router import QualityRouter, route_of
 from sdvg_pack.sdvg_core.memory.budget import WEIGHTS, BudgetedRun, route_shares
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
-from sdvg_pack.sdvg_core.settings.route import CASCADE_MARGIN, DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.settings.route import (
+    CASCADE_MARGIN,
+    DEFAULT_PRESET,
+    ROUTE_PRESETS,
+    Gate,
+    Route,
+    WorstFrame,
+)
 
 pytestmark = pytest.mark.comfyui
 
@@ -45,21 +51,18 @@ def test_a_preset_starts_with_its_own_numbers(name, policy):
     """Catches: the numbers of one preset under the name of another, a widget that is not read."""
     [option] = [option for option in policy.options if option.key == name]
     values = {"policy": name, **{given.id: given.default for given in option.inputs}}
-    assert router_value(values, forced_blocks=1, bail_out=0, handover=0).config == ROUTER_PRESETS[name]
+    assert route_of(values) == ROUTE_PRESETS[name]
 
 
 def test_hybrid_has_one_dial_and_the_gate_takes_its_cascade(policy):
     """Catches: a switch that is not read, a margin of zero, a dial that hybrid ignores."""
     [option] = [option for option in policy.options if option.key == "hybrid"]
-    assert [given.id for given in option.inputs] == ["tau"]
-    modifiers = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
-    hybrid = router_value({"policy": "hybrid", "tau": -1.5}, **modifiers).config
-    assert hybrid == replace(ROUTER_PRESETS["hybrid"], tau=-1.5)
-    gates = [
-        router_value({"policy": "reward", "tau": -0.7, "aggregation": "min", "cascade": on}, **modifiers).config
-        for on in (False, True)
-    ]
-    assert gates == [RouterConfig(), RouterConfig(cascade=CASCADE_MARGIN)]
+    assert [given.id for given in option.inputs] == ["tau", "forced_blocks", "bail_out"]
+    hybrid = route_of({"policy": "hybrid", "tau": -1.5, "bail_out": 2})
+    assert hybrid == Route(Gate(-1.5, WorstFrame(CASCADE_MARGIN), bail_out=2), handover=3)
+    gate = {"policy": "reward", "tau": -0.7, "aggregation": "min", "forced_blocks": 2, "handover": 1}
+    gates = [route_of({**gate, "cascade": on}) for on in (False, True)]
+    assert gates == [Route(Gate(by=by, forced_blocks=2), 1) for by in (WorstFrame(), WorstFrame(CASCADE_MARGIN))]
 
 
 UNREAD = [
@@ -68,10 +71,10 @@ UNREAD = [
         "forced_blocks, draft_steps",
     ),
     (pocket(1, sampler__drafter_context="own", router__policy="always-target"), "drafter_context"),
-    (pocket(1, router__bail_out=2, router__dtype="float16"), "dtype, bail_out"),
-    (first_of(1, 1, router__bail_out=2, router__handover=1), "bail_out, handover, handover_steps"),
+    (pocket(1, router__dtype="float16"), "dtype"),
+    (first_of(1, 1, router__bail_out=2, router__handover=1, router__forced_blocks=1), "bail_out, handover"),
+    (pocket(1, router__policy__aggregation="mean", router__policy__cascade=True), "cascade"),
     (first_of(2, 2), ""),
-    (pocket(2, router__handover=1), ""),
 ]
 
 
@@ -80,6 +83,18 @@ def test_widgets_without_effect_are_told_in_the_report(prompt, names, server):
     """The kind: a widget that is not at its default, and that no block reads. Catches: ignored without a word."""
     told = [note for note in server.make(prompt).record()["notes"] if note.startswith("Without effect")]
     assert told == ([f"Without effect, as no block asks for it: {names}."] if names else [])
+
+
+GATE = {f"router__policy__{name}": GONE for name in ("forced_blocks", "bail_out", "handover")}
+"""The pocket workflow's router without the inputs that older workflows had under every route."""
+
+
+def test_inputs_of_older_prompts_go_to_the_route_that_reads_them(server):
+    """Catches: a workflow in API form, saved before, that is refused, or made without its numbers."""
+    older = {"router__forced_blocks": 2, "router__bail_out": 3, "router__handover": 1}
+    settings = server.make(pocket(2, **GATE, **older)).record()["settings"]["route"]
+    assert settings["handover"] == 1
+    assert (settings["policy"]["forced_blocks"], settings["policy"]["bail_out"]) == (2, 3)
 
 
 PAPER_REJECTED = 1.44
@@ -91,7 +106,7 @@ def costs():
     """The cost of each preset as a share of target-only's, as it is written: to two places."""
     request = PlanRequest()
     run = BudgetedRun(presets={role: model.preset for role, model in request.models.items()}, blocks=9)
-    shares = route_shares(run, RouterConfig())
+    shares = route_shares(run)
     weights = WEIGHTS
     whole = 36 * weights["target_denoising"] + 8 * (weights["target_context"] + weights["encodes"])
     once = whole + 9 * weights["decodes"]
@@ -101,7 +116,7 @@ def costs():
         remade = steps * weights["target_denoising"] + weights["target_context"] + weights["decodes"]
         return by_name["fast"] + (8 * frames * weights["scores"] + PAPER_REJECTED * remade) / once
 
-    by_name = {name: shares[ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
+    by_name = {name: shares[ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover] for name in NAMED}
     by_name |= {"paper": gated(12, 4), "hybrid": gated(4, 1)}
     return {name: f"{share:.2f}" for name, share in by_name.items()}
 
@@ -179,10 +194,10 @@ def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_wit
     for option in policy.options:
         inputs = {f"router__policy__{given.id}": given.default for given in option.inputs}
         blocks = server.make(pocket(5, router__policy=option.key, **inputs)).record()["blocks"]
-        assert re.fullmatch(ROUTES[option.key], route_of(blocks)), option.key
+        assert re.fullmatch(ROUTES[option.key], letters_of(blocks)), option.key
 
 
-def route_of(blocks):
+def letters_of(blocks):
     target = {True: "h", False: "t"}
     made = [target[block["handover"] > 0] if block["author"] == "target" else "d" for block in blocks]
     return "".join("?" if block["frame_scores"] else letter for block, letter in zip(blocks, made, strict=True))
@@ -198,7 +213,7 @@ def test_one_model_alone_runs_under_the_policy_that_asks_for_no_other(alone, oth
     chosen = {"drafter": {"router__policy": "first", **none}, "target": {"router__policy": "always-target"}}[alone]
     gone = {"router__scorer": GONE, "router__reward_file": "gone.pt", f"sampler__{other}": GONE}
     done = server.make(pocket(3, **chosen, **gone))
-    assert route_of(done.record()["blocks"]) == 3 * alone[0]
+    assert letters_of(done.record()["blocks"]) == 3 * alone[0]
     assert done.outputs[SAMPLER]["sdvg_run"][0]["speed_up"] is None
 
 
@@ -223,10 +238,39 @@ def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on, server):
     handed = [handover if goes_on else 0, *[handover] * (blocks - 1), *[0] * (4 - blocks)]
     assert [block["handover"] for block in record["blocks"]] == handed
     assert [block["author"] for block in record["blocks"]] == ["target"] * blocks + ["drafter"] * (4 - blocks)
-    assert record["settings"]["router"]["policy"] == "first"
+    assert record["settings"]["route"]["policy"]["kind"] == "First"
 
 
 # --- in the page -------------------------------------------------------------------------------------------------
+
+
+AROUND = ["default", "auto"]
+OLDER = {
+    "balanced": ["none", "balanced", 3, 1, 1, 0, 0, *AROUND],
+    "budget": ["none", "budget", 0.4, 2, 5, 1, *AROUND],
+    "reward": ["none", "reward", -0.9, "min", 0.1, True, 2, 3, 1, *AROUND],
+    "hybrid": ["none", "hybrid", -0.9, 2, 3, 0, *AROUND],
+    "stride": ["none", "stride", 3, 2, 4, 1, *AROUND],
+    "always-target": ["none", "always-target", 1, 0, 2, *AROUND],
+}
+"""Widgets of routers as older versions saved them: forced blocks, bail-out and handover under every route."""
+READ = {
+    "balanced": {"target_blocks": 3, "handover_steps": 1},
+    "budget": {"budget": 0.4},
+    "reward": {
+        "tau": -0.9,
+        "aggregation": "min",
+        "quantile": 0.1,
+        "cascade": True,
+        "forced_blocks": 2,
+        "bail_out": 3,
+        "handover": 1,
+    },
+    "hybrid": {"tau": -0.9, "forced_blocks": 2, "bail_out": 3},
+    "stride": {"stride": 3, "forced_blocks": 2, "handover": 1},
+    "always-target": {"handover": 2},
+}
+LOST = {"budget": "forced_blocks, bail_out, handover", "stride": "bail_out"}
 
 
 @pytest.mark.parametrize(
@@ -240,24 +284,37 @@ def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_lang
     order = ("balanced", "budget", *NAMED, "first", "stride", "hybrid", "reward", "balanced")
     zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
     called = {f"{name.replace('_', '.', 1)}": words["name"] for name, words in zh.items()}
-    asked = {"policies": order, "quantile": called["policy.quantile"]}
+    asked = {"policies": order, "quantile": called["policy.quantile"], "older": OLDER}
     page = browse(server, tmp_path, "policies.js", vue=vue, locale="zh", **asked)
     assert page["errors"] == []
-    presets = {name: [ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
-    numbers = {**presets, "first": [1, 0], "stride": [4], "hybrid": [-0.7], "budget": [0.5]}
-    numbers["reward"] = [-0.7, "min", 0.1, False]
+    presets = {name: [ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover] for name in NAMED}
+    numbers = {**presets, "first": [1, 0], "stride": [4, 1, 0], "hybrid": [-0.7, 1, 0], "budget": [0.5]}
+    numbers["reward"] = [-0.7, "min", 0.1, False, 1, 0, 0]
     assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
     for name, shown in zip(order, page["shown"], strict=True):
         assert shown["height"] >= shown["needed"], name
         assert shown["changed"], name
         assert shown["words"] == [[own, called[own], None] for own, *_ in shown["words"]]
         if vue:  # the classic canvas shows advanced widgets at all times
-            assert not {zh["forced_blocks"]["name"], zh["handover"]["name"]} & set(shown["labels"]), name
+            advanced = {zh[f"policy_{name}"]["name"] for name in ("forced_blocks", "bail_out", "handover")}
+            assert not advanced & set(shown["labels"]), name
             assert {zh["policy"]["name"], *(label for _, label, _ in shown["words"][:1])} <= set(shown["labels"])
     assert page["kept"] == [pytest.approx(-0.5), -1.5], "tau as it was set under this policy"
     rows = {"min": False, "quantile": True, "mean": False, "reopened": False, "quantile, reopened": True}
     assert page["quantile"] == {"rows": rows, "sent": ["min", 0.1]}, "quantile acts with one score of a block alone"
+    check_older(page["older"])
     ranges = {"-3": [-3, 3], "0.5": [-2.5, 0.5]}
     for tau, seen in page["saved"].items():
         drawn = ranges[tau] if vue else None
         assert seen == {"sent": float(tau), "range": ranges[tau], "drawn": drawn}
+
+
+def check_older(pages):
+    """Catches: values of an older router that move to other widgets, and a changed one that goes without a word."""
+    for route, page in pages.items():
+        own = {name.removeprefix("policy."): value for name, value in page["inputs"].items() if "." in name}
+        assert own == READ[route], route
+        assert [page["inputs"][name] for name in ("policy", "device", "dtype")] == [route, *AROUND]
+        lost = [LOST[route]] if route in LOST else []
+        assert [names in said for names, said in zip(lost, page["said"], strict=True)] == [True] * len(lost)
+        assert not {"forced_blocks", "bail_out", "handover"} & set(page["sockets"])

@@ -6,7 +6,6 @@ loading, conditioning, noise, schedules, contexts, scores, routing, and what of 
 """
 
 import json
-from dataclasses import replace
 from functools import partial
 
 import comfy.sd
@@ -18,9 +17,9 @@ from comfy.latent_formats import Wan21
 from random_set import write_random_set
 from sdvg_pack.nodes.host import model, run
 from sdvg_pack.nodes.host.files import load_checkpoint
-from sdvg_pack.nodes.router import router_value
+from sdvg_pack.nodes.router import route_of
 from sdvg_pack.nodes.sampler import SpeculativeSampler
-from sdvg_pack.nodes.sockets import load_host_scorer
+from sdvg_pack.nodes.sockets import RouterValue, load_host_scorer, needs_scorer
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders.open import load_vae
@@ -84,11 +83,8 @@ def by_command_line(files, folder, options):
 def by_nodes(files, changes, *, drafter_preset=DRAFTER, **inputs):
     load = partial(load_host_scorer, files.reward, device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
-    handover = changes.get("handover", 0)
-    policy = {name: value for name, value in changes.items() if name != "handover"}
-    router = router_value(policy or GATE, forced_blocks=1, bail_out=0, handover=handover)
-    if router.config.needs_scorer:
-        router = replace(router, scorer=load())
+    route = route_of(changes if "policy" in changes else {**GATE, **changes})
+    router = RouterValue(route, load() if needs_scorer(route) else None)
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
     _, latent, report, _ = node.execute(

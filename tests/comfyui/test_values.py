@@ -135,7 +135,7 @@ def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(tmp_pat
 
 def test_inputs_of_an_option_that_is_not_chosen_are_told_in_the_log(caplog):
     """As an API prompt has them whose policy was changed. Catches: dropped without a word."""
-    values = {"reward_file": "none", "forced_blocks": 1, "bail_out": 0, "handover": 0}
+    values = {"reward_file": "none"}
     values |= {"device": "default", "dtype": "auto", "policy": {"policy": "always-target"}}
     QualityRouter.execute(**values)
     assert not caplog.text

@@ -24,6 +24,7 @@ from benchmarks import models
 from benchmarks.measure import Bench, Gauge, metered
 from benchmarks.models import PROMPT, Models, random_models
 from benchmarks.variants import Case, Setup, Variant, parse_route, parse_variant, set_up
+from research.routers import planned_route
 from sdvg_core.causal_wan import attention, forward
 from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders import wan_vae
@@ -38,7 +39,7 @@ from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
 from sdvg_core.settings.execution import Execution
-from sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
+from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 from sdvg_core.settings.schedules import shifted_table
 
 GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
@@ -174,10 +175,10 @@ USUAL = replace(
     fp8=False,
 )
 ROUTERS = {
-    EVERY_ROLE: RouterConfig(directions="ttr"),
-    frozenset({"drafter", "target"}): ROUTER_PRESETS["balanced"],
-    frozenset({"target"}): RouterConfig(policy="always-target"),
-    frozenset({"drafter"}): RouterConfig(policy="first", forced_blocks=0),
+    EVERY_ROLE: planned_route("rrr"),
+    frozenset({"drafter", "target"}): ROUTE_PRESETS["balanced"],
+    frozenset({"target"}): Route(TargetOnly()),
+    frozenset({"drafter"}): Route(First(0)),
 }
 """Routes by the models that they need."""
 INCREMENTAL = {

@@ -231,7 +231,7 @@ def _plan(route: str) -> Run:
     clock = devices.device_clock(GPU)
     return plan_run(
         case.engine(setup, clock),
-        case.route.router,
+        case.route.rule,
         lambda _: setup.models.condition,
         blocks=BLOCKS,
         seed=1,

@@ -32,7 +32,7 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.context import Model
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Cost, History, Span, plan_spans
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Gate, Route
 
 
 def works(emitted, who):
@@ -46,7 +46,7 @@ def blocks_of(generator):
 @pytest.mark.parametrize(("context", "drafted"), [("committed", range(1, 9)), ("own", range(9))])
 def test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own(context, drafted):
     engine = make_engine()
-    emitted = run(engine, RouterConfig(tau=-100.0), drafter_context=context)
+    emitted = run(engine, Route(Gate(-100.0)), drafter_context=context)
     assert blocks_of(engine.drafter) == list(drafted)
     assert engine.scorer.calls == 8
     assert not emitted[0].record.decision.scored

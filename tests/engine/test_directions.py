@@ -32,16 +32,17 @@ from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.request import MOST_TAKES, check_directions, read_takes
-from sdvg_core.settings.route import DIRECTION_LETTERS, LETTERS_IN_SHORT, ROUTER_PRESETS, Reason, RouterConfig
+from sdvg_core.settings.decision import Reason
+from sdvg_core.settings.request import DIRECTION_LETTERS, LETTERS_IN_SHORT, MOST_TAKES, check_directions, read_takes
+from sdvg_core.settings.route import ROUTE_PRESETS, Custom, First, Gate, Policy, Route, TargetOnly
 
 
-def route(router: RouterConfig, available: Roles = EVERY_ROLE, **options: Any) -> RunPlan:
+def route(router: Route, available: Roles = EVERY_ROLE, **options: Any) -> RunPlan:
     sizes = {role: 3 for role in ("drafter", "target") if role in available}
     return plan_blocks(router, **{"blocks": 6, "block_frames": sizes, "scorer": "scorer" in available, **options})
 
 
-def asked(router: RouterConfig, **options: Any) -> str:
+def asked(router: Route, **options: Any) -> str:
     """The parts a run may ask for, by their first letters."""
     roles = route(router, **options).models_needed
     return "".join(name[0] for name in ("drafter", "target", "scorer") if name in roles)
@@ -58,30 +59,30 @@ def without(engine: Engine, *roles: str) -> Engine:
 
 six = partial(planned, blocks=6)
 UNFORCED: dict[str, Any] = {"forced_blocks": 0}
-ROLES_OF: list[tuple[RouterConfig, str, str]] = [
-    (RouterConfig(), "", "dts"),
-    (RouterConfig(**UNFORCED), "", "dts"),
-    (RouterConfig(policy="always-target"), "", "t"),
-    (RouterConfig(policy="first"), "", "dt"),
-    (RouterConfig(policy="first", **UNFORCED), "", "d"),
-    (RouterConfig(policy="first", forced_blocks=6), "", "t"),
+ROLES_OF: list[tuple[Route, str, str]] = [
+    (Route(), "", "dts"),
+    (Route(Gate(**UNFORCED)), "", "dts"),
+    (Route(TargetOnly()), "", "t"),
+    (Route(First(1)), "", "dt"),
+    (Route(First(0)), "", "d"),
+    (Route(First(6)), "", "t"),
     (scripted("tttttt"), "", "t"),
     (scripted("dddddd", **UNFORCED), "", "d"),
     (scripted("tdtdtd"), "", "dt"),
     (scripted("aaaaaa", **UNFORCED), "", "dts"),
     (scripted("ddddddt", **UNFORCED), "", "d"),  # the plan goes on behind the run
-    (RouterConfig(), "dddddd", "d"),
-    (RouterConfig(), "ttttt.", "dts"),
-    (RouterConfig(), ".ttttt", "t"),
-    (RouterConfig(), "aaaaaa", "dts"),  # a score that is no number still calls the target
-    (RouterConfig(policy="first", **UNFORCED), "...t..", "dt"),
-    (RouterConfig(policy="always-target"), "...r..", "dts"),
+    (Route(), "dddddd", "d"),
+    (Route(), "ttttt.", "dts"),
+    (Route(), ".ttttt", "t"),
+    (Route(), "aaaaaa", "dts"),  # a score that is no number still calls the target
+    (Route(First(0)), "...t..", "dt"),
+    (Route(TargetOnly()), "...r..", "dts"),
 ]
 
 
 @pytest.mark.parametrize(("router", "letters", "parts"), ROLES_OF, ids=str)
 def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
-    router: RouterConfig, letters: str, parts: str
+    router: Route, letters: str, parts: str
 ) -> None:
     """Catches: a part that is ruled out although a block asks for it."""
     assert asked(router, directions=letters) == parts
@@ -96,8 +97,8 @@ def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
 
 def test_blocks_after_a_clip_are_what_counts() -> None:
     """Block 1 of the clip is not to be made, so neither its target nor its letters are asked for."""
-    assert asked(RouterConfig(policy="first"), lead=Lead(frames=3)) == "d"
-    assert asked(RouterConfig(policy="first"), lead=Lead(frames=1)) == "dt", "a start image is before block 1"
+    assert asked(Route(First(1)), lead=Lead(frames=3)) == "d"
+    assert asked(Route(First(1)), lead=Lead(frames=1)) == "dt", "a start image is before block 1"
     assert asked(scripted("tttdddddd"), lead=Lead(frames=9)) == "d"
     assert asked(scripted("tttdddddd"), lead=Lead(frames=6)) == "dt"
 
@@ -105,7 +106,7 @@ def test_blocks_after_a_clip_are_what_counts() -> None:
 # --- what a direction hands over
 
 
-def made_by(policy: str, directions: str, router: RouterConfig) -> list[EmittedBlock]:
+def made_by(policy: str, directions: str, router: Route) -> list[EmittedBlock]:
     """Return the blocks of a run of three-step models."""
     engine = make_engine(policy, schedule="1000,800,625")
     return list(six(engine, router, directions=directions).blocks())
@@ -114,14 +115,14 @@ def made_by(policy: str, directions: str, router: RouterConfig) -> list[EmittedB
 @every_pair("policy, handover", POLICIES, (1, 2))
 def test_a_draft_rejected_by_a_direction_is_handed_over(policy: str, handover: int) -> None:
     """Only `t` makes a block whole. Catches: `r` taken for `t`, so that the target begins from noise."""
-    emitted = made_by(policy, "rrtart", RouterConfig(policy="always-target", handover=handover))
+    emitted = made_by(policy, "rrtart", Route(TargetOnly(), handover=handover))
     records = [shown.record for shown in emitted]
     assert [record.handover for record in records] == [0, handover, 0, 0, handover, 0]
     passes = [record.target and record.target.denoising_passes for record in records]
     assert passes == [3, 3 - handover, 3, None, 3 - handover, 3]
-    gated = made_by(policy, "", RouterConfig(tau=math.inf, handover=handover))
-    rejected = made_by(policy, "......", RouterConfig(policy="always-target", handover=handover))
-    by_direction = made_by(policy, "rrrrrr", RouterConfig(policy="always-target", handover=handover))
+    gated = made_by(policy, "", Route(Gate(math.inf), handover=handover))
+    rejected = made_by(policy, "......", Route(TargetOnly(), handover=handover))
+    by_direction = made_by(policy, "rrrrrr", Route(TargetOnly(), handover=handover))
     assert torch.equal(latents_of(by_direction), latents_of(gated))
     assert torch.equal(latents_of(by_direction), latents_of(rejected))
 
@@ -132,22 +133,22 @@ def test_a_draft_rejected_by_a_direction_is_handed_over(policy: str, handover: i
 @pytest.mark.parametrize(
     ("router", "letters", "parts", "says"),
     [
-        (RouterConfig(), "", "ts", "the route reward needs a drafter"),
-        (RouterConfig(), "", "ds", "the route reward needs a target"),
-        (RouterConfig(), "", "dt", "the route reward needs a reward model"),
-        (ROUTER_PRESETS["fast"], "", "d", "the route fast needs a target"),
-        (ROUTER_PRESETS["fast"], "", "t", "the route fast needs a drafter"),
-        (RouterConfig(policy="always-target"), "", "d", "the route always-target needs a target"),
-        (RouterConfig(policy="first", **UNFORCED), "", "t", "the route first needs a drafter"),
-        (RouterConfig(policy="first", forced_blocks=3), "", "d", "the route first needs a target"),
-        (RouterConfig(policy="first", **UNFORCED), "...t..", "d", "the directions need a target"),
-        (RouterConfig(policy="always-target"), "...d..", "t", "the directions need a drafter"),
-        (RouterConfig(policy="always-target"), "...a..", "dt", "the directions need a reward model"),
+        (Route(), "", "ts", "the route reward needs a drafter"),
+        (Route(), "", "ds", "the route reward needs a target"),
+        (Route(), "", "dt", "the route reward needs a reward model"),
+        (ROUTE_PRESETS["fast"], "", "d", "the route fast needs a target"),
+        (ROUTE_PRESETS["fast"], "", "t", "the route fast needs a drafter"),
+        (Route(TargetOnly()), "", "d", "the route always-target needs a target"),
+        (Route(First(0)), "", "t", "the route first needs a drafter"),
+        (Route(First(3)), "", "d", "the route first needs a target"),
+        (Route(First(0)), "...t..", "d", "the directions need a target"),
+        (Route(TargetOnly()), "...d..", "t", "the directions need a drafter"),
+        (Route(TargetOnly()), "...a..", "dt", "the directions need a reward model"),
     ],
     ids=str,
 )
 def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
-    router: RouterConfig, letters: str, parts: str, says: str
+    router: Route, letters: str, parts: str, says: str
 ) -> None:
     with pytest.raises(BadInput) as caught:
         route(router, models(parts), directions=letters)
@@ -160,7 +161,7 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
 @pytest.mark.parametrize("role", MISSING)
 def test_the_letters_to_take_out_are_those_that_ask_for_a_model(role: str) -> None:
     """Catches: a remedy that does not help."""
-    policy = RouterConfig(policy="always-target" if role == "drafter" else "first", forced_blocks=0)
+    policy = Route(TargetOnly() if role == "drafter" else First(0))
     for letter in DIRECTION_LETTERS:
         asks = letter in re.findall(r"\b\w\b", MISSING[role][2])
         with pytest.raises(BadInput, match=f"take {MISSING[role][2]} out of them") if asks else nullcontext():
@@ -175,17 +176,17 @@ def test_a_router_of_ones_own_is_named_in_place_of_the_policy() -> None:
             return index % 3 > 0
 
     with pytest.raises(BadInput, match="the router EveryThird needs a reward model; load one, or take another"):
-        route(RouterConfig(part=EveryThird()), models("dt"))
+        route(Route(Custom(EveryThird())), models("dt"))
 
 
 # --- runs without one of the models
 
 
-@pytest.mark.parametrize(("policy", "role"), [("always-target", "drafter"), ("first", "target")])
-def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(policy: str, role: str) -> None:
+@pytest.mark.parametrize(("policy", "role"), [(TargetOnly(), "drafter"), (First(0), "target")], ids=str)
+def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(policy: Policy, role: str) -> None:
     identities = Identities(drafter="one", target="two", codec="echo", scorer="")
     alone = replace(identities, **{role: ""})
-    router = RouterConfig(policy=policy, forced_blocks=0)
+    router = Route(policy)
     store = Store()
     first = six(without(make_engine(), role), router, reuse=Reuse(store=store, identities=alone))
     made = list(first.blocks())
@@ -244,16 +245,16 @@ def test_directions_make_the_video_of_a_plan_with_the_same_decisions(policy: str
 @pytest.mark.parametrize(
     "router",
     [
-        RouterConfig(tau=1e9),
-        RouterConfig(policy="first"),
-        RouterConfig(policy="always-target"),
+        Route(Gate(1e9)),
+        Route(First(1)),
+        Route(TargetOnly()),
         scripted("rararr"),
         scripted("tdtdtt"),
-        RouterConfig(tau=1e9, bail_out=1),
+        Route(Gate(1e9, bail_out=1)),
     ],
-    ids=lambda router: f"{router.policy} {router.part} {router.bail_out}",
+    ids=str,
 )
-def test_a_direction_goes_before_every_policy_the_forced_block_and_the_bail_out(router: RouterConfig) -> None:
+def test_a_direction_goes_before_every_policy_the_forced_block_and_the_bail_out(router: Route) -> None:
     made = records(directed("dadtra", router))
     assert [record.author for record in made] == ["drafter", "drafter", "drafter", "target", "target", "drafter"]
     assert all(record.decision.reason.name.startswith("DIRECTED") for record in made)
@@ -281,7 +282,7 @@ def test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_num
 @pytest.mark.parametrize("letter", "dta")
 def test_rejections_are_in_a_row_across_a_direction(letter: str) -> None:
     """A direction is the user's word, and says nothing of the drafts."""
-    made = directed(f"..{letter}...", RouterConfig(tau=1e9, bail_out=2))
+    made = directed(f"..{letter}...", Route(Gate(1e9, bail_out=2)))
     assert reasons(made)[1] is reasons(made)[3] is Reason.FELL_SHORT
     assert reasons(made)[4:] == [Reason.BAILED_OUT] * 2
 
@@ -292,7 +293,7 @@ def test_rejections_are_in_a_row_across_a_direction(letter: str) -> None:
 @pytest.mark.parametrize("frames", [1, 3, 6, 7])
 def test_directions_and_takes_count_the_blocks_of_the_run_and_not_those_of_the_clip(frames: int) -> None:
     clip = torch.randn(1, 4, frames, *SIZE, generator=generator_of(9))
-    made = directed("t.d.a.", RouterConfig(tau=0.3), takes="2:5", given=clip)
+    made = directed("t.d.a.", Route(Gate(0.3)), takes="2:5", given=clip)
     assert [one.block.span.index for one in made] == [frames // 3 + n for n in range(6)]
     assert [one.block.span.take for one in made] == [1, 5, 1, 1, 1, 1]
     found = reasons(made)
@@ -371,7 +372,7 @@ def test_a_wrong_take_is_one_sentence(text: Any, says: str) -> None:
 
 def directed(
     letters: str = "",
-    router: RouterConfig | None = None,
+    router: Route | None = None,
     *,
     takes: str = "",
     blocks: int = 6,
@@ -379,7 +380,7 @@ def directed(
     **options: Any,
 ) -> list[EmittedBlock]:
     options |= {"blocks": blocks, "directions": letters, "takes": takes}
-    run = planned(engine or make_engine(), router or RouterConfig(tau=0.3), **options)
+    run = planned(engine or make_engine(), router or Route(Gate(0.3)), **options)
     return list(run.blocks())
 
 

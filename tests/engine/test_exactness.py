@@ -32,7 +32,8 @@ from sdvg_core.causal_wan.generator import renoise
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.types import Block, History, plan_spans, spans_of_clip
-from sdvg_core.settings.route import Reason, RouterConfig
+from sdvg_core.settings.decision import Reason
+from sdvg_core.settings.route import First, Route, TargetOnly
 from sdvg_core.settings.schedules import get_schedule
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
@@ -53,7 +54,7 @@ def check_pattern(pattern: str, make: Callable[[], Engine], drafter_context: str
     assert "".join(e.record.author[0] for e in emitted) == pattern.translate(AUTHORS)
     fresh, own, history = make(), [], History(horizon=3)
     if drafter_context == "own":
-        own = run(make(), RouterConfig(policy="first", forced_blocks=0), blocks=len(pattern))
+        own = run(make(), Route(First(0)), blocks=len(pattern))
     for number, one in enumerate(emitted):
         if one.record.author == "drafter" and own:
             again = own[number].block
@@ -86,7 +87,7 @@ def test_all_256_patterns_replay(policy, drafter_context):
 def test_rejecting_all_is_target_only(policy, drafter_context):
     """Catches: noise drawn from a shared generator; the target conditioned on drafts; draft state kept."""
     rejected = run(make_engine(policy), scripted("r" * 9), drafter_context=drafter_context)
-    alone = run(make_engine(policy), RouterConfig(policy="always-target"))
+    alone = run(make_engine(policy), Route(TargetOnly()))
     assert torch.equal(latents_of(rejected), latents_of(alone))
     assert torch.equal(frames_of(rejected), frames_of(alone))
 
@@ -94,14 +95,14 @@ def test_rejecting_all_is_target_only(policy, drafter_context):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_accepting_all_is_draft_only_but_for_block_0(policy):
     """In `own` context the drafts are those of draft-only; in `committed` they go on from the target's block 0."""
-    draft_only = run(make_engine(policy), RouterConfig(policy="first", forced_blocks=0))
+    draft_only = run(make_engine(policy), Route(First(0)))
     own = run(make_engine(policy), scripted("r" + "a" * 8), drafter_context="own")
-    target_only = run(make_engine(policy), RouterConfig(policy="always-target"), blocks=1)
+    target_only = run(make_engine(policy), Route(TargetOnly()), blocks=1)
     assert torch.equal(latents_of(own[1:]), latents_of(draft_only[1:]))
     assert torch.equal(latents_of(own[:1]), latents_of(target_only))
 
     committed = run(make_engine(policy), scripted("r" + "a" * 8))
-    anchor_only = run(make_engine(policy), RouterConfig(policy="first"))
+    anchor_only = run(make_engine(policy), Route(First(1)))
     assert torch.equal(latents_of(committed), latents_of(anchor_only))
     assert torch.equal(latents_of(committed[:1]), latents_of(target_only))
     unforced = run(make_engine(policy), scripted("a" * 9, forced_blocks=0))
@@ -114,7 +115,7 @@ def test_the_same_seed_makes_the_same_video_whatever_ran_before(policy):
     engine = make_engine(policy)
     wanted = latents_of(run(engine, scripted("rarararar")))
     run(engine, scripted("raaaaaaaa"), seed=7, blocks=9)
-    run(engine, RouterConfig(policy="always-target"), blocks=4, condition_of=lambda _: condition(9))
+    run(engine, Route(TargetOnly()), blocks=4, condition_of=lambda _: condition(9))
     torch.manual_seed(999)
     before = torch.random.get_rng_state()
     assert torch.equal(latents_of(run(engine, scripted("rarararar"))), wanted)
@@ -183,7 +184,7 @@ def test_the_scorer_reads_the_prompt_of_the_block():
     engine = make_engine()
     early = replace(condition(1), text="ball")
     late = replace(condition(2), text="cube")
-    run(engine, RouterConfig(), blocks=5, condition_of=lambda i: early if i < 3 else late)
+    run(engine, Route(), blocks=5, condition_of=lambda i: early if i < 3 else late)
     assert engine.scorer.prompts == ["ball", "ball", "cube", "cube"]
 
 

@@ -47,9 +47,9 @@ from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import PlanRequest
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import First, Route
 
-DRAFTS = RouterConfig(policy="first", forced_blocks=0)
+DRAFTS = Route(First(0))
 
 
 class SameNoise(KeyedNoise):
@@ -137,7 +137,7 @@ def test_the_first_blocks_steps_are_for_block_0_of_the_clip_alone():
 
 
 def test_a_handover_asks_nothing_of_the_lists_of_block_0_which_is_never_handed_over():
-    router = RouterConfig(policy="first", forced_blocks=2, handover=1)
+    router = Route(First(2), handover=1)
     engine = make_engine(schedule="1000,625", first_schedule="1000,900,625")
     run(engine, router, blocks=2)
     other = replace(engine, drafter=make_engine(schedule="1000,625").drafter)

@@ -28,10 +28,11 @@ from sdvg_core.causal_wan.generator import renoise
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.plan import NOT_HANDED_OVER, Lead, plan_blocks
+from sdvg_core.engine.routing import handover_at
 from sdvg_core.engine.run import Run
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import Strength, read_strength
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import First, Route, TargetOnly
 from sdvg_core.settings.schedules import get_schedule, lowered
 
 BLOCKS, STEPS = 4, "1000,900,800,625"
@@ -39,8 +40,8 @@ DEPTH, SCRIBBLE = (
     torch.randn(1, CONTROL_CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed)) for seed in (77, 78)
 )
 INPUT = DEPTH[:, : CONFIG.in_dim]
-TARGET_ONLY = RouterConfig(policy="always-target")
-DRAFTER_ONLY = RouterConfig(policy="first", forced_blocks=0)
+TARGET_ONLY = Route(TargetOnly())
+DRAFTER_ONLY = Route(First(0))
 PLAIN: dict[str, object] = {}
 
 
@@ -251,7 +252,7 @@ def test_every_block_may_have_a_strength_of_its_own():
 @pytest.mark.parametrize(("skip", "drafted", "by_target"), [(0, 2, 2), (1, 1, 2), (2, None, 2), (3, None, 1)])
 def test_where_the_input_stands_in_for_all_that_is_handed_over_nothing_is_drafted(skip, drafted, by_target):
     """And the target starts where the input leaves off. Catches: it starts at the handover's step all the same."""
-    router = RouterConfig(policy="first", forced_blocks=BLOCKS, handover=2)
+    router = Route(First(BLOCKS), handover=2)
     guide = restyled(Strength(skip=skip)) if skip else PLAIN
     run = run_of(engine_of(), router, guide)
     blocks = list(run.blocks())
@@ -266,11 +267,11 @@ def test_where_the_input_stands_in_for_all_that_is_handed_over_nothing_is_drafte
 
 def test_after_a_clip_strengths_are_of_the_new_blocks():
     """Catches: strengths counted from the clip's first block, by which other blocks are handed over."""
-    router = RouterConfig(policy="first", forced_blocks=9, handover=2)
+    router = Route(First(9), handover=2)
     strengths = tuple(Strength(skip=skip) for skip in (1, 2, 1))
     sizes = {"drafter": 3, "target": 3}
     plan = plan_blocks(router, blocks=3, block_frames=sizes, lead=Lead(frames=6), strengths=strengths)
-    assert [plan.router.handover_at(span.index) for span in plan.spans] == [2, 0, 2]
+    assert [handover_at(plan.route, block) for block in plan.blocks] == [2, 0, 2]
     emitted = list(run_of(engine_of(), router, restyled(*strengths), given=INPUT[:, :, :6], blocks=3).blocks())
     assert [shown.record.handover for shown in emitted] == [2, 0, 2]
     assert [shown.record.target.denoising_passes for shown in emitted] == [2, 2, 2]

@@ -15,11 +15,13 @@ from tiny import (
     POLICIES,
     PROMPT,
     BrightScorer,
+    Script,
     frames_of,
     latents_of,
     make_engine,
     make_framewise,
     make_noise,
+    planned_blocks,
     run,
     scripted,
 )
@@ -30,14 +32,13 @@ from sdvg_core.engine.plan import Roles, check_available
 from sdvg_core.engine.types import History, Span, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import Strength
-from sdvg_core.settings.route import POLICIES as POLICIES_OF_ROUTER
-from sdvg_core.settings.route import Reason, RouterConfig
+from sdvg_core.settings.route import First, Gate, Reason, Route, Stride, TargetOnly, WorstFrame
 
 FOUR = {"schedule": "four-step"}
 
 
-def first(m: int, **options: object) -> RouterConfig:
-    return RouterConfig(policy="first", forced_blocks=m, **options)
+def first(m: int, **options: object) -> Route:
+    return Route(First(m), **options)
 
 
 def passes(emitted, who: str) -> list[int]:
@@ -53,7 +54,7 @@ def test_a_stride_is_the_planned_route_bit_for_bit(policy, context, stride, step
     """Also where block 1 is not forced. Catches: a stride off by one, a first block that is handed over."""
     plan = {1: "ttttttt", 2: "tdtdtdt", 3: "tddtddt", 9: "tdddddd"}[stride]
     options = {"blocks": 7, "drafter_context": context}
-    router = RouterConfig(policy="stride", stride=stride, handover=step, forced_blocks=0)
+    router = Route(Stride(stride, forced_blocks=0), handover=step)
     made = run(replace(make_engine(policy), scorer=None), router, **options)
     planned = run(make_engine(policy), scripted(plan, handover=step), **options)
     assert torch.equal(latents_of(made), latents_of(planned))
@@ -64,8 +65,8 @@ def test_a_stride_is_the_planned_route_bit_for_bit(policy, context, stride, step
 
 def test_forced_blocks_hold_for_every_policy():
     """Catches: a policy that is asked before the forced blocks are."""
-    routers = [RouterConfig(policy=policy, tau=-100.0, forced_blocks=3) for policy in POLICIES_OF_ROUTER]
-    for router in (*routers, scripted("aaaaa", forced_blocks=3), scripted("ddddd", forced_blocks=3)):
+    policies = (Gate(-100.0, forced_blocks=3), First(3), Stride(4, forced_blocks=3))
+    for router in (*map(Route, policies), scripted("aaaaa", forced_blocks=3), scripted("ddddd", forced_blocks=3)):
         reasons = [e.record.decision.reason for e in run(make_engine(), router, blocks=5)]
         assert reasons[:3] == [Reason.FORCED] * 3, router
         assert Reason.FORCED not in reasons[3:], router
@@ -125,14 +126,14 @@ class NoNumbers(BrightScorer):
 
 
 MADE_BY_THE_TARGET = {
-    "below tau": (RouterConfig(tau=math.inf), BrightScorer),
-    "below tau, in a cascade": (RouterConfig(tau=math.inf, cascade=0.1), BrightScorer),
-    "no number": (RouterConfig(tau=-math.inf), NoNumbers),
-    "bail-out": (RouterConfig(tau=math.inf, bail_out=1), BrightScorer),
-    "a direction": (RouterConfig(tau=-math.inf, directions=".rrrrr"), BrightScorer),
-    "a kept draft without a number": (RouterConfig(directions=".aaaaa"), NoNumbers),
+    "below tau": (Route(Gate(math.inf)), BrightScorer),
+    "below tau, in a cascade": (Route(Gate(math.inf, by=WorstFrame(0.1))), BrightScorer),
+    "no number": (Route(Gate(-math.inf)), NoNumbers),
+    "bail-out": (Route(Gate(math.inf, bail_out=1)), BrightScorer),
+    "a direction": (Script(Route(Gate(-math.inf)), ".rrrrr"), BrightScorer),
+    "a kept draft without a number": (Script(Route(), ".aaaaa"), NoNumbers),
     "forced blocks": (first(6), BrightScorer),
-    "a stride": (RouterConfig(policy="stride", stride=1, forced_blocks=0), BrightScorer),
+    "a stride": (Route(Stride(1, forced_blocks=0)), BrightScorer),
     "a router": (scripted("rrrrrr"), BrightScorer),
 }
 
@@ -140,10 +141,12 @@ MADE_BY_THE_TARGET = {
 @in_turn("way, context, policy, step", tuple(MADE_BY_THE_TARGET), CONTEXTS, POLICIES, (1, 2, 3))
 def test_whatever_gives_a_block_to_the_target_hands_over(way, context, policy, step):
     """All but the direction `t`. Catches: a reason for which the target begins from noise."""
-    router, scorer = MADE_BY_THE_TARGET[way]
+    route, scorer = MADE_BY_THE_TARGET[way]
     parts = replace(make_engine(policy, **FOUR), scorer=scorer())
-    emitted = run(parts, replace(router, handover=step), blocks=5, drafter_context=context)
-    target_only = RouterConfig(policy="always-target", handover=step)
+    script = route if isinstance(route, Script) else Script(route)
+    handing = Script(replace(script.route, handover=step), script.directions)
+    emitted = run(parts, handing, blocks=5, drafter_context=context)
+    target_only = Route(TargetOnly(), handover=step)
     expected = run(make_engine(policy, **FOUR), target_only, blocks=5, drafter_context=context)
     assert torch.equal(latents_of(emitted), latents_of(expected))
     assert [shown.record.handover for shown in emitted] == [0, step, step, step, step]
@@ -178,14 +181,15 @@ def test_a_handover_needs_both_models_and_one_schedule():
     other = replace(engine, drafter=make_engine(schedule="1000,500").drafter)
     with pytest.raises(BadInput, match="a handover needs one schedule"):
         run(other, first(2, handover=1))
-    alone, router = Roles({"target"}), RouterConfig(policy="always-target", handover=1)
+    alone = Roles({"target"})
+    route = Route(TargetOnly(), handover=1)
     with pytest.raises(BadInput, match="a handover needs a drafter; load one, or set handover to 0"):
-        check_available(router, plan_spans(3, 3), alone)
-    check_available(router, plan_spans(1, 3), alone)
+        check_available(route, planned_blocks(plan_spans(3, 3)), alone)
+    check_available(route, planned_blocks(plan_spans(1, 3)), alone)
 
 
-DRAFTS = RouterConfig(policy="first", forced_blocks=0)
-ALL_KEPT = RouterConfig(tau=-100.0, forced_blocks=0)
+DRAFTS = Route(First(0))
+ALL_KEPT = Route(Gate(-100.0, forced_blocks=0))
 
 
 def engine(policy: str = "recompute", draft_steps: int | None = 3):
@@ -252,7 +256,7 @@ def test_a_restyled_block_must_leave_the_draft_a_step():
     assert {record.draft.denoising_passes for record in made} == {1}
     with pytest.raises(BadInput, match="the clip replaces 2 steps, and drafts stop after 2"):
         run_of(engine_of(draft_steps=2), DRAFTS, restyled(Strength(skip=2)))
-    target_only = RouterConfig(policy="always-target")
+    target_only = Route(TargetOnly())
     guided(engine_of(draft_steps=2), target_only, restyled(Strength(skip=2)))
 
 

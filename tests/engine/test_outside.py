@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from sdvg_core.engine.outside import cache_key, note_on
 from sdvg_core.engine.types import Cost, Generated
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.parts import FROM_0, FROM_1, METHOD, PROTOCOLS, TEXT, check_part
-from sdvg_core.settings.route import RouterConfig, decide, decide_early
+from sdvg_core.settings.route import Custom, Route
 
 # --- at the door
 
@@ -76,11 +75,11 @@ def test_a_router_of_other_types_is_refused():
     with pytest.raises(
         BadInput, match=r"^Part is no router without needs_scorer; give it what sdvg_core\.Router has$"
     ):
-        RouterConfig(part=Part(keep=max))
+        Route(Custom(Part(keep=max)))
     with pytest.raises(BadInput, match="has latent_channels 48; the VAE's is 16"):
         checked("drafter", model((), latent_channels=48))
     with pytest.raises(BadInput, match="the router Part answered 1 for block 4; return True or False"):
-        decide_early(RouterConfig(part=Part(needs_scorer=False, keep=lambda *_: 1)), 3, ())
+        Custom(Part(needs_scorer=False, keep=lambda *_: 1)).decide_early(3, ())
 
 
 # --- at every call
@@ -231,10 +230,8 @@ CALLS = {
     "scorer's description": lambda part: checked("scorer", part).describe(),
     "codec": lambda part: checked("codec", part).decode(GOOD),
     "codec's encoder": lambda part: checked("codec", part).encode(FRAMES),
-    "router": lambda part: decide(RouterConfig(part=Part(needs_scorer=True, keep=part.keep)), 1, (1.0,)),
-    "router without scores": lambda part: decide_early(
-        RouterConfig(part=Part(needs_scorer=False, keep=part.keep)), 3, ()
-    ),
+    "router": lambda part: Custom(Part(needs_scorer=True, keep=part.keep)).decide(1, (1.0,)),
+    "router without scores": lambda part: Custom(Part(needs_scorer=False, keep=part.keep)).decide_early(3, ()),
 }
 
 
@@ -257,7 +254,7 @@ def test_an_exception_of_a_part_is_a_sentence_that_names_both_and_keeps_its_trac
 
 def test_a_router_whose_attribute_raises_is_named():
     with pytest.raises(BadInput, match=r"the router Undecided raised OutOfLuck \(no luck\); mend it"):
-        assert RouterConfig(part=Undecided()).needs_scorer  # the first asks before Python 3.12, the second always
+        assert Custom(Undecided()).needs_scorer  # the first asks before Python 3.12, the second always
 
 
 def test_what_a_scorer_writes_into_its_frames_is_not_in_the_video():
@@ -269,13 +266,12 @@ def test_what_a_scorer_writes_into_its_frames_is_not_in_the_video():
 
 
 def test_a_router_of_your_own_decides_by_the_worst_frame():
-    config = RouterConfig(part=Part(needs_scorer=True, keep=lambda index, score: score > index))
-    assert config.needs_scorer
-    assert decide_early(config, 2, ()) is None
-    kept, dropped = (decide(config, 2, (4.0, worst)) for worst in (3.0, 1.0))
+    policy = Custom(Part(needs_scorer=True, keep=lambda index, score: score > index))
+    assert policy.needs_scorer
+    assert policy.decide_early(2, ()) is None
+    kept, dropped = (policy.decide(2, (4.0, worst)) for worst in (3.0, 1.0))
     assert (kept.accepted, kept.score, kept.reason.value) == (True, 3.0, "the router keeps the draft")
     assert (dropped.accepted, dropped.reason.value) == (False, "the router rejects the draft")
-    assert decide(replace(config, directions="..r"), 2, (9.0,)).reason.value == "a direction rejects the draft"
 
 
 def test_a_part_without_a_key_is_never_the_same_again_and_the_report_says_so():

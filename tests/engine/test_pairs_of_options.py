@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,7 +13,7 @@ from tiny import CONTEXTS, POLICIES, scripted
 from research.routers import PlannedRouter
 from sdvg_core.engine.memo import Store
 from sdvg_core.settings.request import Strength
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Custom, First, Gate, Policy, Route, TargetOnly
 
 STEPS = 4
 BLOCKS = 5
@@ -39,7 +38,7 @@ def asked_for(held_and_handed_over: tuple[float, str, int | None], **options: An
     most = min(draft_steps or STEPS, STEPS - 1)
     handover = {"none": 0, "one": 1, "all": most}[handed_over]
     return Asked(
-        router=RouterConfig(tau=0.3, handover=handover),
+        route=Route(Gate(0.3), handover=handover),
         blocks=BLOCKS,
         schedule="1000,900,800,625",
         draft_steps=draft_steps,
@@ -53,12 +52,12 @@ def unscored(asked: Asked, scored: Made) -> Asked:
     """Return the request whose policy makes the same decisions without scores."""
     plan = "".join("d" if record.decision.accepted else "t" for record in scored.records)
     first = scored.records[0].span.index
-    return asked.with_router(part=PlannedRouter("t" * first + plan))
+    return asked.by(Custom(PlannedRouter("t" * first + plan)))
 
 
-def routed(asked: Asked, router: RouterConfig, **settings: Any) -> Made:
-    """Make the video with another router, which hands over as many steps."""
-    return made(replace(asked, router=replace(router, handover=asked.router.handover, **settings)))
+def routed(asked: Asked, policy: Policy) -> Made:
+    """Make the video by another policy, which hands over as many steps."""
+    return made(asked.by(policy))
 
 
 @any_two_options
@@ -82,8 +81,8 @@ def test_reuse_changes_nothing_with_or_without_scores(options: dict[str, Any]) -
 def test_rejecting_all_is_target_only_with_its_handover(options: dict[str, Any]) -> None:
     """Catches: a rejected draft that hands over something else than an unscored one."""
     asked = asked_for(**options)
-    rejected = routed(asked, scripted("r" * (BLOCKS + 2)))
-    same_video(rejected, routed(asked, RouterConfig(policy="always-target")))
+    rejected = routed(asked, scripted("r" * (BLOCKS + 2)).policy)
+    same_video(rejected, routed(asked, TargetOnly()))
     assert [record.author for record in rejected.records] == ["target"] * BLOCKS
 
 
@@ -91,7 +90,7 @@ def test_rejecting_all_is_target_only_with_its_handover(options: dict[str, Any])
 def test_keeping_all_is_the_drafter_alone(options: dict[str, Any]) -> None:
     """Catches: a kept draft that a handover, a score or a store of the steps changes."""
     asked = asked_for(**options)
-    kept = routed(asked, scripted("a" * (BLOCKS + 2)), forced_blocks=0)
-    alone = routed(asked, RouterConfig(policy="first", forced_blocks=0))
+    kept = routed(asked, scripted("a" * (BLOCKS + 2), forced_blocks=0).policy)
+    alone = routed(asked, First(0))
     same_video(kept, alone)
     assert [record.author for record in kept.records] == ["drafter"] * BLOCKS

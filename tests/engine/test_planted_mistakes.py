@@ -20,14 +20,15 @@ import torch
 from sdvg_core.causal_wan import context
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.engine import memo, pixels, plan, session, wrappers
+from sdvg_core.engine import memo, pixels, plan, routing, session, speculate, wrappers
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
+from sdvg_core.engine.routing import PlannedBlock
 from sdvg_core.engine.session import Session
 from sdvg_core.engine.types import Block, Condition, Generated, History, Span, plan_spans
 from sdvg_core.engine.wrappers import ColourHold, FramewiseAdapter
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Route
 
 commit = History.commit
 score = Session.score
@@ -35,7 +36,7 @@ branch = CausalWanGenerator._branch
 in_sub_blocks = FramewiseAdapter.generate
 held = ColourHold.generate
 finished = CausalWanGenerator.generate
-handover_at = RouterConfig.handover_at
+handover_at = routing.handover_at
 
 
 def stale_state(before: History, block: Block, anchors: Any = (), decode_state: Any = None) -> History:
@@ -78,8 +79,8 @@ def held_prediction(hold: ColourHold, call: BlockCall) -> Generated:
     return replace(block, predictions=(*block.predictions[:-1], block.latents))
 
 
-def whole_where_rejected(router: RouterConfig, index: int) -> int:
-    return 0 if router.direction(index) == "r" else handover_at(router, index)
+def whole_where_rejected(route: Route, block: PlannedBlock) -> int:
+    return 0 if block.direction == "r" else handover_at(route, block)
 
 
 def numbered_from_one(blocks: int, frames: int, start: int, takes: Any, start_image: int) -> tuple[Span, ...]:
@@ -147,7 +148,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         test_values.test_a_full_hold_gives_each_channel_the_colours_the_scene_began_with,
     ),
     "a draft rejected by a direction hands nothing over": (
-        RouterConfig,
+        speculate,
         "handover_at",
         whole_where_rejected,
         lambda: test_directions.test_a_draft_rejected_by_a_direction_is_handed_over("recompute", 1),

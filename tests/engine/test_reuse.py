@@ -40,16 +40,17 @@ from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.types import Condition, Cost
 from sdvg_core.engine.wrappers import FramewiseAdapter
+from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.request import DrafterContext, Strength
-from sdvg_core.settings.route import Decision, Reason, RouterConfig
+from sdvg_core.settings.route import Custom, First, Gate, Mean, Policy, Route, Stride, TargetOnly, WorstFrame
 from sdvg_core.text.prompts import Conditions
 
-PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of the drafts
+PAPER = Route(Gate(0.3))  # the paper's route; this tau keeps about half of the drafts
 ROUTERS = {
     "reward": PAPER,
-    "repair": RouterConfig(tau=0.3, handover=1),
-    "handover": RouterConfig(part=RandomRouter(0.5), handover=1),
-    "cascade": RouterConfig(tau=0.3, handover=1, cascade=0.1),
+    "repair": Route(Gate(0.3), handover=1),
+    "handover": Route(Custom(RandomRouter(0.5)), handover=1),
+    "cascade": Route(Gate(0.3, by=WorstFrame(0.1)), handover=1),
 }
 # Overlap refuses a drafter that needs the pixels of its own drafts.
 WAYS = list(product(POLICIES, CONTEXTS))
@@ -67,7 +68,7 @@ class Asked:
 
     policy: str = "recompute"
     context: DrafterContext = "committed"
-    router: RouterConfig = PAPER
+    route: Route = PAPER
     blocks: int = 9
     seed: int = 42
     directions: str = ""
@@ -84,8 +85,11 @@ class Asked:
     hold: float = 0.0
     strength: Strength | None = None
 
-    def with_router(self, **changes: Any) -> Asked:
-        return replace(self, router=replace(self.router, **changes))
+    def by(self, policy: Policy) -> Asked:
+        return replace(self, route=replace(self.route, policy=policy))
+
+    def with_policy(self, **changes: Any) -> Asked:
+        return self.by(replace(self.route.policy, **changes))
 
 
 class PaleCodec(EchoCodec):
@@ -223,7 +227,7 @@ def planned_run(asked: Asked, parts: Parts, store: Store | None, pixels: PixelSt
         store.begin_run()
     return tiny.planned(
         parts.engine,
-        asked.router,
+        asked.route,
         condition_of=conditions(asked),
         blocks=asked.blocks,
         seed=asked.seed,
@@ -281,11 +285,11 @@ def works(record: BlockRecord) -> list[Cost | None]:
 # --- cut after any block
 
 KINDS_OF_RUN = {
-    **{name: {"router": router} for name, router in ROUTERS.items()},
-    "bail-out": {"router": planned_route("raarraaaa", bail_out=2)},
-    "stride": {"router": RouterConfig(policy="stride", stride=3, handover=1)},
-    "frame-wise": {"router": ROUTERS["repair"], "own_frames": 1},
-    "short drafts": {"router": ROUTERS["cascade"], "schedule": "1000,800,625", "draft_steps": 1},
+    **{name: {"route": router} for name, router in ROUTERS.items()},
+    "bail-out": {"route": planned_route("raarraaaa", bail_out=2)},
+    "stride": {"route": Route(Stride(3), handover=1)},
+    "frame-wise": {"route": ROUTERS["repair"], "own_frames": 1},
+    "short drafts": {"route": ROUTERS["cascade"], "schedule": "1000,800,625", "draft_steps": 1},
     "after a clip": {"clip": (71, 6)},
 }
 
@@ -338,10 +342,10 @@ def test_the_bail_out_of_these_runs_does_depend_on_what_was_before():
 
 BALL, CUBE, LATER = (0, 5, "a red ball"), (1, 6, "a blue cube"), (5, 6, "a blue cube")
 BASES = (
-    Asked(blocks=5, router=RouterConfig(tau=0.3, handover=1), directions="...d."),
-    Asked(blocks=5, policy="incremental", router=RouterConfig(tau=0.6, bail_out=2), own_frames=1),
+    Asked(blocks=5, route=Route(Gate(0.3), handover=1), directions="...d."),
+    Asked(blocks=5, policy="incremental", route=Route(Gate(0.6, bail_out=2)), own_frames=1),
     Asked(blocks=5, policy="incremental", context="own", clip=(71, 3), takes="2:2"),
-    Asked(blocks=5, context="own", clip=(71, 4), router=RouterConfig(tau=0.0, forced_blocks=2), own_frames=1),
+    Asked(blocks=5, context="own", clip=(71, 4), route=Route(Gate(0.0, forced_blocks=2)), own_frames=1),
 )
 VARIED: dict[str, dict[str, Any]] = {
     "seed": {"seed": 43},
@@ -359,23 +363,26 @@ VARIED: dict[str, dict[str, Any]] = {
     "prompt": {"prompts": (BALL, (3, 6, "a red ball"))},
     "text": {"prompts": ((0, 5, "a red ball   "),)},
     "context": {"context": "own"},
-    "tau": {"router": {"tau": 0.8}},
-    "cascade": {"router": {"cascade": 0.2}},
-    "tau of a cascade": {"router": {"cascade": 0.1, "tau": 0.5}},
+    "tau": {"policy": {"tau": 0.8}},
+    "cascade": {"policy": {"by": WorstFrame(0.2)}},
+    "tau of a cascade": {"policy": {"by": WorstFrame(0.1), "tau": 0.5}},
     "draft steps": {"draft_steps": 1},
-    "handover": {"router": {"handover": 1}},
-    "forced blocks": {"router": {"forced_blocks": 3}},
-    "bail-out": {"router": {"tau": 0.9, "bail_out": 1}},
-    "aggregation": {"router": {"aggregation": "mean"}},
-    "policy": {"router": {"policy": "first"}},
-    "stride": {"router": {"policy": "stride", "stride": 2}},
-    "target only": {"router": {"policy": "always-target"}},
+    "handover": {"handover": 1},
+    "forced blocks": {"policy": {"forced_blocks": 3}},
+    "bail-out": {"policy": {"tau": 0.9, "bail_out": 1}},
+    "aggregation": {"policy": {"by": Mean()}},
+    "first": {"policy": First(1)},
+    "stride": {"policy": Stride(2)},
+    "target only": {"policy": TargetOnly()},
 }
 
 
 def varied(asked: Asked, change: str) -> Asked:
     changes = dict(VARIED[change])
-    return replace(asked.with_router(**changes.pop("router", {})), **changes)
+    policy = changes.pop("policy", {})
+    changed = asked.with_policy(**policy) if isinstance(policy, dict) else asked.by(policy)
+    route = replace(changed.route, handover=changes.pop("handover", changed.route.handover))
+    return replace(changed, **{"route": route, **changes})
 
 
 ROOMY = 1e9
@@ -405,8 +412,8 @@ def test_a_run_after_another_one_is_bit_for_bit_the_run_from_nothing(change: str
 
 # --- what is made, and what is not, in counts
 
-BASE, STRICT, MILD = Asked(), Asked(router=RouterConfig(tau=0.3)), Asked(router=RouterConfig(tau=0.1))
-LAX = Asked(router=RouterConfig(tau=-9), blocks=6)
+BASE, STRICT, MILD = Asked(), Asked(route=Route(Gate(0.3))), Asked(route=Route(Gate(0.1)))
+LAX = Asked(route=Route(Gate(-9)), blocks=6)
 CLIP = Asked(clip=(71, 3), blocks=3)
 NEW_PROMPT = Asked(clip=(71, 3), blocks=2, prompts=(BALL, CUBE))
 OTHER_PROMPT = replace(NEW_PROMPT, prompts=((0, 7, "a red ball"), CUBE))
@@ -450,7 +457,7 @@ def test_a_prompt_in_other_words_with_the_same_embedding_is_told_by_its_new_word
     parts = parts_of(asked)
     words = Condition(condition(5).embedding, "ein roter Ball")
     reuse = Reuse(store=store, identities=identities(asked))
-    run = planned(parts.engine, asked.router, condition_of=lambda _: words, blocks=3, reuse=reuse)
+    run = planned(parts.engine, asked.route, condition_of=lambda _: words, blocks=3, reuse=reuse)
     shown = list(run.blocks())
     assert [block.record.prompt for block in shown] == ["ein roter Ball"] * 3
     assert all(block.block.condition is words for block in shown)
@@ -463,7 +470,7 @@ def test_a_draft_that_was_kept_without_its_first_estimates_is_made_again_for_a_r
     """Catches: the block itself handed over to the target as if it were the first estimate."""
     asked, store = Asked(policy=policy, context=context), Store()
     made(asked, store)
-    repaired = asked.with_router(handover=1)
+    repaired = replace(asked, route=replace(asked.route, handover=1))
     again = made(repaired, store)
     same(again, made(repaired))
     rejected = [n for n, record in enumerate(again.records) if record.decision.reason is Reason.FELL_SHORT]
@@ -479,10 +486,10 @@ def test_a_block_given_to_the_target_takes_over_the_steps_of_its_rejected_draft(
     policy: str, context: DrafterContext
 ) -> None:
     """By its policy. Catches: steps of a draft with another name when they were made as part of a whole one."""
-    asked, store = Asked(policy=policy, context=context, router=ROUTERS["repair"]), Store()
+    asked, store = Asked(policy=policy, context=context, route=ROUTERS["repair"]), Store()
     before = made(asked, store)
     plan = "".join("d" if record.decision.accepted else "t" for record in before.records)
-    again = made(asked.with_router(part=PlannedRouter(plan)), store)
+    again = made(asked.by(Custom(PlannedRouter(plan))), store)
     same_video(again, before)
     assert again.calls == []
 
@@ -512,7 +519,7 @@ def test_a_run_stopped_at_any_pass_makes_no_finished_block_again(
     way: tuple[str, DrafterContext], router: str
 ) -> None:
     policy, context = way
-    asked = Asked(policy=policy, context=context, router=ROUTERS[router], blocks=3)
+    asked = Asked(policy=policy, context=context, route=ROUTERS[router], blocks=3)
     passes: list[str] = []
     whole = made(asked, parts=parts_of(asked, passes.append))
     if router in ("reward", "repair"):
@@ -541,7 +548,7 @@ def test_a_draft_whose_every_step_is_handed_over_is_kept_as_any_other(steps):
     asked = Asked(
         schedule="1000,800,625",
         draft_steps=steps,
-        router=RouterConfig(policy="always-target", handover=steps),
+        route=Route(TargetOnly(), handover=steps),
         blocks=3,
     )
     store = Store(1 << 30)
@@ -550,5 +557,5 @@ def test_a_draft_whose_every_step_is_handed_over_is_kept_as_any_other(steps):
     again = made(replace(asked, seed=asked.seed), store)
     same(again, fresh)
     assert not again.parts.begun
-    further = made(asked.with_router(policy="reward", tau=9.0, forced_blocks=0), store)
+    further = made(asked.by(Gate(9.0, forced_blocks=0)), store)
     assert len(further.records) == 3

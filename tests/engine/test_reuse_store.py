@@ -24,13 +24,13 @@ from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.memo import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Block, Condition, History, Span
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Route, TargetOnly
 
 # --- the store
 
 
 def test_a_store_that_is_full_forgets_the_oldest_run_first() -> None:
-    one, two, three = (Asked(seed=seed, router=RouterConfig(policy="always-target")) for seed in (1, 2, 3))
+    one, two, three = (Asked(seed=seed, route=Route(TargetOnly())) for seed in (1, 2, 3))
     measure = Store()
     made(one, measure)
     store = Store(limit=2 * measure.bytes)
@@ -47,7 +47,7 @@ def test_a_store_that_is_full_forgets_the_oldest_run_first() -> None:
 
 
 def test_a_store_too_small_for_a_run_keeps_its_beginning_and_changes_no_video() -> None:
-    asked = Asked(router=RouterConfig(policy="always-target"))
+    asked = Asked(route=Route(TargetOnly()))
     measure = Store()
     whole = made(asked, measure)
     store = Store(limit=measure.bytes / 2)
@@ -63,10 +63,10 @@ def test_a_store_too_small_for_a_run_keeps_its_beginning_and_changes_no_video() 
 
 def test_what_the_store_gives_out_is_never_changed() -> None:
     """It keeps a run's own tensors, so neither that run nor a later one may write into them."""
-    asked, store = Asked(blocks=5, router=ROUTERS["repair"]), Store()
+    asked, store = Asked(blocks=5, route=ROUTERS["repair"]), Store()
     made(asked, store)
     before = {key: [tensor.clone() for tensor in result] for key, result in store.newest.items()}
-    for changed in (asked.with_router(tau=-9), replace(asked, context="own"), replace(asked, takes="3:2"), asked):
+    for changed in (asked.with_policy(tau=-9), replace(asked, context="own"), replace(asked, takes="3:2"), asked):
         made(changed, store)
     assert before
     assert set(before) == set(store.newest)
@@ -150,7 +150,7 @@ def test_a_prompt_that_is_given_anew_is_in_the_key_for_a_model_may_pass_its_wind
     def target_only(*prompts: Condition) -> list[EmittedBlock]:
         target = make_generator(2, EchoCodec(), "incremental", sink=0, recache=True)
         engine = replace(make_engine("incremental"), target=target)
-        return run(engine, RouterConfig(policy="always-target"), blocks=3, condition_of=prompts.__getitem__)
+        return run(engine, Route(TargetOnly()), blocks=3, condition_of=prompts.__getitem__)
 
     once, again = condition(), condition()
     videos = [target_only(once, once, once), target_only(once, once, again)]

@@ -18,11 +18,13 @@ from research.routers import RandomRouter
 from sdvg_core.engine.inputs import BlockInputs, StartClip
 from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.routing import decide_early, handover_at
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.wrappers import drift
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.route import ROUTER_PRESETS, Decision, RouterConfig, decide_early
+from sdvg_core.settings.decision import Decision
+from sdvg_core.settings.route import ROUTE_PRESETS, Custom, First, Gate, Route, Stride, TargetOnly
 
 SIZES = {"drafter": 3, "target": 3}
 CLIP_BLOCKS = 7
@@ -42,21 +44,22 @@ class EveryOther:
 
 
 ROUTERS = {
-    **ROUTER_PRESETS,
-    "four first": RouterConfig(policy="first", forced_blocks=4, handover=1),
-    "stride": RouterConfig(policy="stride", stride=3, handover=1),
+    **ROUTE_PRESETS,
+    "four first": Route(First(4), handover=1),
+    "stride": Route(Stride(3), handover=1),
     "plan": scripted("tdtdtdtd", forced_blocks=0),
     "scored plan": scripted("rraarara"),
-    "random": RouterConfig(part=RandomRouter(0.5), forced_blocks=0, handover=1),
-    "drafter": RouterConfig(policy="first", forced_blocks=0),
-    "own": RouterConfig(part=EveryOther(), forced_blocks=0),
-    "own, scored": RouterConfig(part=EveryOther(needs_scorer=True), handover=1),
+    "random": Route(Custom(RandomRouter(0.5), forced_blocks=0), handover=1),
+    "drafter": Route(First(0)),
+    "own": Route(Custom(EveryOther(), forced_blocks=0)),
+    "own, scored": Route(Custom(EveryOther(needs_scorer=True)), handover=1),
 }
 
 
-def small(router: RouterConfig) -> RouterConfig:
-    """Return a router for the tiny models, which have two steps."""
-    return replace(router, handover=min(router.handover, 1), tau=0.3 if router.policy == "reward" else router.tau)
+def small(route: Route) -> Route:
+    """Return a route for the tiny models, which have two steps, and of whose drafts a tau of 0.3 keeps some."""
+    policy = replace(route.policy, tau=0.3) if isinstance(route.policy, Gate) else route.policy
+    return replace(route, policy=policy, handover=min(route.handover, 1))
 
 
 def clip_of(frames: int) -> Tensor:
@@ -64,7 +67,7 @@ def clip_of(frames: int) -> Tensor:
 
 
 def made(
-    router: RouterConfig, given: Tensor, from_pixels: int, blocks: int, engine: Engine | None = None, **options: Any
+    router: Route, given: Tensor, from_pixels: int, blocks: int, engine: Engine | None = None, **options: Any
 ) -> list[EmittedBlock]:
     """Return the blocks of a run after `given`, whose first latent frames came as pixels."""
     engine = engine or make_engine()
@@ -73,7 +76,7 @@ def made(
     return list(Run(engine=engine, plan=plan, inputs=inputs, **options).blocks())
 
 
-def planned(router: RouterConfig, frames: int, from_pixels: int, blocks: int = EIGHT, **options: Any) -> RunPlan:
+def planned(router: Route, frames: int, from_pixels: int, blocks: int = EIGHT, **options: Any) -> RunPlan:
     lead = Lead(frames=frames, from_pixels=from_pixels)
     return plan_blocks(router, blocks=blocks, **{"block_frames": SIZES, "lead": lead, **options})
 
@@ -99,7 +102,7 @@ def test_after_pixels_a_route_is_that_of_a_clip_from_its_start(name: str, frames
 def test_after_a_start_image_a_route_is_that_of_a_new_clip(name: str) -> None:
     """Numbers of blocks, and so noise, takes and directions, too. Catches: a start image that counts as a block."""
     router = small(ROUTERS[name])
-    options = {"takes": "2:3", "directions": "" if router.directions else ".td....d"}
+    options = {"takes": "2:3", "directions": ".td....d"}
     plan = planned(router, 0, 0, lead=Lead(picture=True), **options)
     fresh = planned(router, 0, 0, **options)
     assert [(span.index, span.take) for span in plan.spans] == [(span.index, span.take) for span in fresh.spans]
@@ -110,7 +113,7 @@ def test_after_a_start_image_a_route_is_that_of_a_new_clip(name: str) -> None:
 def test_the_block_after_a_start_image_is_the_first() -> None:
     """By its steps, and as what drift is measured from. Catches: a first block told by its frame, or its number."""
     engine = make_engine("incremental", first_schedule="1000,800,625")
-    plan = planned(RouterConfig(policy="always-target"), 3, 0, 3, lead=Lead(frames=3, start_image_frames=3))
+    plan = planned(Route(TargetOnly()), 3, 0, 3, lead=Lead(frames=3, start_image_frames=3))
     inputs = BlockInputs(make_noise(), lambda _: PROMPT, StartClip(clip_of(3)))
     emitted = list(Run(engine=engine, plan=plan, inputs=inputs).blocks())
     first, *others = (shown.block.latents for shown in emitted)
@@ -120,14 +123,14 @@ def test_the_block_after_a_start_image_is_the_first() -> None:
 
 def early(plan: RunPlan, place: int) -> tuple[Decision | None, int]:
     """Return what is known of a block before it is drafted: its decision, and the steps that are handed over."""
-    index = plan.spans[place].index
-    return decide_early(plan.router, index, ()), plan.router.handover_at(index)
+    block = plan.blocks[place]
+    return decide_early(plan.route, block, ()), handover_at(plan.route, block)
 
 
 def test_a_router_of_one_s_own_sees_the_places_of_the_route_with_and_without_a_scorer() -> None:
     for scored in (False, True):
         part = EveryOther(needs_scorer=scored)
-        blocks = made(RouterConfig(part=part, forced_blocks=0), clip_of(9), 9, 4)
+        blocks = made(Route(Custom(part, forced_blocks=0)), clip_of(9), 9, 4)
         assert authors(blocks) == "tdtd"
         assert sorted(set(part.asked)) == [0, 1, 2, 3]
 
@@ -148,7 +151,7 @@ def test_two_new_blocks_and_then_two_more_from_the_latents_are_four(name: str, p
 
 def test_where_the_route_is_the_same_so_are_the_bits() -> None:
     """Noise and first timesteps follow the clip's blocks. Catches a block that is numbered by its place."""
-    router, given = RouterConfig(policy="always-target"), clip_of(3 * CLIP_BLOCKS)
+    router, given = Route(TargetOnly()), clip_of(3 * CLIP_BLOCKS)
     options = {"policy": "incremental", "first_schedule": "1000,800,625"}
     after_pixels, after_latents = (made(router, given, n, 3, make_engine(**options)) for n in (given.shape[2], 0))
     assert [block.block.span.index for block in after_pixels] == [7, 8, 9]
@@ -157,15 +160,15 @@ def test_where_the_route_is_the_same_so_are_the_bits() -> None:
 
 
 def test_a_drafter_with_smaller_blocks_begins_at_the_same_block() -> None:
-    router = small(ROUTER_PRESETS["balanced"])
+    router = small(ROUTE_PRESETS["balanced"])
     assert authors(made(router, clip_of(9), 9, 3, make_framewise())) == "thd"
-    alone = planned(RouterConfig(policy="first", forced_blocks=0), 9, 9, block_frames={"drafter": 1})
-    assert alone.router.route_start == alone.spans[0].index == 9
+    alone = planned(Route(First(0)), 9, 9, block_frames={"drafter": 1})
+    assert (alone.blocks[0].place, alone.spans[0].index) == (0, 9)
 
 
 def test_blocks_between_two_of_a_stride_keep_the_targets_size() -> None:
     """Catches: the drafter's smaller blocks, counted by the same stride, in a run without a target block."""
-    router = RouterConfig(policy="stride", stride=4)
+    router = Route(Stride(4))
     plan = planned(router, 6, 0, 2, block_frames={"drafter": 1, "target": 3})
     assert [(span.index, span.frames) for span in plan.spans] == [(2, 3), (3, 3)]
     assert plan.models_needed >= {"target"}, "whose blocks these are"
@@ -175,24 +178,24 @@ def test_blocks_between_two_of_a_stride_keep_the_targets_size() -> None:
 @pytest.mark.parametrize(
     ("router", "frames", "from_pixels", "options", "says"),
     [
-        (ROUTER_PRESETS["balanced"], 9, 0, {}, True),
-        (ROUTER_PRESETS["careful"], 9, 0, {}, False),  # its fourth block is the first new one
-        (ROUTER_PRESETS["careful"], 12, 0, {}, True),
-        (RouterConfig(policy="first"), 9, 0, {}, True),
-        (ROUTER_PRESETS["balanced"], 9, 9, {}, False),
-        (ROUTER_PRESETS["balanced"], 18, 9, {}, True),
-        (ROUTER_PRESETS["balanced"], 9, 0, {"directions": ".......t"}, False),
-        (ROUTER_PRESETS["balanced"], 9, 0, {"directions": "d" * EIGHT}, False),
-        (RouterConfig(), 9, 0, {}, False),
-        (RouterConfig(policy="first", forced_blocks=0), 9, 0, {}, False),
-        (RouterConfig(policy="stride", stride=11), 9, 0, {}, True),
-        (RouterConfig(policy="stride", stride=10), 9, 0, {}, False),
-        (RouterConfig(policy="stride", stride=11), 9, 9, {}, False),
-        (RouterConfig(policy="first"), 9, 0, {"block_frames": {"drafter": 3}}, False),
+        (ROUTE_PRESETS["balanced"], 9, 0, {}, True),
+        (ROUTE_PRESETS["careful"], 9, 0, {}, False),  # its fourth block is the first new one
+        (ROUTE_PRESETS["careful"], 12, 0, {}, True),
+        (Route(First(1)), 9, 0, {}, True),
+        (ROUTE_PRESETS["balanced"], 9, 9, {}, False),
+        (ROUTE_PRESETS["balanced"], 18, 9, {}, True),
+        (ROUTE_PRESETS["balanced"], 9, 0, {"directions": ".......t"}, False),
+        (ROUTE_PRESETS["balanced"], 9, 0, {"directions": "d" * EIGHT}, False),
+        (Route(), 9, 0, {}, False),
+        (Route(First(0)), 9, 0, {}, False),
+        (Route(Stride(11)), 9, 0, {}, True),
+        (Route(Stride(10)), 9, 0, {}, False),
+        (Route(Stride(11)), 9, 9, {}, False),
+        (Route(First(1)), 9, 0, {"block_frames": {"drafter": 3}}, False),
     ],
 )
 def test_a_route_that_leaves_the_target_no_block_says_so(
-    router: RouterConfig, frames: int, from_pixels: int, options: Any, says: bool
+    router: Route, frames: int, from_pixels: int, options: Any, says: bool
 ) -> None:
     """Only where it is the count that leaves none: not the directions, nor a route that never asks for it."""
     assert (NO_TARGET_BLOCK in planned(router, frames, from_pixels, **options).notes) is says

@@ -32,7 +32,7 @@ from sdvg_core.report.run_report import RunReport
 from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import Conditions
 from sdvg_core.videos import blocks, rendering
 from sdvg_core.videos.rendering import render, write_report
@@ -40,7 +40,7 @@ from sdvg_core.videos.rendering import render, write_report
 CONDITIONS = Conditions(((0, PROMPT),))
 IDENTITY = {"seed": "42"}
 # Drafts are kept and remade in turn, so that every kind of call comes before and after every other.
-REQUEST = VideoRequest(blocks=9, width=16, height=16, router=RouterConfig(tau=0.3))
+REQUEST = VideoRequest(blocks=9, width=16, height=16, route=Route(Gate(0.3)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,7 +95,7 @@ def make_video(
 def resolve(request: VideoRequest) -> ResolvedRequest:
     sizes = {"drafter": 3, "target": 3}
     options = {"directions": request.directions, "takes": request.takes}
-    plan = plan_blocks(request.router, blocks=request.blocks, block_frames=sizes, **options)
+    plan = plan_blocks(request.route, blocks=request.blocks, block_frames=sizes, **options)
     return ResolvedRequest(request=request, width=16, height=16, plan=plan)
 
 

@@ -22,7 +22,8 @@ from tiny import PROMPT, SIZE, BrightScorer, EchoCodec, generator_of, make_engin
 from sdvg_core.engine.outside import checked_parts
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.route import Reason, RouterConfig
+from sdvg_core.settings.decision import Reason
+from sdvg_core.settings.route import First, Gate, Mean, Quantile, Route, TargetOnly, WorstFrame
 from sdvg_core.text.prompts import Conditions
 
 SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
@@ -62,7 +63,7 @@ def spoil_model(engine: Any, model: str, at: int, bad: float) -> None:
     generator.generate = generate
 
 
-def fails(engine: Any, router: RouterConfig, sentence: str, condition_of: Any = lambda _: PROMPT) -> None:
+def fails(engine: Any, router: Route, sentence: str, condition_of: Any = lambda _: PROMPT) -> None:
     with pytest.raises(BadInput, match=sentence):
         run(engine, router, condition_of=condition_of)
 
@@ -70,7 +71,7 @@ def fails(engine: Any, router: RouterConfig, sentence: str, condition_of: Any = 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
 def test_bad_latents_of_any_block_stop_the_run_and_name_block_and_model(policy, bad):
-    target, drafter = RouterConfig(policy="always-target"), RouterConfig(policy="first", forced_blocks=0)
+    target, drafter = Route(TargetOnly()), Route(First(0))
     for at, (model, router) in product(BLOCKS, (("target", target), ("drafter", drafter))):
         engine = make_engine(policy)
         spoil_model(engine, model, at, BAD[bad])
@@ -90,10 +91,10 @@ def test_bad_frames_of_any_block_stop_the_run_or_are_thrown_away_with_the_draft(
             return (spoiled(frames, BAD[bad]), after) if len(calls) == at + 1 else (frames, after)  # noqa: B023
 
         with patch.object(EchoCodec, "decode", decode):
-            always = RouterConfig(policy="always-target")
+            always = Route(TargetOnly())
             fails(make_engine(), always, f"block {at + 1} has NaN or infinity in its decoded frames")
             calls.clear()
-            emitted = run(make_engine(), RouterConfig(tau=-1e9)) if at else []
+            emitted = run(make_engine(), Route(Gate(-1e9))) if at else []
         assert [e.record.decision.reason for e in emitted[at : at + 1]] == [Reason.NOT_FINITE] * bool(at)
         assert all(bool(torch.isfinite(e.frames).all()) for e in emitted)
 
@@ -120,16 +121,16 @@ def engine_with(change: Any) -> Any:
 def test_frames_outside_0_to_1_stop_the_run(change):
     """From a custom codec. Catches: levels of 255, or of -1 to 1, shown as white and black."""
     sentence = "the codec ChangedCodec returned frames outside 0 to 1 for block 1; return them"
-    fails(engine_with(change), RouterConfig(policy="always-target"), sentence)
+    fails(engine_with(change), Route(TargetOnly()), sentence)
     given = 4 * torch.randn(1, 4, 6, *SIZE, generator=generator_of(1))
     with pytest.raises(BadInput, match=sentence):
-        list(planned(engine_with(change), RouterConfig(policy="always-target"), given=given, blocks=1).play())
+        list(planned(engine_with(change), Route(TargetOnly()), given=given, blocks=1).play())
 
 
 @pytest.mark.parametrize("change", STILL_FRAMES)
 def test_frames_that_are_rounded_make_a_video(change):
     """By less than half a level of 255, or in another dtype."""
-    assert len(run(engine_with(change), RouterConfig(policy="always-target"), blocks=2)) == 2
+    assert len(run(engine_with(change), Route(TargetOnly()), blocks=2)) == 2
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -142,17 +143,17 @@ def test_bad_scores_of_any_block_reject_it_and_the_record_says_so(bad):
             return spoiled(scores, BAD[bad]) if self.calls == at else scores
 
         with patch.object(BrightScorer, "score", score):
-            emitted = run(make_engine(), RouterConfig(tau=-1e9))
+            emitted = run(make_engine(), Route(Gate(-1e9)))
         reasons = [e.record.decision.reason for e in emitted]
         assert reasons == [Reason.FORCED, *[Reason.NOT_FINITE if n == at else Reason.REACHED for n in range(1, 9)]]
 
 
 def test_scores_that_are_all_bad_end_in_a_video_of_the_targets(tmp_path):
     """The kind: a verdict without a number. It remakes the block under every gate, as SECURITY.md promises."""
-    gates = [RouterConfig(aggregation=how) for how in ("min", "mean", "quantile")]
+    routes = [Route(Gate(by=by)) for by in (WorstFrame(), Mean(), Quantile())]
     with quick(), patch.object(BrightScorer, "score", lambda *_: torch.full((12,), math.nan)):
-        for router in gates:
-            report = make_video(make_loaded(), tmp_path, replace(REQUEST, router=router))
+        for route in routes:
+            report = make_video(make_loaded(), tmp_path, replace(REQUEST, route=route))
             assert report.reasons == {Reason.FORCED: 1, Reason.NOT_FINITE: 8}
             assert report.tally.by_target == 9
     assert "in a draft's frames or scores, the target makes the block again" in SECURITY.read_text(encoding="utf-8")
@@ -163,9 +164,7 @@ def test_a_bad_prompt_of_any_block_stops_the_run_and_names_the_block(bad):
     wrong = Condition(spoiled(PROMPT.embedding, BAD[bad]), "a bad ball")
     for at in BLOCKS:
         conditions = Conditions(((0, wrong),)) if at == 0 else Conditions(((0, PROMPT), (at, wrong)))
-        fails(
-            make_engine(), RouterConfig(), f"block {at + 1} has NaN or infinity in its (drafter|target)", conditions
-        )
+        fails(make_engine(), Route(), f"block {at + 1} has NaN or infinity in its (drafter|target)", conditions)
 
 
 @pytest.mark.parametrize("model, bad", [("drafter", "inf"), ("target", "nan")])
@@ -179,7 +178,7 @@ def test_bad_weights_stop_the_run_at_the_first_block_they_make(model, bad):
         with torch.no_grad():
             parameter.copy_(spoiled(parameter, BAD[bad]))
         first = 0 if model == "target" else 1
-        fails(engine, RouterConfig(), f"block {first + 1} has NaN or infinity in its {model} latents")
+        fails(engine, Route(), f"block {first + 1} has NaN or infinity in its {model} latents")
 
 
 BAD_FILES = {

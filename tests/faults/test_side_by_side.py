@@ -21,13 +21,13 @@ from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, LATENTS, lock_folder, staged_video
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Gate, Route
 
 pytestmark = pytest.mark.heavy
 
 REQUESTS = (
     REQUEST,
-    replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(tau=0.3)),
+    replace(REQUEST, seed=7, width=32, drafter_context="own", router=Route(Gate(0.3))),
 )
 
 

@@ -25,7 +25,6 @@ from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.image_reward import load_prompt_tokenizer as load_vocabulary
 from sdvg_core.settings.request import check_directions, read_takes
-from sdvg_core.settings.route import RouterConfig
 from sdvg_core.settings.schedules import get_schedule
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt
@@ -105,13 +104,13 @@ def read_script(path: Path) -> None:
         text = path.read_bytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return  # what no command line hands on as text
-    for read in (lambda: check_directions(text, 9), lambda: read_takes(text, 9)):
+    for read in (
+        lambda: check_directions(text, 9),
+        lambda: read_takes(text, 9),
+        lambda: get_schedule(text),
+    ):
         with suppress(BadInput):
             read()
-    try:
-        RouterConfig(directions=text)
-    except BadInput:
-        get_schedule(text)
 
 
 def read_run_report(path: Path) -> None:

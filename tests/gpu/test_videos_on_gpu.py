@@ -49,7 +49,7 @@ def made(models: Models, route: str = "r=2") -> list[EmittedBlock]:
     clock = device_clock(models.device)
     run = plan_run(
         case.engine(setup, clock),
-        case.route.router,
+        case.route.rule,
         lambda _: models.condition,
         blocks=BLOCKS,
         seed=3,
@@ -110,7 +110,7 @@ def test_memory_is_given_back_after_a_run_and_after_an_interrupt(models):
     case = Case(route=parse_route("r=1", BLOCKS), variant=OURS)
     run = plan_run(
         case.engine(setup, device_clock(models.device)),
-        case.route.router,
+        case.route.rule,
         lambda _: models.condition,
         blocks=BLOCKS,
         seed=3,

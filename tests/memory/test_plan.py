@@ -10,17 +10,20 @@ from pathlib import Path
 import pytest
 import torch
 from cli_runs import override
-from tiny import make_engine, make_framewise, run
+from tiny import PROMPT, make_engine, make_framewise, make_noise, planned_blocks, run
 
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.fitting import plans_for
+from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.plan import plan_blocks
+from sdvg_core.engine.speculate import speculate
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.memory.budget import WEIGHTS, BudgetedRun, pass_weights, route_for_budget
 from sdvg_core.memory.plan import Plan, plan, plan_text
 from sdvg_core.memory.sizes import LAYERS_IN_FLIGHT, PlanRequest, most
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.settings.context import get_preset
-from sdvg_core.settings.route import ROUTER_PRESETS, RouterConfig
+from sdvg_core.settings.route import ROUTE_PRESETS, Budget, First, Route, TargetOnly
 
 GB = 10**9
 FULL = PlanRequest()
@@ -66,19 +69,19 @@ def test_as_few_layers_are_streamed_as_there_is_no_room_for(vram, streamed):
 
 
 @pytest.mark.parametrize(
-    "router, roles",
+    "route, roles",
     [
-        (RouterConfig(), {"target", "drafter", "scorer", "vae"}),
-        (ROUTER_PRESETS["balanced"], {"target", "drafter", "vae"}),
-        (RouterConfig(policy="always-target"), {"target", "vae"}),
-        (RouterConfig(policy="first", forced_blocks=0), {"drafter", "vae"}),
+        (Route(), {"target", "drafter", "scorer", "vae"}),
+        (ROUTE_PRESETS["balanced"], {"target", "drafter", "vae"}),
+        (Route(TargetOnly()), {"target", "vae"}),
+        (Route(First(0)), {"drafter", "vae"}),
     ],
     ids=["gate", "balanced", "target", "draft"],
 )
-def test_only_models_that_the_route_may_load_are_counted(router, roles):
+def test_only_models_that_the_route_may_load_are_counted(route, roles):
     """Catches the scorer of the gate in the plan of a preset."""
-    route = plan_blocks(router, blocks=9, block_frames={"drafter": 3, "target": 3})
-    found = plan(80, replace(FULL, needed=route.models_needed))
+    blocks = plan_blocks(route, blocks=9, block_frames={"drafter": 3, "target": 3})
+    found = plan(80, replace(FULL, needed=blocks.models_needed))
     assert set(found.sizes.weights) == roles
     for step in found.parts.values():
         named = {part.split()[0] for part in step} - {"working"}
@@ -245,21 +248,25 @@ def test_the_notes_of_workflows_say_what_the_planner_says(planned):
 
 PRESETS = {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")}
 NINE = BudgetedRun(presets=PRESETS, blocks=9)
-TARGET_ONLY = RouterConfig(policy="always-target")
+TARGET_ONLY = Route(TargetOnly())
 
 
 @cache
-def cost(router: RouterConfig, *, given: int = 0, start: int = 0) -> float:
-    """Count the passes of nine new blocks that an engine of tiny models makes, and weigh them."""
+def cost(route: Route, *, given: int = 0, start: int = 0) -> float:
+    """Count the passes of nine new blocks that an engine of tiny models makes, and weigh them.
+
+    `given`: blocks before them. `start`: the first block of the route.
+    """
     engine = make_engine(schedule="four-step")
-    router = replace(router, route_start=start)
-    emitted = run(engine, router, blocks=given + 9)[given:]
+    blocks = planned_blocks(plan_spans(given + 9, 3))
+    blocks = tuple(replace(block, place=block.place - start) for block in blocks)
+    emitted = list(speculate(engine, route, blocks, BlockInputs(make_noise(), lambda _: PROMPT)))[given:]
     report = RunReport(settings={}, versions={}, blocks=tuple(one.record for one in emitted), fps=1.0)
     return sum(WEIGHTS[name] * count for name, count in report.passes.items())
 
 
-def first(blocks: int, handover: int = 0) -> RouterConfig:
-    return RouterConfig(policy="first", forced_blocks=blocks, handover=handover)
+def first(blocks: int, handover: int = 0) -> Route:
+    return Route(First(blocks), handover=handover)
 
 
 # --- the weights
@@ -303,15 +310,15 @@ def test_the_weights_are_in_target_blocks_and_follow_the_frames_of_a_pass():
 @pytest.mark.parametrize("budget", [0.34, 0.4, 0.5, 0.7, 0.8, 0.9, 1.0])
 def test_a_budget_is_kept_and_the_next_route_would_break_it(budget):
     """By the passes of a run. Catches: a count of blocks that is one off, a handover that is counted as whole."""
-    router, note = route_for_budget(budget, RouterConfig(), NINE)
+    route, note = route_for_budget(Budget(budget), NINE)
     whole = cost(TARGET_ONLY)
-    share = cost(first(router.forced_blocks, router.handover)) / whole
+    share = cost(route) / whole
     assert float(note.split()[-1].rstrip(".")) == pytest.approx(share, abs=0.006)
     assert share <= budget + 0.001
-    if router.forced_blocks < 9:
-        assert cost(first(router.forced_blocks + 1, 2)) / whole > budget
-    elif router.handover:
-        assert cost(first(9, router.handover - 1)) / whole > budget
+    if route.policy.n < 9:
+        assert cost(first(route.policy.n + 1, 2)) / whole > budget
+    elif route.handover:
+        assert cost(first(9, route.handover - 1)) / whole > budget
 
 
 @pytest.mark.parametrize("given, start", [(0, 0), (2, 0), (7, 7), (7, 5)])
@@ -321,27 +328,26 @@ def test_a_budget_counts_the_block_that_is_never_handed_over_as_whole(given, sta
     `start`: where the route begins, after a clip given as pixels. Catches a clip's blocks counted as the route's,
     or the first new one at the price of a clip's first.
     """
-    router, note = route_for_budget(0.6, RouterConfig(route_start=start), replace(NINE, given_blocks=given))
-    assert router.route_start == start
-    assert 1 < router.forced_blocks - (given - start) < 9, "blocks of this run are bought"
-    share = cost(router, given=given, start=start) / cost(TARGET_ONLY, given=given)
+    after = replace(NINE, given_blocks=given, route_blocks=given - start)
+    route, note = route_for_budget(Budget(0.6), after)
+    assert 1 < route.policy.n - (given - start) < 9, "blocks of this run are bought"
+    share = cost(route, given=given, start=start) / cost(TARGET_ONLY, given=given)
     assert float(note.split()[-1].rstrip(".")) == pytest.approx(share, abs=0.006)
 
 
 def test_the_whole_budget_is_target_only_and_half_of_the_steps_come_first():
-    assert route_for_budget(1.0, RouterConfig(), NINE)[0] == first(9)
-    assert route_for_budget(0.5, RouterConfig(), NINE)[0] == ROUTER_PRESETS["careful"]
-    assert route_for_budget(0.4, RouterConfig(bail_out=3), NINE)[0].bail_out == 3, "other settings stay"
-    routes = [route_for_budget(share / 100, RouterConfig(), NINE)[0] for share in range(33, 101)]
-    assert [(route.forced_blocks, route.handover) for route in dict.fromkeys(routes)] == [
+    assert route_for_budget(Budget(1.0), NINE)[0] == first(9)
+    assert route_for_budget(Budget(0.5), NINE)[0] == ROUTE_PRESETS["careful"]
+    routes = [route_for_budget(Budget(share / 100), NINE)[0] for share in range(33, 101)]
+    assert [(route.policy.n, route.handover) for route in dict.fromkeys(routes)] == [
         *((1, 0), *((m, 2) for m in range(2, 10)), (9, 1), (9, 0))
     ]
 
 
 def test_a_budget_below_the_cheapest_route_takes_that_and_says_so():
-    below, note = route_for_budget(0.1, RouterConfig(), NINE)
-    enough, usual = route_for_budget(0.34, RouterConfig(), NINE)
-    assert below == enough == ROUTER_PRESETS["fast"]
+    below, note = route_for_budget(Budget(0.1), NINE)
+    enough, usual = route_for_budget(Budget(0.34), NINE)
+    assert below == enough == ROUTE_PRESETS["fast"]
     assert "0.33" in note
     assert "No route costs less" in note
     assert "No route" not in usual
@@ -350,17 +356,17 @@ def test_a_budget_below_the_cheapest_route_takes_that_and_says_so():
 def test_models_with_two_schedules_hand_nothing_over():
     two = replace(NINE, presets=PRESETS | {"target": replace(PRESETS["target"], schedule="1000,625")})
     assert (NINE.most_handover, two.most_handover) == (2, 0)
-    assert route_for_budget(0.8, RouterConfig(), two)[0].handover == 0
+    assert route_for_budget(Budget(0.8), two)[0].handover == 0
 
 
 def test_a_drafter_of_single_frames_finishes_all_of_a_block_but_the_last_that_it_hands_over():
     """By the passes of a run, to a hundredth: its cache also takes in the blocks that are not its own."""
     single = get_preset("causal-forcing-framewise")
     budgeted = replace(NINE, presets={"drafter": single, "target": PRESETS["target"]})
-    router, note = route_for_budget(0.6, RouterConfig(), budgeted)
+    bought, note = route_for_budget(Budget(0.6), budgeted)
     weights = pass_weights(budgeted.presets)
     shares = []
-    for route in (router, TARGET_ONLY):
+    for route in (bought, TARGET_ONLY):
         drafter = make_framewise("incremental", schedule="four-step", window=21, sink=0).drafter
         engine = replace(make_engine(schedule="four-step"), drafter=drafter)
         report = RunReport(

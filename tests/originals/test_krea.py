@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 from safetensors.torch import save_file
+from tiny import planned_blocks
 from torch import Tensor
 from witness import (
     AGREES,
@@ -28,7 +29,7 @@ from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.speculate import speculate
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Gate, Route, TargetOnly
 
 CHECKOUT = "REALTIME_VIDEO_PATH"
 pytestmark = pytest.mark.originals
@@ -115,7 +116,7 @@ class Scores:
         return {"name": "script", "notes": ()}
 
 
-def video(codec, *, frames=3, schedule="reference5", policy=Recompute, router=None, blocks=9, prompts=None):
+def video(codec, *, frames=3, schedule="reference5", policy=Recompute, route=None, blocks=9, prompts=None):
     """Return our latents, and the route: `a` for a draft that is kept, `r` for a block of the target's."""
     encoder = AnchorEncoder(codec.encode)
     drafter, target = (
@@ -123,8 +124,12 @@ def video(codec, *, frames=3, schedule="reference5", policy=Recompute, router=No
         for seed, name in ((2, "drafter"), (1, "target"))
     )
     engine = Engine(drafter=drafter, target=target, codec=codec, scorer=Scores(SCORES[1:]))
-    router = router or RouterConfig(policy="always-target")
-    emitted = list(speculate(engine, router, SPANS[:blocks], BlockInputs(NOISE, prompts or (lambda block: FIRST))))
+    route = route or Route(TargetOnly())
+    emitted = list(
+        speculate(
+            engine, route, planned_blocks(SPANS[:blocks]), BlockInputs(NOISE, prompts or (lambda block: FIRST))
+        )
+    )
     latents = torch.cat([e.block.latents for e in emitted], dim=2)
     return latents, "".join("a" if e.record.decision.accepted else "r" for e in emitted)
 
@@ -144,7 +149,7 @@ def test_the_pixels_are_the_original_s_but_for_the_three_it_leaves_out(theirs, k
 
 
 def test_a_route_by_scores_has_the_latents_of_a_plain_loop_over_two_sessions(theirs, krea, measured):
-    latents, route = video(krea, router=RouterConfig(policy="reward", tau=TAU))
+    latents, route = video(krea, route=Route(Gate(TAU)))
     assert route == ROUTE
     assert measured(difference(latents, theirs["cases"]["route"]["latents"])) < AGREES
 
@@ -155,7 +160,7 @@ def test_a_fifth_pass_left_out_shows(theirs, krea, measured):
 
 
 def test_a_tau_just_above_a_score_that_was_tau_shows(theirs, krea, measured):
-    latents, _ = video(krea, router=RouterConfig(policy="reward", tau=TAU + 1e-4))
+    latents, _ = video(krea, route=Route(Gate(TAU + 1e-4)))
     assert measured(difference(latents, theirs["cases"]["route"]["latents"])) > 0.1
 
 

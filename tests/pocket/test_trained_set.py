@@ -26,7 +26,7 @@ from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import trained_set as embedded
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import First, Gate, Route, TargetOnly
 
 
 @pytest.fixture
@@ -136,9 +136,9 @@ RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
 
 PROMPTS = held_out_prompts(4, seed=21)
 WAYS = {
-    "target": RouterConfig(policy="always-target"),
-    "drafter": RouterConfig(policy="first", forced_blocks=0),
-    "routed": RouterConfig(tau=0.0),
+    "target": Route(TargetOnly()),
+    "drafter": Route(First(0)),
+    "routed": Route(Gate(0.0)),
 }
 
 

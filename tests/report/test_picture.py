@@ -14,7 +14,8 @@ from sdvg_core.pocket.comparison import ABOVE, MARGIN, SIDE, Side, side_by_side
 from sdvg_core.report.picture import DARK, LETTERS, LIGHT, SCALE, _score_keys, drawable, route_picture, tint
 from sdvg_core.report.summary import COLOURS, INKS, Outcome, outcome_of
 from sdvg_core.report.summary import LETTERS as DIRECTIONS
-from sdvg_core.settings.route import Decision, Reason, RouterConfig
+from sdvg_core.settings.decision import Decision, Reason
+from sdvg_core.settings.route import First, Gate, Route, TargetOnly
 
 OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in COLOURS.items()}
 
@@ -42,7 +43,7 @@ def test_every_reason_has_an_outcome_and_every_outcome_a_letter_and_colour_of_it
 
 @pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])
 def test_scores_that_are_not_finite_or_beyond_all_measure_can_be_drawn(frames):
-    route_picture(report(route(RouterConfig(), [[0.0], frames])))
+    route_picture(report(route(Route(), [[0.0], frames])))
 
 
 def test_a_frame_that_was_not_scored_has_a_mark_of_its_own_at_the_bottom():
@@ -117,18 +118,18 @@ def test_the_picture_can_be_read_where_it_is_shown_at_the_zoom_of_a_template():
 @pytest.mark.parametrize("blocks", [1, 9, 100])
 def test_a_picture_of_a_hundred_blocks_is_as_wide_as_one_of_nine(blocks):
     scores = [[0.1 * frame for frame in range(-9, 0)]] * blocks
-    image = route_picture(report(route(RouterConfig(), scores)))
+    image = route_picture(report(route(Route(), scores)))
     assert image.width == 960
     assert image.height <= 1000
 
 
 def test_there_is_no_axis_for_scores_where_there_are_none():
-    silent, scored = (report(route(RouterConfig(policy=policy), [[0.0]] * 4)) for policy in ("first", "reward"))
+    silent, scored = (report(route(Route(policy), [[0.0]] * 4)) for policy in (First(1), Gate()))
     assert route_picture(scored).height - route_picture(silent).height >= 200
 
 
-ROUTED = report(route(RouterConfig(), [[0.0], [1.0, 0.5], [-2.0]]))
-ALONE = report(route(RouterConfig(policy="always-target"), [[0.0]] * 3))
+ROUTED = report(route(Route(), [[0.0], [1.0, 0.5], [-2.0]]))
+ALONE = report(route(Route(TargetOnly()), [[0.0]] * 3))
 
 
 def frames(made, seed: int) -> torch.Tensor:

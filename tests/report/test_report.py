@@ -24,7 +24,7 @@ from sdvg_core.report.picture import route_picture
 from sdvg_core.report.progress import RouteBar
 from sdvg_core.report.run_report import Tally, read_report, report_from_dict
 from sdvg_core.report.summary import block_line, route_in_words, summarise
-from sdvg_core.settings.route import Decision, Reason
+from sdvg_core.settings.decision import Decision, Reason
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")

@@ -17,7 +17,8 @@ from research.world import held_out_prompts, render
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.settings.route import POLICIES, Reason, RouterConfig, router_preset
+from sdvg_core.settings.decision import Reason
+from sdvg_core.settings.route import POLICIES, Custom, First, Gate, Mean, Route, Stride, route_preset
 
 PROMPT = held_out_prompts(1)[0]
 FRAMES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -76,22 +77,23 @@ def test_names_are_unique_and_say_what_they_are():
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
     assert len(names) == 39
-    assert by_name["hybrid@-0.7"].router == router_preset("hybrid")
+    assert by_name["hybrid@-0.7"].route == route_preset("hybrid")
     assert [name for name in names if name.startswith("hybrid")] == [f"hybrid@{t:g}" for t in (-1.25, -0.7, -0.4)]
-    assert by_name["stride-3@4"].router == RouterConfig(policy="stride", stride=4, handover=3)
+    assert by_name["stride-3@4"].route == Route(Stride(4), handover=3)
     short = by_name["drafts-3:hybrid@-0.7"]
-    assert (short.router, short.draft_steps) == (router_preset("hybrid"), 3)
+    assert (short.route, short.draft_steps) == (route_preset("hybrid"), 3)
     assert {c.group for c in configurations} - {"ends", "anchor-only"} == {*LOOKS}, "each is drawn"
-    assert by_name["reward-mean@-0.7"].router.aggregation == "mean"
-    assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
-    assert by_name["random-unforced@0.7"].router == RouterConfig(part=RandomRouter(0.7), forced_blocks=0)
-    assert by_name["draft-only"].router == RouterConfig(policy="first", forced_blocks=0)
+    assert by_name["reward-mean@-0.7"].route.policy == Gate(by=Mean())
+    assert by_name["handover-2@4"].route == Route(First(4), handover=2)
+    assert by_name["random-unforced@0.7"].route == Route(Custom(RandomRouter(0.7), forced_blocks=0))
+    assert by_name["draft-only"].route == Route(First(0))
     assert by_name["own@-0.7"].drafter_context == "own"
 
 
 def test_every_policy_of_the_table_has_a_configuration():
     """Catches: a policy that the study leaves out."""
-    assert {configuration.router.policy for configuration in protocol(9, POCKET_TAUS)} == {*POLICIES}
+    policies = {type(configuration.route.policy) for configuration in protocol(9, POCKET_TAUS)}
+    assert policies == {*POLICIES.values(), Custom}
 
 
 def test_configurations_are_picked_by_name_and_pattern_in_the_protocols_order():
@@ -124,12 +126,12 @@ def test_chance_keeps_its_rate_and_depends_on_seed_and_block_alone():
 def test_the_study_draws_per_prompt_and_seed_what_it_drew_for_the_published_table():
     """Catches: other words, another salt, a draw for the forced block that moves the next one's."""
     ways = protocol(9, POCKET_TAUS)
-    routers = {way.name: way.router for way in ways if way.group == "random"}
+    routes = {way.name: way.route for way in ways if way.group == "random"}
     with (ROOT / "docs" / "study.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["configuration"] in routers]
+        rows = [row for row in csv.DictReader(file) if row["configuration"] in routes]
     assert len(rows) == 600
     for row in rows:
-        router = seeded(routers[row["configuration"]], row["prompt"], int(row["seed"])).part
+        router = seeded(routes[row["configuration"]], row["prompt"], int(row["seed"])).policy.router
         drawn = "".join("d" if router.keep(index, None) else "t" for index in range(1, 9))
         assert "F" + drawn == row["route"]
 
@@ -144,5 +146,5 @@ def test_a_plan_with_scores_counts_its_rejections_and_one_without_does_not():
     assert {record.decision.reason for record in unscored[1:]} == {Reason.UNJUDGED_DRAFT, Reason.UNJUDGED_TARGET}
 
 
-def records(router: RouterConfig) -> list[BlockRecord]:
+def records(router: Route) -> list[BlockRecord]:
     return [emitted.record for emitted in run(make_engine(), router)]

@@ -24,6 +24,7 @@ from research.statistics import (
 )
 from research.summary import page_text, summarise_study
 from sdvg_core.memory.budget import WEIGHTS
+from sdvg_core.settings.route import Custom, First, Gate
 
 BLOCKS, SEEDS = 9, (1, 2)
 TAUS = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -41,12 +42,13 @@ def made_up_rows(plan: Plan, gate_bonus: float = 0.0, noise: float = 0.3) -> lis
 
 
 def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float, noise: float) -> Record:
-    router, number = configuration.router, int(prompt.split()[1])
+    route = configuration.route
+    number = int(prompt.split()[1])
     # The same scores in every configuration: a pair differs by the route alone.
     scores = np.random.default_rng([number, seed, 1]).normal(size=BLOCKS)
     scores[0] = np.nan
     draw = np.random.default_rng([number, seed, *configuration.name.encode()])
-    gate = router.needs_scorer
+    gate = route.policy.needs_scorer
     accepted = _accepted(configuration, scores, draw)
     target = int(BLOCKS - accepted.sum())
     quality = 20 + 3 * np.sin(number) + target + noise * draw.normal() + gate_bonus * gate
@@ -70,13 +72,14 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
 
 
 def _accepted(configuration: Configuration, scores: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    router = configuration.router
-    free = np.arange(BLOCKS) >= router.forced_blocks
-    if router.part:
-        return (draw.uniform(size=BLOCKS) < router.part.rate) & free
-    if router.needs_scorer:
-        return (scores >= router.tau) & free
-    return free & (router.policy == "first")
+    policy = configuration.route.policy
+    first = policy.n if isinstance(policy, First) else getattr(policy, "forced_blocks", 1)
+    free = np.arange(BLOCKS) >= first
+    if isinstance(policy, Custom):
+        return (draw.uniform(size=BLOCKS) < policy.router.rate) & free
+    if isinstance(policy, Gate):
+        return (scores >= policy.tau) & free
+    return free & isinstance(policy, First)
 
 
 QUALITY = metric("quality")

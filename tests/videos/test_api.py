@@ -16,7 +16,7 @@ from sdvg_core import (
     make,
     pocket_options,
     read_report,
-    router_preset,
+    route_preset,
     trained_set,
 )
 
@@ -29,7 +29,7 @@ CALLS = {
     "a picture of make": lambda value: make(PROMPT, start_image=value, out="nowhere/../x"),
     "the lines of make": lambda value: make(PROMPT, say="x" if callable(value) else value, out="nowhere/../x"),
     "a report": read_report,
-    "a preset": router_preset,
+    "a preset": route_preset,
     "the files of a streamer": lambda value: Streamer(value, pocket_options()),
     "the options of a streamer": lambda value: Streamer(trained_set(), value),
 }

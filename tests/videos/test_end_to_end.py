@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from thinned import every_pair
-from tiny import as_anchors
+from tiny import as_anchors, planned_blocks
 
 from research.routers import planned_route
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
@@ -15,7 +15,7 @@ from sdvg_core.engine.types import History, plan_spans
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import encode_prompts, load_models
 from sdvg_core.settings.load import LoadOptions, ModelOptions
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import one_prompt
 
 NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)
@@ -49,7 +49,13 @@ def conditions(files):
 def run(engine, conditions, pattern: str, context: str = "committed"):
     spans = plan_spans(len(pattern), 3)
     return list(
-        speculate(engine, planned_route(pattern), spans, BlockInputs(NOISE, conditions), drafter_context=context)
+        speculate(
+            engine,
+            planned_route(pattern),
+            planned_blocks(spans),
+            BlockInputs(NOISE, conditions),
+            drafter_context=context,
+        )
     )
 
 
@@ -79,7 +85,9 @@ def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy,
 
 def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engines, conditions):
     engine, other = engines["recompute"]
-    emitted = list(speculate(engine, RouterConfig(tau=-0.5), plan_spans(5, 3), BlockInputs(NOISE, conditions)))
+    emitted = list(
+        speculate(engine, Route(Gate(-0.5)), planned_blocks(plan_spans(5, 3)), BlockInputs(NOISE, conditions))
+    )
     for before, one in itertools.pairwise(emitted):
         draft = other.drafter.generate(
             BlockCall(before.history, one.block.span, NOISE, one.block.condition)

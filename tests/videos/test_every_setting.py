@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sdvg_core import RouterConfig, make, router_preset
+from sdvg_core import Route, make, route_preset
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.open import open_vae
 from sdvg_core.errors import BadInput
@@ -16,6 +16,7 @@ from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.fields import Setting, settings_of
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.route import Budget, First, Gate, Quantile, Stride, WorstFrame
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.identity import request_fingerprint
 
@@ -134,7 +135,13 @@ SETTINGS: dict[type, dict[str, Any]] = {
     LoadOptions: {},
     ModelOptions: {},
     Execution: {},
-    RouterConfig: {},
+    Route: {},
+    Gate: {},
+    First: {},
+    Stride: {},
+    WorstFrame: {},
+    Quantile: {},
+    Budget: {"share": 0.5},
     ModelFiles: {"vae": Path("vae"), "text_encoder": Path("text")},
 }
 NOTHING_IS_THIS = (object(), b"bytes", {"a": 1}, {1}, 1j)
@@ -161,18 +168,20 @@ def test_no_field_takes_a_value_of_another_kind(kind, name):
         (VideoRequest, "fps", "16", "fps is '16'; give a number"),
         (VideoRequest, "fps", 10**400, "fps is 1000"),
         (VideoRequest, "fps", float("nan"), "fps is nan; give 0.001 to 1000"),
-        (VideoRequest, "budget", 50, "budget is 50.0; give 0.01 to 1"),
-        (VideoRequest, "router", "careful", "router is 'careful'; give a RouterConfig"),
+        (Budget, "share", 50, "budget is 50.0; give 0.01 to 1"),
+        (VideoRequest, "route", "careful", "route is 'careful'; give a Route"),
         (VideoRequest, "start_image", "", "start_image is ''; give a path"),
         (VideoRequest, "colour_hold", float("inf"), "colour_hold is inf; give 0 to 1"),
         (VideoRequest, "colour_hold", -0.1, "colour_hold is -0.1; give 0 to 1"),
-        (RouterConfig, "tau", float("nan"), "tau is nan; give a number"),
-        (RouterConfig, "cascade", -0.1, "cascade is -0.1; give 0 or more"),
-        (RouterConfig, "quantile", 1.1, "quantile is 1.1; give 0 to 1"),
-        (RouterConfig, "policy", "rewrad", "choose one of reward, first, stride, always-target"),
-        (RouterConfig, "aggregation", "max", "choose one of min, mean, quantile"),
-        (RouterConfig, "handover", -1, "handover is -1; give 0"),
-        (RouterConfig, "directions", "r a", "letters"),
+        (Gate, "tau", float("nan"), "tau is nan; give a number"),
+        (WorstFrame, "margin", -0.1, "cascade is -0.1; give 0 or more"),
+        (Quantile, "q", 1.1, "quantile is 1.1; give 0 to 1"),
+        (Stride, "n", 0, "stride is 0.0; give 1 to 4096"),
+        (First, "n", -1, "first blocks is -1; give 0 or more"),
+        (Route, "policy", "rewrad", "policy is 'rewrad'; give a Gate or a First"),
+        (Gate, "by", "max", "by is 'max'; give a WorstFrame or a Mean or a Quantile"),
+        (Route, "handover", -1, "handover is -1; give 0"),
+        (VideoRequest, "directions", "r a", "letters"),
         (VideoRequest, "control_strength", 0.5, "control strength has no effect without control"),
         (LoadOptions, "weight_dtype", "fp9", "there is no weight_dtype 'fp9'; choose one of default, fp8_e4m3fn"),
         (LoadOptions, "dtype", "float64", "there is no dtype 'float64'; choose one of float32, float16, bfloat16"),
@@ -221,8 +230,7 @@ def test_every_default_is_one_of_the_values_that_are_allowed(kind):
         ({"strength": "strong"}, "strength has no effect without restyle; add it"),
         ({"prompt": None}, "the prompt is empty; describe"),
         ({"nope": 1}, "a video has no setting nope"),
-        ({"preset": "fast", "budget": 0.5}, "a preset chooses the route, and so does a budget"),
-        ({"preset": "fast", "router": router_preset("fast")}, "a preset chooses the route, and so does a router"),
+        ({"preset": "fast", "route": route_preset("fast")}, "a preset is a route, and a route is given too"),
     ],
 )
 def test_make_refuses_them_before_it_writes_anything(tmp_path, asked, sentence):

@@ -14,6 +14,8 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import write_mp4
+from sdvg_core.settings.fields import from_json
+from sdvg_core.settings.route import First, Route, name_of
 from sdvg_core.text.prompt_files import read_prompt_list
 
 
@@ -114,8 +116,11 @@ def prompt_file(tmp_path) -> Path:
 
 
 def forced(folder: Path) -> list[tuple[str, int]]:
-    routers = [report(one)["settings"]["router"] for one in sorted(folder.glob("[0-9]*"))]
-    return [(router["policy"], router["forced_blocks"]) for router in routers]
+    routes = [report(one)["settings"]["route"] for one in sorted(folder.glob("[0-9]*"))]
+    policies = [from_json(Route, route).policy for route in routes]
+    return [
+        (name_of(policy), policy.n if isinstance(policy, First) else policy.forced_blocks) for policy in policies
+    ]
 
 
 def test_a_line_states_its_first_blocks_and_a_bad_count_is_never_part_of_the_prompt(tmp_path, prompt_file):

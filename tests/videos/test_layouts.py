@@ -22,14 +22,14 @@ from sdvg_core.models.loading import load_encoder, load_models, plan_memory
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.request.resolve import resolve_files
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import ROUTER_PRESETS
+from sdvg_core.settings.route import ROUTE_PRESETS
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.batch import Batch
 from sdvg_core.videos.identity import digest_of, request_fingerprint
 from sdvg_core.videos.maker import make_videos
 
 PROMPT = "a big blue ball drifts right from the left over sand"
-REQUEST = VideoRequest(blocks=3, width=64, height=64, router=ROUTER_PRESETS["balanced"])
+REQUEST = VideoRequest(blocks=3, width=64, height=64, route=ROUTE_PRESETS["balanced"])
 FILES = trained_set()
 
 

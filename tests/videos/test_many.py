@@ -23,6 +23,7 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.route import Budget
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, table
 from sdvg_core.videos.batch import Batch, plan_videos
@@ -121,7 +122,7 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, mo
 
     Catches: workers that are sent only the files they will load, and then refuse the budget.
     """
-    batch = batch_of(files, Path("out"), blocks=2, budget=1.0)
+    batch = batch_of(files, Path("out"), blocks=2, route=Budget(1.0))
     needed = frozenset({"target"})
     made = []
     make = maker.VideoMaker

@@ -13,11 +13,13 @@ from outside_parts import VAE, Part
 from PIL import Image
 from torch import Tensor
 
-from sdvg_core import BadInput, RouterConfig, Streamer, VideoRequest, make, pocket_options, trained_set
+from sdvg_core import BadInput, Custom, Route, Streamer, VideoRequest, make, pocket_options, trained_set
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Generated
 from sdvg_core.models import loading
+from sdvg_core.settings.fields import as_json
 from sdvg_core.settings.parts import PROTOCOLS
+from sdvg_core.settings.route import Budget, First, Gate
 from sdvg_core.videos import stream
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,10 +59,9 @@ def test_every_part_is_checked_before_anything_is_read(role, monkeypatch):
         Streamer(trained_set(), pocket_options(), **{role: object()})
 
 
-def test_settings_name_a_router_of_your_own_and_are_as_before_without_one():
-    assert "part" not in RouterConfig().settings
+def test_report_names_a_router_of_ones_own():
     part = Part(needs_scorer=False, keep=lambda *_: True)
-    assert VideoRequest(router=RouterConfig(part=part)).router.settings["part"] == "Part"
+    assert as_json(Route(Custom(part)))["policy"]["router"] == "Part"
 
 
 # --- what the protocols allow makes a video, or is refused in a sentence
@@ -90,8 +91,8 @@ class Blur:
 @pytest.mark.heavy
 def test_a_router_without_a_hash_makes_a_video(tmp_path):
     """By both ways in. Catches: requests or routers that are kept in a dictionary or a cache with the router."""
-    router = RouterConfig(part=PlainRouter())
-    _, told = make(SAID, out=tmp_path, blocks=3, router=router)
+    route = Route(Custom(PlainRouter()))
+    _, told = make(SAID, out=tmp_path, blocks=3, route=route)
     assert [block.author for block in told.blocks] == ["target", "target", "drafter"]
     streamer = Streamer(trained_set(), pocket_options(), router=PlainRouter(needs_scorer=True))
     blocks = list(streamer.stream(VideoRequest(blocks=3, width=64, height=64), SAID))
@@ -118,14 +119,10 @@ def test_a_model_whose_first_block_has_no_list_of_steps_makes_a_video(roles, tmp
 
 def test_a_budget_and_a_router_of_your_own_are_refused_together():
     """Both choose the route. The kind: an option that the other one's note says has an effect."""
-    with pytest.raises(BadInput) as refused:
-        VideoRequest(budget=0.5, router=RouterConfig(part=PlainRouter()))
-    assert str(refused.value) == "a budget chooses the route, and so does a router of your own; give one of them"
     streamer = object.__new__(Streamer)  # nothing is loaded for a refusal
     streamer._router = PlainRouter()
     with pytest.raises(BadInput, match="a budget chooses the route"):
-        streamer.stream(VideoRequest(budget=0.5), SAID)
-    assert VideoRequest(router=RouterConfig(part=PlainRouter())).budget is None
+        streamer.stream(VideoRequest(route=Budget(0.5)), SAID)
 
 
 def drawn_model(random: Random, role: str) -> Any:
@@ -172,18 +169,22 @@ def drawn_codec(random: Random) -> Any:
     return Part(**vars(VAE), decode=decode, encode=encode)
 
 
-def drawn_router(random: Random) -> Any:
-    """Return a router of one's own, with or without a hash, or the settings of ours."""
+def drawn_route(random: Random) -> Route:
+    """Return a route by a router of one's own, with or without a hash, or by a policy of ours."""
     scored = random.random() < 0.5
-    settings = {"forced_blocks": random.randint(0, 2), "handover": random.choice((0, 0, 0, 0, 2))}
-    letters = "".join(random.choice(".adrt") for _ in range(3)) if random.random() < 0.4 else ""
-    return random.choice(
-        (
-            RouterConfig(part=PlainRouter(needs_scorer=scored), directions=letters, **settings),
-            RouterConfig(part=Part(needs_scorer=scored, keep=lambda index, score: index % 2 == 0), **settings),
-            RouterConfig(policy=random.choice(("first", "reward")), directions=letters, **settings),
-        )
+    forced = random.randint(0, 2)
+    hashless = Part(needs_scorer=scored, keep=lambda index, score: index % 2 == 0)
+    policies = (
+        Custom(PlainRouter(needs_scorer=scored), forced_blocks=forced),
+        Custom(hashless, forced_blocks=forced),
+        First(forced),
+        Gate(forced_blocks=forced),
     )
+    return Route(random.choice(policies), handover=random.choice((0, 0, 0, 0, 2)))
+
+
+def drawn_directions(random: Random) -> str:
+    return "".join(random.choice(".adrt") for _ in range(3)) if random.random() < 0.4 else ""
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,9 @@ def test_legal_parts_make_a_video_or_are_refused_in_a_sentence(seeds, monkeypatc
         roles = random.choice((("target",), ("drafter",), ("drafter", "target")))
         parts = {role: drawn_model(random, role) for role in roles}
         parts |= {"codec": drawn_codec(random)} if random.random() < 0.75 else {}
-        request = VideoRequest(blocks=3, width=16, height=16, router=drawn_router(random), seed=seed)
+        route = drawn_route(random)
+        directions = drawn_directions(random)
+        request = VideoRequest(blocks=3, width=16, height=16, route=route, directions=directions, seed=seed)
         refusal = ""
         try:
             streamer = Streamer(files, options, scorer=drawn_scorer(random), **parts)

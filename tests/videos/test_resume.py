@@ -125,7 +125,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
         ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
         ([*PROMPT, "--size", "32x16"], "width (then 16, now 32)"),
-        ([*PROMPT, "--tau", "-1"], "router tau (then 0.1, now -1.0)"),
+        ([*PROMPT, "--tau", "-1"], "route policy tau (then 0.1, now -1.0)"),
         ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
         ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
         ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),

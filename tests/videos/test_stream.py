@@ -21,7 +21,7 @@ from sdvg_core.pocket.trained_set import pocket_options
 from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import RouterConfig
+from sdvg_core.settings.route import Budget, First, Route
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import stream
 from sdvg_core.videos.batch import Batch
@@ -29,7 +29,7 @@ from sdvg_core.videos.maker import make_videos
 from sdvg_core.videos.stream import Busy, Streamer
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
-REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, router=planned_route("rar"))
+REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, route=planned_route("rar"))
 
 
 OPTIONS = replace(pocket_options(), schedule="1000,625")
@@ -69,9 +69,9 @@ def written_frames(files, tmp_path, monkeypatch) -> Callable[..., torch.Tensor]:
     "changes",
     [
         {},
-        {"router": RouterConfig(policy="first", forced_blocks=0)},
-        {"router": RouterConfig(policy="first", forced_blocks=2)},
-        {"router": RouterConfig(), "budget": 0.98},
+        {"route": Route(First(0))},
+        {"route": Route(First(2))},
+        {"route": Budget(0.98)},
     ],
     ids=["scored", "draft-only", "unscored", "budget"],
 )
@@ -85,14 +85,14 @@ def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, writ
     assert torch.cat([block.frames for block in blocks]).equal(written_frames(request))
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert list(made.notes) == report["notes"]
-    assert any("budget" in note for note in made.notes) == ("budget" in changes)
+    assert any("budget" in note for note in made.notes) == isinstance(request.route, Budget)
 
 
 @pytest.mark.heavy
 def test_a_model_that_is_loaded_but_not_asked_for_changes_no_block(files, written_frames):
     """Catches blocks of the target's size in a video that is all the drafter's."""
     options = replace(OPTIONS, drafter=replace(OPTIONS.drafter, block_frames=1))
-    request = replace(REQUEST, router=RouterConfig(policy="first", forced_blocks=0))
+    request = replace(REQUEST, route=Route(First(0)))
     found = frames_of(Streamer(files, options).stream(request, PROMPT))
     assert found.equal(written_frames(request, options))
     assert found.shape[0] == 9
@@ -177,8 +177,8 @@ def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(fil
             streamer.stream(REQUEST, prompt)
     without = Streamer(replace(files, reward=None), OPTIONS)
     with pytest.raises(BadInput, match="needs a reward model"):
-        without.stream(replace(REQUEST, router=RouterConfig()), PROMPT)
-    assert next(without.stream(replace(REQUEST, router=RouterConfig(policy="first")), PROMPT)).number == 1
+        without.stream(replace(REQUEST, route=Route()), PROMPT)
+    assert next(without.stream(replace(REQUEST, route=Route(First(1))), PROMPT)).number == 1
 
 
 def test_what_a_video_needed_is_freed_with_it(streamer, monkeypatch):

@@ -18,7 +18,9 @@ main(async (page, options) => {
   const quantile = await seekQuantile(page, options.quantile);
   const saved = {};
   for (const tau of [-3, 0.5]) saved[tau] = await reopen(page, tau, options.vue);
-  return { shown, kept, quantile, saved };
+  const older = {};
+  for (const [name, values] of Object.entries(options.older)) older[name] = await openOlder(page, values);
+  return { shown, kept, quantile, saved, older };
 });
 
 function make() {
@@ -54,7 +56,7 @@ function look() {
 function spoil() {
   const [node] = window.app.graph.nodes;
   const first = node.widgets.find((widget) => widget.name.startsWith("policy."));
-  const [was, other] = [first.value, node.widgets.find((widget) => widget.name === "bail_out")];
+  const [was, other] = [first.value, node.widgets.find((widget) => widget.name === "device")];
   first.value = was + 0.2;
   other.callback?.(other.value);
   return first.value !== was;
@@ -63,7 +65,7 @@ function spoil() {
 /** Change tau, then a widget that is none of its policy's. */
 function meddle() {
   const [node] = window.app.graph.nodes;
-  const [tau, other] = ["policy.tau", "bail_out"].map((name) => node.widgets.find((widget) => widget.name === name));
+  const [tau, other] = ["policy.tau", "device"].map((name) => node.widgets.find((widget) => widget.name === name));
   const before = tau.value;
   tau.value = -1.5;
   other.callback?.(other.value);
@@ -93,6 +95,34 @@ async function seekQuantile(page, label) {
   await quiet(page);
   const { inputs } = await page.evaluate(async () => Object.values((await window.app.graphToPrompt()).output)[0]);
   return { rows, sent: [inputs["policy.aggregation"], inputs["policy.quantile"]] };
+}
+
+/** Open the node as a version saved it that had three inputs under every route; what is sent, and what is said. */
+async function openOlder(page, values) {
+  await page.evaluate(async (widgets) => {
+    const { app } = window;
+    const saved = JSON.parse(JSON.stringify(app.graph.serialize()));
+    const names = ["forced_blocks", "bail_out", "handover"];
+    const [node] = saved.nodes;
+    node.widgets_values = widgets;
+    node.inputs = (node.inputs ?? []).filter(({ name }) => !names.includes(name.replace("policy.", "")));
+    node.inputs.push(...names.map((name) => ({ name, type: "INT", widget: { name }, link: null })));
+    window.said = [];
+    const { toast } = app.extensionManager;
+    const { add } = toast;
+    toast.add = (message) => window.said.push(message.detail);
+    try {
+      await app.loadGraphData(saved);
+    } finally {
+      toast.add = add;
+    }
+  }, values);
+  await quiet(page);
+  return page.evaluate(async () => {
+    const { output } = await window.app.graphToPrompt();
+    const sockets = window.app.graph.nodes[0].inputs.map(({ name }) => name);
+    return { inputs: Object.values(output)[0].inputs, said: window.said, sockets };
+  });
 }
 
 function aggregate(to) {

@@ -1,0 +1,93 @@
+"""Decide who makes a block of a run: the user's direction for it, else the route's policy.
+
+Nothing here is changed by a decision, and scores are asked for only if one depends on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ..settings.decision import Decision, Reason
+from ..settings.request import ROUTE_DECIDES, Strength
+from ..settings.route import Custom, Gate, Past, Route, Scores, WorstFrame
+from .types import Span
+
+DIRECTED: Mapping[str, Decision] = {
+    "d": Decision(accepted=True, reason=Reason.DIRECTED_DRAFT),
+    "t": Decision(accepted=False, reason=Reason.DIRECTED_TARGET),
+}
+"""Directions under which nothing is scored."""
+FIRST_FRAMES = 4
+"""Frames of a draft that a cascade scores first."""
+Frames = tuple[int, ...]
+"""Indices of pixel frames in a block, from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBlock:
+    """A block of a run before it is made.
+
+    `place`: its index in the route, which begins with the clip, or after one given as pixels. `direction`: the
+    user's letter for it. `strength`: of restyling.
+    """
+
+    span: Span
+    place: int
+    direction: str = ROUTE_DECIDES
+    strength: Strength = Strength()
+
+
+def handover_at(route: Route, block: PlannedBlock) -> int:
+    """Return the number of steps that the drafter hands over if the target makes the block.
+
+    None of the route's first block, of one given to the target by a direction, and of one of which a restyled clip
+    replaces as many steps.
+    """
+    whole = block.place < 1 or block.direction == "t" or block.strength.skip >= route.handover
+    return 0 if whole else route.handover
+
+
+def decide_early(route: Route, block: PlannedBlock, past: Past) -> Decision | None:
+    """Return the decision on a block if it is certain before drafting; None if it depends on scores."""
+    if block.direction != ROUTE_DECIDES:
+        return DIRECTED.get(block.direction)
+    return route.policy.decide_early(block.place, past)
+
+
+def score_and_decide(route: Route, block: PlannedBlock, count: int, score: Callable[[Frames], Scores]) -> Decision:
+    """Score as many of a draft's `count` pixel frames as needed, and decide whether it is kept.
+
+    `score`: returns the scores of frames by their indices.
+    """
+    frames = tuple(range(count))
+    policy = route.policy
+    if block.direction != ROUTE_DECIDES:
+        return _directed(route, block.direction, score(frames))
+    assert isinstance(policy, Gate | Custom), "other policies decide early"
+    if not (isinstance(policy, Gate) and policy.cascades) or count <= FIRST_FRAMES:
+        return policy.decide(block.place, score(frames))
+    first = evenly_spaced(count)
+    known = dict(zip(first, score(first), strict=True))
+    decision = policy.decide(block.place, tuple(known.values()))
+    if decision.accepted and not policy.is_clear(decision):
+        others = tuple(frame for frame in frames if frame not in known)
+        known |= zip(others, score(others), strict=True)
+        decision = policy.decide(block.place, tuple(known[frame] for frame in frames))
+    return replace(decision, frame_scores=tuple(map(known.get, frames)))
+
+
+def evenly_spaced(count: int) -> Frames:
+    """Return the indices of the frames scored first: 0, 4, 7, 11 of 12, and 0, 3, 5, 8 of 9."""
+    return tuple(round(place * (count - 1) / (FIRST_FRAMES - 1)) for place in range(FIRST_FRAMES))
+
+
+def _directed(route: Route, direction: str, scores: Scores) -> Decision:
+    """Return the user's decision on a scored draft; one with a score that is not finite is rejected."""
+    if not all(map(math.isfinite, scores)):
+        return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=scores)
+    by = route.policy.by if isinstance(route.policy, Gate) else WorstFrame()
+    keep = direction == "a"
+    reason = Reason.DIRECTED_KEPT if keep else Reason.DIRECTED_REMADE
+    return Decision(accepted=keep, reason=reason, score=by.aggregate(scores), frame_scores=scores)
