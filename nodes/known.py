@@ -73,15 +73,16 @@ def widget(config: type, name: str, *, called: str = "", **more: Any) -> Any:
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
     """Make a node's `execute` check its inputs against the schema first. Goes below `@classmethod`.
 
-    Raises `BadInput` for unknown inputs and for values that do not fit.
+    Raises `BadInput` for unknown inputs and for values that do not fit. Those in a class's `OLDER_INPUTS`, which it had
+    in older workflows, are handed on as they are.
     """
 
     @wraps(execute)
     def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
         schema = cls.define_schema()
         known = {name for name, _ in every_input(schema.inputs)}
-        # An input that `execute` takes and the schema lacks is one of older workflows.
-        unknown = [name for name in inputs if name not in known | signature(execute).parameters.keys()]
+        older = getattr(cls, "OLDER_INPUTS", {})
+        unknown = [name for name in inputs if name not in known and name not in older]
         if unknown and not _from_this_page(cls):
             raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {UPDATE}")
         if unknown:

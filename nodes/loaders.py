@@ -5,15 +5,26 @@ It is ComfyUI's own model with our notes attached, not a type of ours, so that L
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.settings.context import PRESETS, Preset, Weights, get_preset
+from ..sdvg_core.settings.context import (
+    CONTEXTS,
+    PRESETS,
+    Preset,
+    Recompute,
+    Rolling,
+    Weights,
+    changed_preset,
+    foreign_changes,
+    get_preset,
+)
 from ..sdvg_core.settings.execution import AUTO, CompileMode, Execution
+from ..sdvg_core.settings.load import ModelOptions
 from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file, with_flush
 from .host.model import CONTROL, attach_origin, check_control, origin_of
@@ -61,12 +72,15 @@ def _schema(role: str) -> io.Schema:
 def _custom_inputs() -> list[Any]:
     return [
         widget(Preset, "block_frames", max=MOST_FRAMES),
-        widget(Preset, "policy", default=None),
-        *(widget(Preset, name, max=MOST_FRAMES, optional=True) for name in ("context_frames", "window", "sink")),
-        widget(Preset, "recache", optional=True),
+        widget(ModelOptions, "policy"),
+        widget(Recompute, "context_frames", max=MOST_FRAMES, optional=True),
+        *(widget(Rolling, name, max=MOST_FRAMES, optional=True) for name in ("window", "sink")),
+        widget(Rolling, "recache", optional=True),
         io.Combo.Input("first_schedule", options=[SAME_SCHEDULE, *SCHEDULES], default=SAME_SCHEDULE, optional=True),
-        widget(Preset, "relative", default=True, optional=True),
-        *(widget(Preset, name, optional=True) for name in ("flush", "keep_first_frame", "context_memory")),
+        widget(Rolling, "relative", default=True, optional=True),
+        widget(Rolling, "flush", optional=True),
+        widget(Recompute, "keep_first_frame", optional=True),
+        widget(Rolling, "context_memory", optional=True),
     ]
 
 
@@ -76,7 +90,22 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     if name == AUTO:
         return None
     changes = {key: value for key, value in widgets.items() if key != "preset" and value != SAME_SCHEDULE}
-    return replace(get_preset(name), **changes)
+    policy = changes.pop("policy", None)
+    for other in _of_other_context(policy, changes):
+        del changes[other]
+    return changed_preset(get_preset(name), changes, policy)
+
+
+def _of_other_context(policy: str | None, changes: Mapping[str, Any]) -> list[str]:
+    return foreign_changes(CONTEXTS[policy], changes) if policy else []
+
+
+def unread_note(widgets: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note on changed widgets that the chosen kind of context does not read."""
+    usual = {field.id: field.default for field in _custom_inputs()}
+    others = _of_other_context(widgets.get("policy"), widgets)
+    names = [name for name in others if widgets[name] != usual[name]]
+    return (f"Without effect with {widgets['policy']}: {', '.join(names)}.",) if names else ()
 
 
 def preset_for(model: Any, preset: Preset | None, *, flush: bool) -> Any:
@@ -138,7 +167,7 @@ class DrafterLoader(io.ComfyNode):
             raise BadInput("model is loaded already; set file to none, and weight_dtype and weights to auto")
         else:
             model = preset_for(model, chosen_preset(preset), flush=flush)
-        attach_origin(model, compile=compile)
+        attach_origin(model, compile=compile, notes=(*origin_of(model).notes, *unread_note(preset)))
         attach_control(model, cls.role, **control)
         notify(cls.hidden and cls.hidden.unique_id, "\n".join(origin_of(model).notes))
         return io.NodeOutput(model)

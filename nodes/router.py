@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import comfy.model_management as mm
 import folder_paths
@@ -46,12 +46,15 @@ DOWNLOADS = os.path.expanduser("~/.cache/ImageReward")  # noqa: PTH111 - Path's 
 """The download folder of the image-reward package."""
 FIRST = ("balanced", "fast", "careful", "first")
 """Names under which the node offers the policy `first`, each with its own defaults; a new node has the first name."""
-OLDER: Mapping[str, int] = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
-"""Inputs that stood under every policy in older workflows, with their defaults."""
 
 
 class QualityRouter(io.ComfyNode):
-    """Turns the settings into a router; loads the reward model if the policy uses scores."""
+    """Turns the settings into a router; loads the reward model if the policy uses scores.
+
+    `OLDER_INPUTS`: those that stood under every policy in older workflows, with their defaults.
+    """
+
+    OLDER_INPUTS: ClassVar[Mapping[str, int]] = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -104,7 +107,7 @@ class QualityRouter(io.ComfyNode):
         older = {name: value for name, value in older.items() if value is not None}
         read = options[policy["policy"]]
         route = route_of({**{name: value for name, value in older.items() if name in read}, **policy})
-        unread = [name for name, value in older.items() if name not in read and value != OLDER[name]]
+        unread = [name for name, value in older.items() if name not in read and value != cls.OLDER_INPUTS[name]]
         unread += ["cascade"] if policy.get("cascade") and policy.get("aggregation") != "min" else []
         placing = {"device": device, "dtype": dtype}
         if needs_scorer(route) and scorer is None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute, Wan
+from sdvg_core.causal_wan.context import AnchorEncoder, ModelContext, RecomputedContext, RollingContext, Wan
 from sdvg_core.causal_wan.forward import PLAIN, Stages
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
@@ -161,11 +161,11 @@ def make_generator(
     ops: TorchOps | None = None,
     control: Any = None,
 ) -> CountingGenerator:
-    context: ContextPolicy
+    context: ModelContext
     policy, long = LONG.get(policy, (policy, {}))
     if policy == "recompute":
         encode, keep_first = encoder or AnchorEncoder(codec.encode), keep_first or "keep_first" in long
-        context = Recompute(encode_anchor=encode, frames=frames, keep_first=keep_first)
+        context = RecomputedContext(encode_anchor=encode, frames=frames, keep_first=keep_first)
     else:
         chosen = {
             "recache": recache,
@@ -175,7 +175,7 @@ def make_generator(
             "means": means,
             **long,
         }
-        context = Incremental(window=window, sink=sink, undo=undo, **chosen)
+        context = RollingContext(window=window, sink=sink, undo=undo, **chosen)
     wan = Wan(
         tree=tree or random_tree(seed),
         ops=ops or TorchOps(torch.float32),

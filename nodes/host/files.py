@@ -37,7 +37,7 @@ from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.plan import Plan, plan
 from ...sdvg_core.memory.sizes import SOLD_UNIT, PlanRequest
-from ...sdvg_core.settings.context import Preset
+from ...sdvg_core.settings.context import Preset, Rolling
 from ...sdvg_core.settings.execution import AUTO
 from ...sdvg_core.settings.load import Weights
 from .model import attach_origin, compute_dtype, config_of, origin_of
@@ -85,8 +85,9 @@ def load_checkpoint(
 
 def with_flush(preset: Preset | None, *, flush: bool) -> Preset | None:
     """Return a preset that, if `flush`, empties the window at a new prompt, unless it recaches it."""
-    if flush and preset and preset.policy == "incremental" and not preset.recache:
-        return replace(preset, flush=True)
+    rolling = preset.context if preset and isinstance(preset.context, Rolling) else None
+    if preset and rolling and flush and not rolling.recache:
+        return replace(preset, context=replace(rolling, flush=True))
     return preset
 
 

@@ -390,7 +390,7 @@ class WanHeader:
             "timesteps": tuple(step.timestep for step in preset.steps),
             "first_timesteps": tuple(step.timestep for step in preset.first_steps),
             "draft_steps": preset.draft_steps,
-            "anchor_horizon": preset.anchor_horizon,
+            "anchor_horizon": preset.context.anchor_horizon,
         }
         for name, value in shape.items():
             object.__setattr__(self, name, value)

@@ -121,7 +121,7 @@ class AnchorEncoder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recompute:
+class RecomputedContext:
     """Krea's policy: before every block, pass the newest `frames` latent frames again, at positions from 0.
 
     The first latent frame of a window must hold a single pixel frame, as only a clip's first does. In a longer clip
@@ -193,7 +193,7 @@ class _SlotBackup:
 
 
 @dataclass(kw_only=True, eq=False)
-class Incremental:
+class RollingContext:
     """Self-Forcing's policy: keep the keys and values of a sliding window.
 
     `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A new frame
@@ -373,4 +373,4 @@ def _shared(ours: tuple[Block, ...], theirs: tuple[Block, ...]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if not a.same_as(b)), min(len(ours), len(theirs)))
 
 
-ContextPolicy = Recompute | Incremental
+ModelContext = RecomputedContext | RollingContext

@@ -17,16 +17,16 @@ from ..engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.types import Condition, Cost, Generated
 from ..engine.wrappers import FramewiseAdapter
 from ..errors import BadInput
-from ..settings.context import Preset
+from ..settings.context import Context, Recompute
 from ..settings.schedules import lowered
 from .attention import Grid
-from .context import AnchorEncoder, ContextPolicy, Incremental, Model, Recompute, Wan
+from .context import AnchorEncoder, Model, ModelContext, RecomputedContext, RollingContext, Wan
 from .forward import ControlBranch, TextKV, denoise_pass, project_text
 
 REMEMBERED_PROMPTS = 2
 """Prompts whose cross-attention keys and values are memoised."""
 REMEMBERED_TABLES = 4
-"""Memoised rotary tables: `Recompute` needs one for the window and one for the block."""
+"""Memoised rotary tables: `RecomputedContext` needs one for the window and one for the block."""
 
 
 class CausalWanGenerator:
@@ -41,7 +41,7 @@ class CausalWanGenerator:
         wan: Wan,
         *,
         name: str,
-        context: ContextPolicy,
+        context: ModelContext,
         before_pass: Callable[[str], None] = lambda kind: None,
         clock: Callable[[], Any] | None = None,
     ) -> None:
@@ -155,7 +155,7 @@ def build_engine(
     def build(name: str, wan: Wan | BlockGenerator, *, undo: int) -> BlockGenerator:
         if not isinstance(wan, Wan):
             return wan
-        context = context_policy(wan.preset, encoder, undo=undo)
+        context = model_context(wan.preset.context, encoder, undo=undo)
         return CausalWanGenerator(wan, name=name, context=context, before_pass=before_pass, clock=clock)
 
     sizes = [
@@ -177,19 +177,19 @@ def build_engine(
     )
 
 
-def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> ContextPolicy:
-    """Return the context policy of a preset, for one generator only. `undo`: see `Incremental`."""
-    if preset.policy == "recompute":
-        first = preset.keep_first_frame
-        return Recompute(encode_anchor=encoder, frames=preset.context_frames, keep_first=first)
-    return Incremental(
-        window=preset.window,
-        sink=preset.kept_frames,
-        relative=preset.rotates_later,
-        trained=preset.trained,
-        means=preset.context_memory == "memrope",
-        recache=preset.recache,
-        flush=preset.flush,
+def model_context(settings: Context, encoder: AnchorEncoder, *, undo: int = 0) -> ModelContext:
+    """Return the context of one generator. `undo`: see `RollingContext`."""
+    if isinstance(settings, Recompute):
+        first = settings.keep_first_frame
+        return RecomputedContext(encode_anchor=encoder, frames=settings.context_frames, keep_first=first)
+    return RollingContext(
+        window=settings.window,
+        sink=settings.kept_frames,
+        relative=settings.rotates_later,
+        trained=settings.trained,
+        means=settings.context_memory == "memrope",
+        recache=settings.recache,
+        flush=settings.flush,
         undo=undo,
     )
 

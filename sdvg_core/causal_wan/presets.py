@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path, PurePath
 
 from ..checkpoints.model_files import KNOWN_MODELS, has_name, known_model
 from ..checkpoints.pickles import Choice
 from ..errors import BadInput
-from ..settings.context import CONTEXT_FIELDS, Preset, get_preset
+from ..settings.context import Preset, changed_preset, get_preset
 from ..settings.execution import AUTO
 from ..settings.load import ModelOptions
 from .config import WanConfig
@@ -79,10 +79,6 @@ def chosen_preset(options: ModelOptions, file: Path, config: WanConfig, schedule
     base = named_preset(options, file) or guess_preset(config)
     changes = {name: value for name, value in asdict(options).items() if value is not None}
     del changes["preset"], changes["weights"]
-    preset = replace(base, **{**changes, "schedule": options.schedule or schedule or base.schedule})
-    for policy, names in CONTEXT_FIELDS.items():
-        unread = [name for name in names if name in changes and policy != preset.policy]
-        if unread:
-            fault = f"cache={preset.policy} reads no {unread[0].replace('_', '-')}"
-            raise BadInput(f"{fault}; leave it out, or choose cache={policy}")
-    return preset
+    policy = changes.pop("policy", None)
+    changes["schedule"] = options.schedule or schedule or base.schedule
+    return changed_preset(base, changes, policy)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..settings.context import Preset
+from ..settings.context import Preset, Recompute
 from ..settings.route import Budget, First, Route
 
 WEIGHTED_FRAMES = 3
@@ -121,8 +121,8 @@ def _block_cost(run: BudgetedRun, drafter: int, target: int, *, opening: bool = 
         cost += (earlier * preset.steps_made + steps) * weights[f"{role}_denoising"]
         if not opening:
             passes = 1
-            if preset.policy == "recompute":
-                passes = -(-preset.context_frames // preset.block_frames)
+            if isinstance(preset.context, Recompute):
+                passes = -(-preset.context.context_frames // preset.block_frames)
             cost += (earlier + 1) * passes * weights[f"{role}_context"]
-            anchors = max(anchors, preset.anchor_horizon)
+            anchors = max(anchors, preset.context.anchor_horizon)
     return cost + (weights["encodes"] if anchors else 0.0)

@@ -21,7 +21,7 @@ from ..devices.device import DTYPES
 from ..engine.plan import EVERY_ROLE, Roles, check_size
 from ..engine.wrappers import check_sub_blocks
 from ..scorers.blip import ImageRewardConfig, scorer_parameters
-from ..settings.context import Preset
+from ..settings.context import Preset, Rolling
 from ..settings.execution import Execution, VaeLayers
 from ..settings.load import DecoderName
 from ..settings.request import check_blocks
@@ -179,7 +179,7 @@ def decode_working_bytes(decoder: DecoderName, base: int, pixels: int, itemsize:
 
 def kv_frames(preset: Preset) -> int:
     """Return the number of latent frames in a model's K/V cache."""
-    return preset.context_frames + preset.block_frames if preset.policy == "recompute" else preset.window
+    return preset.context.cache_frames(preset.block_frames)
 
 
 def frame_tokens(config: WanConfig, request: PlanRequest) -> int:
@@ -243,8 +243,8 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
         preset = model.preset
         frames = kv_frames(preset)
         tokens = frame_tokens(config, request)
-        if name == "drafter" and preset.policy == "incremental":
-            # Backups for a draft of several sub-blocks, except the first (see `Incremental.undo`).
+        if name == "drafter" and isinstance(preset.context, Rolling):
+            # Backups for a draft of several sub-blocks, except the first (see `RollingContext.undo`).
             frames += request.target.block_frames - preset.block_frames
         states[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
@@ -263,14 +263,15 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     passes = {}
     for name, model in request.models.items():
         preset = model.preset
+        rolling = preset.context if isinstance(preset.context, Rolling) else None
         seen = kv_frames(preset)
         passes[name] = pass_bytes(
             model.config,
-            seen if preset.recache and request.prompts > 1 else preset.block_frames,
+            seen if rolling and rolling.recache and request.prompts > 1 else preset.block_frames,
             tokens[name],
             itemsize,
             read=seen if request.execution.kv_fp8 else 0,
-            turned=seen if preset.rotates_later else 0,
+            turned=seen if rolling and rolling.rotates_later else 0,
         )
         if model.control_blocks:
             values = preset.block_frames * tokens[name] * CONTROL_WIDTHS * model.config.dim
@@ -337,7 +338,7 @@ def phase_parts(request: PlanRequest, sizes: Sizes) -> Parts:
         for name, model in request.models.items():
             if name in request.parts:
                 parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
-                if name == worker or model.preset.policy == "incremental":
+                if name == worker or isinstance(model.preset.context, Rolling):
                     parts[f"{name} keys and values"] = states[f"{name} keys and values"]
         phases[phase] = parts
     return phases

@@ -33,6 +33,7 @@ from ..engine.memo import Identities
 from ..engine.plan import Roles
 from ..errors import BadInput, count
 from ..scorers.image_reward import find_vocabulary
+from ..settings.context import Recompute
 from ..settings.execution import AUTO
 from ..settings.load import LoadOptions, ModelOptions
 
@@ -168,7 +169,9 @@ def check_encoder(headers: Headers, *needs: str) -> None:
 
     `headers`: of the run's models. `needs`: inputs to encode, in addition to contexts, such as "the start image".
     """
-    contexts = [f"the {role}'s context" for role, m in headers.models.items() if m.preset.policy == "recompute"]
+    contexts = [
+        f"the {role}'s context" for role, m in headers.models.items() if isinstance(m.preset.context, Recompute)
+    ]
     if not headers.vae.encodes and (needs or contexts):
         need = (*needs, *contexts)[0]
         raise BadInput(f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE, or a whole TAEHV")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..errors import BadInput
-from .context import ContextMemory, ContextPolicy, Weights
+from .context import ContextMemory, ContextName, Weights
 from .execution import AUTO, Dtype, Execution, RewardDtype, TextDtype, WeightDtype, check_device_name
 from .fields import check_fields, setting
 from .schedules import SCHEDULES, get_schedule
@@ -30,7 +30,7 @@ class ModelOptions:
     """
 
     preset: str = AUTO
-    policy: ContextPolicy | None = setting(None, flags=("cache",))
+    policy: ContextName | None = setting(None, flags=("cache",))
     block_frames: int | None = None
     context_frames: int | None = None
     keep_first_frame: bool | None = None

@@ -25,7 +25,7 @@ from benchmarks.models import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.context import BlockContext
-from sdvg_core.causal_wan.generator import context_policy
+from sdvg_core.causal_wan.generator import model_context
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, History, plan_spans, scene_of
@@ -34,7 +34,7 @@ from sdvg_core.memory import sizes
 from sdvg_core.models.headers import check_models
 from sdvg_core.models.loading import load_models
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
-from sdvg_core.settings.context import get_preset
+from sdvg_core.settings.context import Preset, Recompute, Rolling
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 
@@ -190,12 +190,12 @@ def test_means_of_what_left_the_window_stand_behind_the_sink():
 
 @pytest.mark.parametrize("memory, kept", [("window", 3), ("deep-sink", 12), ("memrope", 5)])
 def test_a_memory_is_a_part_of_the_window(memory, kept):
-    preset = replace(get_preset("self-forcing-1.3b"), policy="incremental", sink=3, context_memory=memory)
-    policy = context_policy(preset, None)
-    assert (policy.window, policy.sink, policy.means) == (21, kept, memory == "memrope")
-    assert policy.relative == (memory != "window")
+    settings = Rolling(sink=3, context_memory=memory)
+    context = model_context(settings, None)
+    assert (context.window, context.sink, context.means) == (21, kept, memory == "memrope")
+    assert context.relative == (memory != "window")
     with pytest.raises(BadInput, match="no room"):
-        replace(preset, window=5)
+        Preset(name="narrow", context=replace(settings, window=5))
 
 
 def test_a_clip_does_not_begin_with_a_cut_and_a_prompt_that_goes_on_is_none():
@@ -326,10 +326,10 @@ def test_a_copy_of_some_slots_is_put_back_whole():
 
 
 @pytest.mark.parametrize("kv_dtype, dtype", [("auto", "float32"), ("float8_e4m3fn", "bfloat16")])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
+@pytest.mark.parametrize("context", [Recompute(), Rolling(window=9)], ids=str)
+def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, context):
     base = SCALES["tiny"]
-    preset = replace(base.target.preset, policy=policy, window=9)
+    preset = replace(base.target.preset, context=context)
     models = {role: replace(model, preset=preset) for role, model in base.models.items()}
     request = replace(base, dtype=dtype, execution=Execution(kv_dtype=kv_dtype), **models)
     with torch.device("meta"):

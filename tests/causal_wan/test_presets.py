@@ -1,7 +1,6 @@
 """Presets are what their authors say, and a file whose name is known leads to its own."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,34 +9,32 @@ from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.causal_wan.presets import choice_of, guess_preset, named_preset, notes_by_name, preset_by_name
 from sdvg_core.checkpoints.pickles import Choice
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.context import PRESETS, get_preset
+from sdvg_core.settings.context import PRESETS, Recompute, Rolling, changed_preset, get_preset
 from sdvg_core.settings.load import ModelOptions
 from sdvg_core.settings.schedules import get_schedule, warped
 
 
 @pytest.mark.parametrize(
-    "name, values, weights",
+    ("name", "block_frames", "context", "weights"),
     [
-        ("self-forcing-1.3b", (3, "recompute", 3, 21, 0), "ema"),
-        ("krea-14b", (3, "recompute", 3, 6, 0), "auto"),
-        ("causal-forcing", (3, "incremental", 3, 21, 0), "raw"),
-        ("causal-forcing-framewise", (1, "incremental", 3, 21, 0), "ema"),
-        ("causal-forcing-2step", (1, "incremental", 3, 21, 0), "ema"),
-        ("causal-forcing-1step", (1, "incremental", 3, 21, 0), "ema"),
-        ("one-forcing", (1, "incremental", 3, 21, 0), "raw"),
-        ("self-gradient-forcing", (3, "incremental", 3, 12, 3), "ema"),
-        ("self-gradient-forcing-framewise", (1, "incremental", 3, 21, 4), "ema"),
-        ("raven", (3, "incremental", 3, 21, 0), "auto"),
-        ("longlive-1.0", (3, "incremental", 3, 12, 3), "raw"),
-        ("custom", (3, "recompute", 3, 21, 0), "auto"),
+        ("self-forcing-1.3b", 3, Recompute(), "ema"),
+        ("krea-14b", 3, Recompute(), "auto"),
+        ("causal-forcing", 3, Rolling(relative=True), "raw"),
+        ("causal-forcing-framewise", 1, Rolling(relative=True), "ema"),
+        ("causal-forcing-2step", 1, Rolling(relative=True), "ema"),
+        ("causal-forcing-1step", 1, Rolling(relative=True), "ema"),
+        ("one-forcing", 1, Rolling(relative=True), "raw"),
+        ("self-gradient-forcing", 3, Rolling(window=12, sink=3, relative=True, trained=21), "ema"),
+        ("self-gradient-forcing-framewise", 1, Rolling(sink=4, relative=True), "ema"),
+        ("raven", 3, Rolling(relative=True), "auto"),
+        ("longlive-1.0", 3, Rolling(window=12, sink=3, recache=True), "raw"),
+        ("custom", 3, Recompute(), "auto"),
     ],
 )
-def test_a_preset_is_what_its_authors_say(name, values, weights):
+def test_a_preset_is_what_its_authors_say(name, block_frames, context, weights):
     """Steps are positions of the unshifted table, as in their configs, which the shift moves."""
     p = get_preset(name)
-    assert (p.block_frames, p.policy, p.context_frames, p.window, p.sink) == values
-    assert (p.name, p.weights, p.recache) == (name, weights, name == "longlive-1.0")
-    assert p.trained == (21 if name == "self-gradient-forcing" else None)
+    assert (p.name, p.block_frames, p.context, p.weights) == (name, block_frames, context, weights)
     few = {"causal-forcing-2step": (1000, 500), "causal-forcing-1step": (1000,), "one-forcing": (1000,)}
     steps = get_schedule("rounded4") if name == "raven" else warped(few.get(name, (1000, 750, 500, 250)))
     assert p.steps == steps
@@ -60,10 +57,9 @@ def test_the_size_suggests_the_preset():
     [
         {"block_frames": 0},
         {"block_frames": True},
-        {"context_frames": 0},
         {"sink": -1},
         {"window": 5},  # sink 3 and a block of 3 do not fit
-        {"policy": "rolling"},
+        {"flush": True},  # beside recache
         {"window": 12.0},
         {"weights": "EMA"},
         {"weights": None},
@@ -73,7 +69,22 @@ def test_the_size_suggests_the_preset():
 )
 def test_values_that_cannot_be_are_refused(change):
     with pytest.raises(BadInput, match=r"; (choose|give) "):
-        replace(get_preset("longlive-1.0"), **change)
+        changed_preset(get_preset("longlive-1.0"), change)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "context"),
+    [
+        ("krea-14b", "incremental", Rolling(window=6)),
+        ("self-forcing-1.3b", "incremental", Rolling()),
+        ("custom", "incremental", Rolling(relative=True)),
+        ("longlive-1.0", "recompute", Recompute()),
+        ("longlive-1.0", "incremental", get_preset("longlive-1.0").context),
+    ],
+)
+def test_preset_has_a_context_of_each_kind(name, policy, context):
+    """Catches: a published window lost where a cache is asked for; a preset's own values, reset by its own kind."""
+    assert changed_preset(get_preset(name), {}, policy).context == context
 
 
 # --- by the name of a file

@@ -61,7 +61,7 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
             ["--drafter-settings", "block-frames=1", "--drafter-settings", "context-frames=2"],
             "2 context frames are too few",
         ),
-        (["--target-settings", "recache=yes"], "recompute keeps no window"),
+        (["--target-settings", "recache=yes"], "cache=recompute reads no recache"),
         (["--device", "cuda:7"], "this machine has no device"),
         (["--handover", "9"], "handover is 9, but drafts stop after 2 steps"),
         (["--stride", "2"], "--gate is of the policy reward, which has no --stride; leave one of them out"),

@@ -79,6 +79,10 @@ def make_job(parts, *, script=ROUTE, prompt=0, size=(32, 32), kv_dtype="auto", *
     """Return a nine-block job whose every part is used: drafts, scores, remakes, context, encodes."""
     embedding = torch.randn(1, 512, 32, generator=generator_of(prompt))
     route, directions = scripted(script)
+    if "router" in changes:
+        directions = ""
+    elif directions and "blocks" in changes:
+        directions = directions[: changes["blocks"]].ljust(changes["blocks"], ".")
     settings = {
         "router": RouterValue(route, parts.scorer),
         "directions": directions,

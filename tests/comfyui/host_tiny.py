@@ -10,7 +10,7 @@ from comfy.ldm.wan.vae import WanVAE
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.model import comfy_wan, compute_dtype
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental
+from sdvg_pack.sdvg_core.causal_wan.context import RollingContext
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.inputs import BlockCall, KeyedNoise, Restyle
 from sdvg_pack.sdvg_core.engine.types import Block, Condition, History, plan_spans
@@ -96,7 +96,7 @@ def onto_device(patcher):
 def over(patcher, **options):
     """The generator that an engine would have over a MODEL, under the incremental policy."""
     wan = comfy_wan(patcher, get_preset("custom"), **options)
-    return CausalWanGenerator(wan, name="model", context=Incremental(window=FRAMES * BLOCKS))
+    return CausalWanGenerator(wan, name="model", context=RollingContext(window=FRAMES * BLOCKS))
 
 
 def clip(generator, embedding=None, noise=NOISE, restyle=None):

@@ -31,7 +31,7 @@ from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_control, open_control
 from sdvg_pack.sdvg_core.causal_wan.config import control_shapes
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental, Wan
+from sdvg_pack.sdvg_core.causal_wan.context import RollingContext, Wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.checkpoints.weights import open_weights
 from sdvg_pack.sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip
@@ -73,7 +73,7 @@ def controlled(tree, ops, module, clips):
     """The first block, by our forward pass."""
     preset = Preset(name="one", schedule="one-step")
     wan = Wan(tree=tree, ops=ops, preset=preset, device=torch.device("cpu"), control=module)
-    generator = CausalWanGenerator(wan, name="model", context=Incremental(window=3))
+    generator = CausalWanGenerator(wan, name="model", context=RollingContext(window=3))
     controls = tuple(control.at(SPANS[0]) for control in clips)
     call = BlockCall(History(), SPANS[0], NOISE, Condition(text(), "a"), controls=controls)
     return generator.generate(call).latents

@@ -22,7 +22,7 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.plan import plan
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
-from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.context import Recompute, Rolling, get_preset
 from sdvg_pack.sdvg_core.settings.request import VideoRequest
 from sdvg_pack.sdvg_core.settings.route import Route
 
@@ -69,13 +69,14 @@ def test_a_window_is_flushed_at_a_new_prompt_unless_the_model_was_trained_otherw
     path = str(files.drafter)
     for name, flushed in (("causal-forcing", True), ("longlive-1.0", False), ("self-forcing-1.3b", False)):
         model = load_checkpoint(path, "default", get_preset(name), flush=True)
-        assert preset_of(model).flush is flushed
+        context = preset_of(model).context
+        assert (isinstance(context, Rolling) and context.flush) is flushed
         assert preset_of(load_checkpoint(path, "default", get_preset(name))) == get_preset(name)
     folder_paths.add_model_folder_path("diffusion_models", str(files.drafter.parent))
     for stated, flushed in (({}, True), ({"new_prompt": "flush"}, True), ({"new_prompt": "keep"}, False)):
         chosen = {"file": Path(path).name, "weight_dtype": "default", "preset": {"preset": "causal-forcing"}}
         [model] = DrafterLoader.execute(**chosen, **stated).args
-        assert preset_of(model).flush is flushed
+        assert preset_of(model).context.flush is flushed
 
 
 def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(files, tmp_path):
@@ -113,12 +114,21 @@ def test_a_model_of_another_loader_gets_a_preset_by_wire(files):
     with pytest.raises(BadInput, match="wire it through SDVG Drafter Loader"):
         preset_of(model)
     loaded = load_by_node(model=model)
-    assert (preset_of(loaded).name, preset_of(loaded).flush) == ("longlive-1.0", False)
+    assert (preset_of(loaded).name, preset_of(loaded).context.flush) == ("longlive-1.0", False)
     assert loaded.model is model.model
     custom = {"preset": "custom", "block_frames": 1, "policy": "incremental"}
     assert preset_of(load_by_node(model=model, preset=custom)).block_frames == 1
-    assert preset_of(load_by_node(model=model, preset={"preset": "causal-forcing"})).flush
+    assert preset_of(load_by_node(model=model, preset={"preset": "causal-forcing"})).context.flush
     assert origin_of(model).preset is None
+
+
+def test_changed_widget_of_another_context_is_noted(files):
+    """Catches: a window that is set and never used, or one that is refused where a user only looked at it."""
+    model = load_model(str(files.target), "default")
+    custom = {"preset": "custom", "block_frames": 3, "policy": "recompute", "window": 12, "relative": True}
+    loaded = load_by_node(model=model, preset=custom)
+    assert preset_of(loaded).context == Recompute()
+    assert origin_of(loaded).notes[-1:] == ("Without effect with recompute: window.",)
 
 
 @pytest.mark.parametrize(

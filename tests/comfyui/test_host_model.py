@@ -41,7 +41,7 @@ from sdvg_pack.nodes.loaders import TargetLoader
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental, Wan
+from sdvg_pack.sdvg_core.causal_wan.context import RollingContext, Wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.engine.inputs import InputClip
@@ -204,7 +204,7 @@ def standalone(tree, **options):
     """A generator as the command line has it."""
     cpu, preset = torch.device("cpu"), get_preset("custom")
     wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=preset, device=cpu, **options)
-    return CausalWanGenerator(wan, name="model", context=Incremental(window=FRAMES * BLOCKS))
+    return CausalWanGenerator(wan, name="model", context=RollingContext(window=FRAMES * BLOCKS))
 
 
 def our_tree(weights):

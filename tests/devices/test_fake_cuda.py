@@ -38,6 +38,7 @@ from sdvg_core.memory.plan import Plan, plan
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig
+from sdvg_core.settings.context import Rolling
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 from sdvg_core.settings.schedules import shifted_table
@@ -147,7 +148,7 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(shapes):
 def test_so_it_is_with_weights_keys_and_values_in_fp8_on_a_device_without_float64(shapes, monkeypatch):
     """Catches also: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(compiling, "WITHOUT_FLOAT64", (GPU.type,))
-    preset = replace(REQUEST.target.preset, policy="incremental", window=6)
+    preset = replace(REQUEST.target.preset, context=Rolling(window=6))
     models = {role: replace(model, preset=preset) for role, model in REQUEST.models.items()}
     request = replace(REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), **models)
     made = random_models(request, GPU, fp8=True)
@@ -182,7 +183,7 @@ ROUTERS = {
 }
 """Routes by the models that they need."""
 INCREMENTAL = {
-    role: replace(model, preset=replace(model.preset, policy="incremental", window=9))
+    role: replace(model, preset=replace(model.preset, context=Rolling(window=9)))
     for role, model in REQUEST.models.items()
 }
 SLOW = INCREMENTAL["drafter"]

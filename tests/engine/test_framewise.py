@@ -47,6 +47,7 @@ from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.errors import BadInput
 from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import PlanRequest
+from sdvg_core.settings.context import Rolling
 from sdvg_core.settings.route import First, Route
 
 DRAFTS = Route(First(0))
@@ -238,7 +239,7 @@ def test_a_token_of_two_latent_frames_is_refused(fine, tmp_path, capsys):
 def test_tokens_are_counted_by_model_in_memory():
     """Four times the tokens: four times the cache."""
     plain = PlanRequest()
-    target = replace(plain.target, preset=replace(plain.target.preset, policy="incremental"))
+    target = replace(plain.target, preset=replace(plain.target.preset, context=Rolling(window=6)))
     plain = replace(plain, target=target)
     small = replace(plain, target=replace(target, config=replace(target.config, patch_size=(1, 1, 1))))
     states = [sizes.state_bytes(request) for request in (plain, small)]

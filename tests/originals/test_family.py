@@ -28,7 +28,7 @@ from witness import (
     video_of,
 )
 
-from sdvg_core.causal_wan.context import Incremental
+from sdvg_core.causal_wan.context import RollingContext
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.types import plan_spans
 from sdvg_core.settings.context import get_preset
@@ -65,7 +65,7 @@ def longlive(*switches: int, infinity: bool = False) -> dict[str, Any]:
 
 def gradient_forcing(name: str) -> dict[str, Any]:
     """As its inference script asks."""
-    window = {"kv_cache_max_frames": GRADIENT[name].window, "kv_cache_sink": GRADIENT[name].sink}
+    window = {"kv_cache_max_frames": GRADIENT[name].context.window, "kv_cache_sink": GRADIENT[name].context.sink}
     positions = {"kv_cache_train_frames": TRAINED, "kv_cache_position_mode": "top_aligned"}
     asked = {**FIRST_PROMPT, "long_video": True, **window, **positions}
     return {"video": {"model": {}, "asked": asked, "block_frames": GRADIENT[name].block_frames}}
@@ -142,18 +142,18 @@ def ours(name: str, **settings: Any) -> Tensor:
     video = {"prompts": settings.pop("prompts", None)}
     if name in GRADIENT:
         schedule, video["spans"] = GRADIENT[name].schedule, spans_of(name)
-    return video_of(generator_over(tree_of(1), Incremental(**settings), schedule), **video)
+    return video_of(generator_over(tree_of(1), RollingContext(**settings), schedule), **video)
 
 
 SINK = {"window": 12, "sink": 3}
 ROPE = {"window": 6, "sink": 1, "relative": True, "flush": True}
 MEANS = {"window": 12, "sink": 5, "relative": True, "means": True}
-LIVE = {"window": LONGLIVE.window, "sink": LONGLIVE.sink}
+LIVE = {"window": LONGLIVE.context.window, "sink": LONGLIVE.context.sink}
 PINNED = {
-    name: {key: getattr(preset, key) for key in ("window", "sink", "relative", "trained")}
+    name: {key: getattr(preset.context, key) for key in ("window", "sink", "relative", "trained")}
     for name, preset in GRADIENT.items()
 }
-CAUSAL = {"window": RAVEN.window, "sink": RAVEN.sink, "relative": RAVEN.relative}
+CAUSAL = {name: getattr(RAVEN.context, name) for name in ("window", "sink", "relative")}
 AGREE: list[tuple[str, str, dict[str, Any]]] = [
     ("Self-Forcing", "full", {"window": EVERYTHING, "sink": 0}),
     ("Self-Forcing", "21", {"window": 21, "sink": 0}),

@@ -23,7 +23,7 @@ from witness import (
     tree_of,
 )
 
-from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
+from sdvg_core.causal_wan.context import AnchorEncoder, RecomputedContext
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.engine.inputs import BlockInputs
@@ -116,7 +116,7 @@ class Scores:
         return {"name": "script", "notes": ()}
 
 
-def video(codec, *, frames=3, schedule="reference5", policy=Recompute, route=None, blocks=9, prompts=None):
+def video(codec, *, frames=3, schedule="reference5", policy=RecomputedContext, route=None, blocks=9, prompts=None):
     """Return our latents, and the route: `a` for a draft that is kept, `r` for a block of the target's."""
     encoder = AnchorEncoder(codec.encode)
     drafter, target = (
@@ -187,7 +187,7 @@ def test_context_frames_that_are_no_multiple_of_three_differ_in_early_blocks(the
     assert measured(apart[block]) > 0.1
 
 
-class PromptOfBefore(Recompute):
+class PromptOfBefore(RecomputedContext):
     """Makes a block's context under the prompt of the block before it."""
 
     def prepare(self, model, history, span, condition, size):

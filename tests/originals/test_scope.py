@@ -10,7 +10,7 @@ from tiny import generator_of, random_module, random_tree
 from torch import Tensor
 from witness import AGREES, CONFIG, SIZE, SPANS, ask, difference, generator_over, request_for, video_of
 
-from sdvg_core.causal_wan.context import Incremental
+from sdvg_core.causal_wan.context import RollingContext
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.settings.schedules import get_schedule
 
@@ -32,7 +32,7 @@ def theirs(folder, *, as_it_is=False, **strengths: float) -> dict[str, Tensor]:
 
 
 def ours(strength: float) -> Tensor:
-    model = generator_over(TREE, Incremental(window=12, sink=3), control=MODULE)
+    model = generator_over(TREE, RollingContext(window=12, sink=3), control=MODULE)
     return video_of(model, controls=(ControlClip(DEPTH, strength),))
 
 

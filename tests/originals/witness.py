@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import ContextPolicy, Wan
+from sdvg_core.causal_wan.context import ModelContext, Wan
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.engine.inputs import BlockCall, ControlClip, KeyedNoise
@@ -94,7 +94,7 @@ def ask_family(variable: str, cases: Mapping[str, Any], folder: Path, **options:
 
 def generator_over(
     tree: WanTree,
-    context: ContextPolicy,
+    context: ModelContext,
     schedule: str = "four-step",
     name: str = "model",
     control: ControlTree | None = None,

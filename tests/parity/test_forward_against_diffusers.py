@@ -18,7 +18,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute, Wan
+from sdvg_core.causal_wan.context import AnchorEncoder, RecomputedContext, RollingContext, Wan
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.engine.inputs import BlockCall
@@ -134,7 +134,7 @@ def our_velocity(tree: WanTree, policy, history: History, timestep: str) -> tupl
 def test_a_first_block_is_the_ordinary_model(config, timestep, exact_time, tolerance):
     """No context: the plain bidirectional forward with one timestep for all frames."""
     tree = random_tree(3, config)
-    ours, noise = our_velocity(tree, Incremental(window=9), random_history(0, 4), timestep)
+    ours, noise = our_velocity(tree, RollingContext(window=9), random_history(0, 4), timestep)
     twin = diffusers_twin(tree, config, exact_time=exact_time)
     with torch.inference_mode():
         theirs = twin(noise, torch.tensor([float(timestep)]), PROMPT.embedding, return_dict=False)[0]
@@ -154,7 +154,7 @@ def test_a_sliding_window_is_the_whole_clip_under_a_mask(config, blocks, window,
         stop = 3 * (i // 3) + 3
         return j < stop and (j < sink or j >= stop - (window - sink))
 
-    ours, noise = our_velocity(tree, Incremental(window=window, sink=sink), history, "937.5")
+    ours, noise = our_velocity(tree, RollingContext(window=window, sink=sink), history, "937.5")
     theirs = velocity_at_once(diffusers_twin(tree, config), history.latents(0, history.frames), noise, 937.5, sees)
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
 
@@ -169,7 +169,7 @@ def test_recomputed_context_is_a_short_clip_that_begins_with_an_image(blocks, wi
     def encode(frame: Tensor) -> Tensor:
         return torch.cat((frame, frame[:, :, :1]), 2).transpose(1, 2)[..., ::2, ::2] * 3 - 1
 
-    policy = Recompute(encode_anchor=AnchorEncoder(encode), frames=window)
+    policy = RecomputedContext(encode_anchor=AnchorEncoder(encode), frames=window)
     ours, noise = our_velocity(tree, policy, history, "833.3333")
     kept = min(window, history.frames)
     first = history.frames - kept

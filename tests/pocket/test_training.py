@@ -13,7 +13,7 @@ from research.metrics import REACH, judge
 from research.world import render, render_with_mask
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, Recompute, Wan
+from sdvg_core.causal_wan.context import AnchorEncoder, RecomputedContext, Wan
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span
@@ -60,7 +60,7 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
         if block:
             stills = as_anchors(*[torch.zeros(1, 1, 3, 64, 64)] * 3)
             history = history.commit(Block(Span(0, 0, 3), context[i : i + 1], condition), stills)
-        policy = Recompute(encode_anchor=AnchorEncoder(lambda frame: frame))
+        policy = RecomputedContext(encode_anchor=AnchorEncoder(lambda frame: frame))
         wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=get_preset("custom"), device=torch.device("cpu"))
         engine = CausalWanGenerator(wan, name="it", context=policy)
         made = engine.generate(BlockCall(history, span, NOISE, condition)).latents
