@@ -26,7 +26,8 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, table
-from sdvg_core.videos.batch import Batch, plan_videos
+from sdvg_core.videos.asked import Batch
+from sdvg_core.videos.batch import plan_videos
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
