@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video.add_argument(
         "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
     )
-    there = video.add_mutually_exclusive_group()
-    add_overwrite(there)
-    there.add_argument(
+    either = video.add_mutually_exclusive_group()
+    add_overwrite(either)
+    either.add_argument(
         "--resume", action="store_true", help="go on with what this very command left, as without this option"
     )
     add_router_options(parser)
