@@ -37,7 +37,7 @@ def make(
 
     `models`: a folder, or `pocket`. `preset`: fast, balanced (default), careful, hybrid, or paper (the gate).
     `out`: its folder, which is refused if it has anything else; without it, `out/001` and so on, or where this very
-    video was begun. `request`: fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `route` instead of a
+    video is or was begun. `request`: fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `route`, not a
     preset. `say`: receives lines on the progress, such as `print`; without it nothing is printed. Warnings are in
     the report's notes. Raises `BadInput` for any unusable input before weights are read.
     """

@@ -58,7 +58,8 @@ class VideoTable:
             for video in planned.videos
         }
         for video in planned.videos:
-            if shows(video.folder, video.fingerprint) and (video.folder / REPORT).exists():
+            kept = not planned.batch.overwrite and shows(video.folder, video.fingerprint)
+            if kept and (video.folder / REPORT).exists():
                 self._rows[video.number] = self._done(video.number, read_report(video.folder / REPORT))
             elif video.state is State.UNFINISHED:
                 blocks = len(unfinished_blocks(video.folder))
