@@ -7,12 +7,11 @@ small world of moving shapes (sdvg_core/pocket).
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..errors import BadInput
 from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from ..settings.request import VideoRequest
-from .shared import add_overwrite, add_router_options, add_settings, file_path
+from .shared import add_output, add_overwrite, add_router_options, add_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what to show; of the small world, or the nearest is taken; or a number of --list (%(default)r)",
     )
     parser.add_argument("--list", action="store_true", help="print six prompts to try, and make nothing")
-    parser.add_argument(
-        "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
-    )
+    add_output(parser, "out/demo")
     video = parser.add_argument_group("video")
     add_settings(video, VideoRequest, only=("blocks", "directions", "seed"))
     add_overwrite(video)

@@ -7,10 +7,17 @@ list of prompts, into one numbered folder per prompt.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..settings.request import VideoRequest
-from .shared import add_model_options, add_overwrite, add_router_options, add_settings, add_size, file_path
+from .shared import (
+    add_model_options,
+    add_output,
+    add_overwrite,
+    add_router_options,
+    add_settings,
+    add_size,
+    file_path,
+)
 
 SHORT = (
     *("--prompt", "--prompt-file", "--output", "--models", "--size", "--blocks", "--seed", "--start-image"),
@@ -20,7 +27,7 @@ SHORT = (
 EXAMPLES = """examples:
   python -m sdvg_core generate --models pocket --prompt "a big blue ball drifts right from the left over sand"
   python -m sdvg_core generate --models ~/ComfyUI/models --size portrait --prompt "a red fox runs through snow"
-  python -m sdvg_core generate --reuse out --takes 6:2 --prompt "a red fox runs through snow"
+  python -m sdvg_core generate --reuse out/001 --takes 6:2 --prompt "a red fox runs through snow"
 
 The last makes block 6 again with other noise, and the blocks after it, which follow from it.
 """
@@ -40,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="report", type=file_path, metavar="REPORT", help="report.json of a video to make again"
     )
-    parser.add_argument(
-        "--output", type=file_path, default=Path("out"), help="folder to write into (default ./out)"
-    )
+    add_output(parser, "out")
     video = parser.add_argument_group("video")
     video.add_argument(
         "--seed", "--seeds", dest="seeds", type=int, nargs="+", default=[], help="each its video (42)"
@@ -58,11 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video.add_argument(
         "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
     )
-    add_overwrite(video)
-    video.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on in --output alone: refuse what another request left there, and leave finished videos alone",
+    either = video.add_mutually_exclusive_group()
+    add_overwrite(either)
+    either.add_argument(
+        "--resume", action="store_true", help="go on with what this very command left, as without this option"
     )
     add_router_options(parser)
     add_model_options(parser)

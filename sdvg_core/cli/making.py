@@ -32,7 +32,7 @@ from ..settings.request import VideoRequest
 from ..settings.route import Route, TargetOnly
 from ..text.prompt_files import read_prompt_list
 from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt, with_strengths
-from ..videos.batch import Batch
+from ..videos.asked import Batch
 from ..videos.files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos
 from ..videos.table import FAILED, FINISHED, Row
@@ -127,14 +127,16 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
             load = replace(load, loras=loras)
     request = video_request(options, base, route_again(again) if again else None)
     actions = [action for action in options.parser._actions if action.option_strings]
-    same = ("output", "resume", "overwrite", "reuse", "private")
+    same = ("overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
         load=load_options(options, load, embedded=embedded),
         request=with_strengths(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
-        numbered=bool(options.prompt_file) and not prompts[0].changes,
+        output=options.output or Path("out"),
+        named=options.output is not None,
+        listed=bool(options.prompt_file) and not prompts[0].changes,
         stated=tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default),
         **{name: getattr(options, name) for name in same},
     )
@@ -191,9 +193,9 @@ def _demo(options: argparse.Namespace, prompt: str) -> int:
         load=load,
         request=request,
         prompts=(one_prompt(prompt),),
-        output=options.output,
+        output=options.output or Path("out/demo"),
+        named=options.output is not None,
         overwrite=options.overwrite,
-        last=COMPARISON,
     )
     say(
         f"Two tiny models will make {count(request.blocks, 'block')} of {prompt!r}. "
@@ -228,8 +230,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     (whose time is measured) blurs a clip's first frame. `folder`, `report`: of the routed video.
     """
     alone = replace(batch.request, route=Route(TargetOnly()), directions="")
-    # `last`: a target-only video without its comparison counts as unfinished.
-    batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=f"../{COMPARISON}")
+    batch = replace(batch, request=alone, output=folder / TARGET_ONLY, named=True)
     ((other, alone_report),) = make_videos(batch, stopping=stopping, bars=sys.stderr)
     if stopping.asked:
         return None

@@ -112,9 +112,15 @@ def add_size(group: argparse._ActionsContainer) -> None:
     group.add_argument("--size", action=Size, default=argparse.SUPPRESS, help=words)
 
 
+def add_output(parser: argparse.ArgumentParser, numbered: str) -> None:
+    """Declare --output. `numbered`: folder of the numbered ones that are used without it."""
+    words = f"folder to write into (default ./{numbered}/001, 002 ..., or where this very command was begun)"
+    parser.add_argument("--output", type=file_path, metavar="FOLDER", help=words)
+
+
 def add_overwrite(group: argparse._ActionsContainer) -> None:
     """Declare --overwrite."""
-    words = "replace what is in --output (default: what is there stays)"
+    words = "make the video again, and replace what is in --output once it is whole (default: what is there stays)"
     group.add_argument("--overwrite", action="store_true", help=words)
 
 

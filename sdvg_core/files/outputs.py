@@ -16,6 +16,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,14 @@ REPLACED = "replaced"
 HIDDEN = (LOCK, REQUEST, UNFINISHED, REPLACED)
 """Entries of a hidden folder."""
 LONGEST_NAME = 255 - len("..unfinished-999")
-"""Bytes of a folder's name; the names of its hidden folder and of `NAME-999` still fit."""
+"""Bytes of a folder's name; that of the hidden folder of `NAME-999`, which may be proposed instead, still fits."""
 LARGEST_REQUEST = 64 * MEGABYTE
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
+
+
+class TakenFolder(BadInput):
+    """Something else is in a folder, or another run has it."""
 
 
 class UnwritableFolder(BadInput):
@@ -60,8 +65,8 @@ class UnwritableFolder(BadInput):
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock `folder`, which need not exist, against other runs inside the `with` block.
 
-    Clean up the hidden folder before and after. Raises `BadInput` if that cannot be made or is not ours, or if
-    another run has the lock.
+    Clean up the hidden folder before and after. Raises `UnwritableFolder` if that cannot be made, and `TakenFolder`
+    if it is not ours or another run has the lock.
     """
     hidden = hidden_folder(folder)
     made = [hidden, *(path for path in hidden.parents if not path.is_dir())]
@@ -91,7 +96,8 @@ def _lock(hidden: Path, folder: Path) -> FileLock:
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     return lock
         except Timeout as error:
-            raise BadInput(f"another run is writing into {folder}; wait for it or name another folder") from error
+            fault = f"another run is writing into {folder}"
+            raise TakenFolder(f"{fault}; wait for it or name another folder") from error
         except OSError as error:
             # Another run may have made or removed the folder just now; a lasting obstacle fails again.
             if not (attempts and isinstance(error, FileNotFoundError | FileExistsError)):
@@ -182,9 +188,9 @@ def _empty(replaced: Path, folder: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)  # files open on Windows are deleted by the next call
 
 
-def video_file(folder: Path, *more: str) -> str | None:
-    """Return the name of a file in `folder` that a new video, or a file in `more`, would replace; else None."""
-    return next((name for name in (VIDEO, *FILES, *more) if os.path.lexists(folder / name)), None)
+def video_file(folder: Path) -> str | None:
+    """Return the name of a file in `folder` that a new video would replace; else None."""
+    return next((name for name in (VIDEO, *FILES) if os.path.lexists(folder / name)), None)
 
 
 @contextmanager
@@ -236,10 +242,25 @@ def check_output(folder: Path, *, renamed: bool) -> None:
 
 
 def check_unfinished(folder: Path) -> None:
-    """Raise `BadInput` if something else has the name of the hidden folder."""
+    """Raise `TakenFolder` if something else has the name of the hidden folder."""
     hidden = hidden_folder(folder)
     if os.path.lexists(hidden) and not _is_ours(folder):
-        raise BadInput(f"{hidden} is not ours; move it away")
+        raise TakenFolder(f"{hidden} is not ours; move it away")
+
+
+def names_in(folder: Path) -> set[str]:
+    """Return what has a name in `folder`, or is unfinished under that name; empty if there is no such folder.
+
+    It is one listing, because on a network drive a thousand look-ups take seconds.
+    """
+    return {path.name.removeprefix(".").removesuffix(".unfinished") for path in folder.glob("*")}
+
+
+def next_free(folder: Path) -> Path:
+    """Return the first of the folders `NAME-2`, `NAME-3` ... next to `folder` that is not there."""
+    known = folder if folder.name not in ("", "..") else _real(folder)
+    names = names_in(known.parent)
+    return Path(f"{known}-{next(n for n in count(2) if f'{known.name}-{n}' not in names)}")
 
 
 def unfinished_blocks(folder: Path) -> list[Path]:
@@ -269,12 +290,7 @@ def _real(folder: Path) -> Path:
 def hidden_folder(folder: Path) -> Path:
     """Return the hidden folder of `folder`."""
     real = _real(folder)
-    return real.parent / hidden_name(real.name)
-
-
-def hidden_name(name: str) -> str:
-    """Return the name of the hidden folder for a folder's name."""
-    return f".{name}.unfinished"
+    return real.parent / f".{real.name}.unfinished"
 
 
 def _is_ours(folder: Path) -> bool:

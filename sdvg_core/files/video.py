@@ -91,7 +91,7 @@ class Mp4Writer:
             raise self._fault
         if self._fault:
             fault = f"the encoder of the video failed ({first_line(self._fault)})"
-            raise BadInput(f"{fault}; the finished blocks are kept, so add --resume to go on") from self._fault
+            raise BadInput(f"{fault}; the finished blocks are kept; the same command goes on") from self._fault
 
     def _encode_all(self) -> None:
         """Encode the queue in order. After an error, keep emptying it, so that no caller blocks."""

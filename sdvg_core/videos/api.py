@@ -19,7 +19,7 @@ from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..settings.route import DEFAULT_PRESET, route_preset
 from ..text.prompts import check_prompt, read_video_prompt, with_strengths
-from .batch import Batch
+from .asked import Batch
 from .files import choose_files, naming_source
 from .maker import make_videos
 
@@ -29,20 +29,20 @@ def make(
     *,
     models: Path | str = POCKET,
     preset: str | None = None,
-    out: Path | str = "out",
+    out: Path | str | None = None,
     say: Callable[[str], None] = lambda line: None,
     **request: Any,
 ) -> tuple[Path, RunReport]:
     """Make a video like the command `generate`; return its folder and its report.
 
     `models`: a folder, or `pocket`. `preset`: fast, balanced (default), careful, hybrid, or paper (the gate).
-    `out`: its folder; if that has a video, the next free name is used. `request`: fields of `VideoRequest`, such as
-    `blocks=4, seed=7`, or a `route` instead of a preset. `say`: receives lines on the progress, such as `print`;
-    without it nothing is printed. Warnings are in the report's notes.
-    Raises `BadInput` for any unusable input before weights are read.
+    `out`: its folder, which is refused if it has anything else; without it, `out/001` and so on, or where this very
+    video is or was begun. `request`: fields of `VideoRequest`, such as `blocks=4, seed=7`, or a `route`, not a
+    preset. `say`: receives lines on the progress, such as `print`; without it nothing is printed. Warnings are in
+    the report's notes. Raises `BadInput` for any unusable input before weights are read.
     """
     model_folder: Path = checked(models, Path, "models")
-    output: Path = checked(out, Path, "out")
+    output: Path = checked("out" if out is None else out, Path, "out")
     if not callable(say):
         raise BadInput(f"say is {say!r:.60}; give a function of a line, such as print")
     embedded = model_folder == POCKET
@@ -61,6 +61,7 @@ def make(
             request=with_strengths(video, prompts[0]),
             prompts=understood(prompts)[0] if embedded else prompts,
             output=output,
+            named=out is not None,
         )
         ((folder, report),) = make_videos(batch, say=say)
     return folder, report

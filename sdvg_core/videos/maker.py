@@ -33,7 +33,9 @@ from ..models.loading import load_models, plan_memory
 from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
 from ..request.resolve import ResolvedRequest, resolve_files
-from .batch import Batch, Routes, Video, folder_in, needed_files, plan_videos
+from .asked import Batch
+from .batch import Routes, Video, folder_in, needed_files, plan_videos
+from .folders import State, shows
 from .identity import digest_of
 from .rendering import render, write_report
 from .table import Row, VideoTable
@@ -105,7 +107,7 @@ def make_videos(
             made[video.folder] = report
             if table:
                 table.made(video.number, report)
-        whole = [v for v in planned.videos if v.folder in made or v.exists]
+        whole = [v for v in planned.videos if v.folder in made or v.state is State.FINISHED]
         return [(v.folder, made.get(v.folder) or read_report(v.folder / REPORT)) for v in whole]
 
 
@@ -124,7 +126,7 @@ def make_many(
     `stopping`: ends the videos under way after a block, and begins no other. Raises `BadInput` for any unusable
     input, and if a worker cannot load the models.
     """
-    batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
+    batch = replace(batch, listed=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch) as planned, stopping.listen():
         for note in planned.notes:
             warn(note)
@@ -175,12 +177,13 @@ class VideoMaker:
         `stop`: called after every block; True ends the video there.
         """
         batch = self._batch
-        reuse = [video.folder] if video.short else []
+        shorter = not batch.overwrite and shows(video.folder, video.fingerprint)
+        reuse = [video.folder] if shorter else []
         if batch.reuse:
             reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
         with (
             lock_folder(video.folder) if batch.numbered else nullcontext(),
-            staged_video(video.folder, video.fingerprint, replace=batch.overwrite or video.short) as work,
+            staged_video(video.folder, video.fingerprint, replace=batch.overwrite or shorter) as work,
             shown_bar as bar,
         ):
             report = render(

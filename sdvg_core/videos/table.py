@@ -17,6 +17,7 @@ from ..files.outputs import REPORT, TABLE, unfinished_blocks, whole_file
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
 from .batch import BatchPlan
+from .folders import State, shows
 
 FINISHED = "finished"
 FAILED = "failed"
@@ -57,9 +58,10 @@ class VideoTable:
             for video in planned.videos
         }
         for video in planned.videos:
-            if (video.exists or video.short) and (video.folder / REPORT).exists():
+            kept = not planned.batch.overwrite and shows(video.folder, video.fingerprint)
+            if kept and (video.folder / REPORT).exists():
                 self._rows[video.number] = self._done(video.number, read_report(video.folder / REPORT))
-            elif video.unfinished:
+            elif video.state is State.UNFINISHED:
                 blocks = len(unfinished_blocks(video.folder))
                 self._rows[video.number] = replace(self._rows[video.number], blocks=blocks)
         if planned.to_make or _count_rows(self._folder / TABLE) <= len(self._rows):

@@ -125,7 +125,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     """As a newcomer would: the advised preset, then the same by the target alone, and three lines at the end."""
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
-    folder = tmp_path / "out" / "demo"
+    folder = tmp_path / "out" / "demo" / "001"
     assert {*OUTPUTS, "comparison.mp4", "target-only"} == set(names(folder))
     assert set(OUTPUTS) == set(names(folder / "target-only"))
     said = capsys.readouterr()
@@ -139,7 +139,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     assert ratio == pytest.approx(alone / seconds, rel=0.05)
     whole = report(folder / "target-only")["totals"]["seconds"]["total"]
     assert alone == pytest.approx(whole, abs=0.01)
-    assert last.startswith(f"Look at {Path('out', 'demo')}: comparison.mp4 shows it next to the large model's, ")
+    assert last.startswith(f"Look at {Path('out', 'demo', '001')}: comparison.mp4 shows it next to the large")
     assert "block 9/9" in said.err
     assert (report(folder)["settings"]["route"]["policy"]["n"], report(folder)["totals"]["forced"]) == (2, 2)
 

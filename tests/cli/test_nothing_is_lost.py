@@ -1,13 +1,16 @@
 """`generate` and `demo` replace no finished video and nobody's file, unless `--overwrite` says so."""
 
+import os
 import shutil
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from cli_runs import OUTPUTS, SMALL, generate, names, options, report
+from cli_runs import OUTPUTS, SMALL, generate, names, options, override, report
+from forked import fork
 from read_only import make_read_only
-from reuse_folders import contents, stopped
+from reuse_folders import after_block, contents, ctrl_c, stopped
 
 from sdvg_core.cli import main, making
 from sdvg_core.errors import BadInput
@@ -29,26 +32,27 @@ def seeds(folder: Path) -> dict[str, int]:
 # --- finished videos and foreign files
 
 
-def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, monkeypatch, capsys):
-    """The kind: work that is done again unasked. The same request again makes nothing, and says how it would."""
+def test_finished_video_is_neither_replaced_nor_made_twice(base, tmp_path, monkeypatch, capsys):
+    """Catches: work that is done again unasked, and a model that is read before what is there is refused."""
     out = tmp_path / "out"
     assert generate(base, out, *BALL) == 0
     before = contents(out)
     capsys.readouterr()
-    assert generate(base, out, *BALL, "--seed", "7") == 0
-    assert f"sdvg: {out} has a video.mp4 of another request, so this goes into {out}-2\n" in capsys.readouterr().err
     with monkeypatch.context() as planted:
         planted.delattr(maker, "load_models")
         planted.delattr(batch, "encode_prompts")
-        for seed, folder in (("42", out), ("7", tmp_path / "out-2")):
-            assert generate(base, out, *BALL, "--seed", seed) == 0
-            said = capsys.readouterr()
-            again = "add --overwrite or name another --output to make it again"
-            assert f"sdvg: {folder} has this very video; {again}\n" in said.err
-            assert f"The video is in {folder}\n" in said.out
+        assert generate(base, out, *BALL, "--seed", "7") == 2
+        fault = f"{out} has a video.mp4 of another request"
+        remedy = f"name another folder, such as {out}-2, or add --overwrite"
+        assert capsys.readouterr().err.endswith(f"sdvg: {fault}; {remedy}\n")
+        assert generate(base, out, *BALL) == 0
+        printed = capsys.readouterr()
+        again = "add --overwrite or name another --output to make it again"
+        assert f"sdvg: {out} has this very video; {again}\n" in printed.err
+        assert f"The video is in {out}\n" in printed.out
     assert contents(out) == before
+    assert names(tmp_path) == ["out"]
     assert generate(base, tmp_path / "other", *BALL) == 0
-    assert seeds(tmp_path) == {"out": 42, "out-2": 7, "other": 42}
     assert contents(tmp_path / "other")["latents.safetensors"] == before["latents.safetensors"]
 
 
@@ -96,84 +100,23 @@ def test_overwrite_replaces_the_video_and_nothing_next_to_it(base, tmp_path):
     assert names(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("word", ["--resume", "--overwrite", ""])
-@pytest.mark.parametrize("name", ["video.mp4", "notes.txt"])
-def test_what_is_no_video_of_ours_is_not_overwritten(base, tmp_path, capsys, name, word):
-    """Catches `--overwrite` taken for the leave to replace anything."""
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / name).write_text("mine")
-    assert generate(base, out, *BALL, *filter(None, [word])) == (2 if word else 0)
-    fault = "has a video.mp4 that is not ours" if name == "video.mp4" else "is no empty folder and has no video"
-    rest = "; name another folder" if word else ", so this goes into"
-    assert f"sdvg: {out} {fault}{rest}" in capsys.readouterr().err
-    assert contents(out) == {name: b"mine"}
-    assert names(tmp_path) == (["out"] if word else ["out", "out-2"])
-
-
-@pytest.mark.parametrize("output", [".", ".."])
-def test_a_folder_that_has_no_name_is_refused_rather_than_its_neighbour_taken(
-    base, tmp_path, monkeypatch, capsys, output
-):
-    (tmp_path / "here" / "below").mkdir(parents=True)
-    (tmp_path / "here" / "video.mp4").write_text("mine")
-    monkeypatch.chdir(tmp_path / "here" / ("below" if output == ".." else ""))
-    assert main([*base, *SMALL, *BALL, "--output", output]) == 2
-    faults = {
-        ".": ". is the folder you are in",
-        "..": "you are inside .., which a new video replaces; go out of it",
-    }
-    assert faults[output] in capsys.readouterr().err
-    assert names(tmp_path) == ["here"]
-
-
 # --- unfinished runs
 
 
-def test_the_same_command_goes_on_and_another_leaves_it_alone(base, tmp_path, capsys):
-    out, asked = tmp_path / "out", [*base, *SMALL, *BALL]
-    stopped(out, asked, 1)
-    before = contents(out)
-    capsys.readouterr()
-    stopped(out, [*asked, "--seed", "7"], 1)
-    fault, *_ = capsys.readouterr().err.splitlines()
-    assert fault == (
-        f"sdvg: {out} has an unfinished video that differs in seed (then 42, now 7), so this goes into {out}-2"
-    )
-    assert contents(out) == before
-
-    assert generate(base, out, *BALL, "--seed", "7") == 0
-    assert f"sdvg: this goes on with what an earlier call left in {out}-2\n" in capsys.readouterr().err
-    assert "Blocks 1 to 1 of this run were made before" in report(tmp_path / "out-2")["notes"][-1]
-
-    assert generate(base, out, *BALL) == 0
-    assert "Blocks 1 to 1 of this run were made before" in report(out)["notes"][-1]
-    assert names(tmp_path) == ["out", "out-2"]
-    assert names(out) == names(tmp_path / "out-2") == OUTPUTS
-
-
 @pytest.mark.heavy
-def test_a_finished_video_beside_an_unfinished_run_of_the_same_folder_stays(base, tmp_path):
-    """Such a run is left by a stopped `--overwrite`."""
+def test_finished_video_stays_until_overwriting_is_whole(base, tmp_path):
+    """Such a run is left by a stopped `--overwrite`. Catches: the finished one deleted, or made again beside it."""
     out = tmp_path / "out"
     assert generate(base, out, *BALL) == 0
+    before = contents(out)
     stopped(out, [*base, *SMALL, *BALL, "--seed", "7", "--overwrite"], 1)
-    assert generate(base, out, *BALL, "--seed", "7") == 0
-    assert seeds(tmp_path) == {"out": 42, "out-2": 7}
+    assert generate(base, out, *BALL, "--seed", "7") == 2
+    assert generate(base, out, *BALL) == 0
+    assert contents(out) == before
     assert generate(base, out, *BALL, "--seed", "7", "--overwrite") == 0
     assert "Blocks 1 to 1 of this run were made before" in report(out)["notes"][-1]
-
-
-def test_somebodys_file_where_a_run_was_stopped_sends_no_later_run_elsewhere(base, tmp_path, capsys):
-    """Catches a finished video that is made again into `out-2`."""
-    out = tmp_path / "out"
-    hidden = tmp_path / ".out.unfinished"
-    hidden.mkdir()
-    (hidden / "Thumbs.db").write_text("mine")
-    for seed, words in (("42", ()), ("42", ()), ("7", ("--overwrite",))):
-        assert generate(base, out, *BALL, "--seed", seed, *words) == 0
     assert seeds(tmp_path) == {"out": 7}
-    assert contents(hidden) == {"Thumbs.db": b"mine"}
+    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("inside", ["", "0001"], ids=["one video", "of a list"])
@@ -189,29 +132,66 @@ def test_a_hidden_folder_that_is_not_ours_stays_and_no_weight_is_read_for_it(
     with monkeypatch.context() as planted:
         planted.setattr(maker, "load_models", load := Mock())
         planted.setattr(batch, "encode_prompts", read := Mock())
-        for word in ("--resume", "--overwrite"):
-            assert generate(base, out, *what, word) == 2
+        for words in (["--resume"], ["--overwrite"], []):
+            assert generate(base, out, *what, *words) == 2
             assert capsys.readouterr().err == f"sdvg: {hidden} is not ours; move it away\n"
         assert not load.called
         assert not read.called
-    assert generate(base, out, *what) == 0
-    assert f"sdvg: {hidden} is not ours, so this goes into {out}-2\n" in capsys.readouterr().err
     assert contents(hidden) == {"mine.txt": b"mine", "lock": b"mine"}
     assert names(out) == ([hidden.name] if inside else [])
 
 
+# --- no folder is named
+
+
+def in_next(base: list[str], *more: str) -> int:
+    """Run without `--output`, in the current folder."""
+    return main(override([*base, *SMALL], *BALL, *more))
+
+
+def test_videos_without_a_folder_are_numbered(base, tmp_path, monkeypatch, capsys):
+    """Catches: a number for a video that is there, and one that a stopped run began."""
+    monkeypatch.chdir(tmp_path)
+    assert in_next(base) == 0
+    assert "The video is in out/001\n" in capsys.readouterr().out
+    before = contents(tmp_path / "out" / "001")
+    with after_block(1, ctrl_c):
+        assert in_next(base, "--seed", "7") == 130
+    assert in_next(base, "--seeds", "1", "2", "--blocks", "1") == 0
+    assert in_next(base, "--seed", "7") == 0
+    assert in_next(base) == 0
+    assert "out/001 has this very video" in capsys.readouterr().err
+    assert names(tmp_path / "out") == ["001", "002", "003"]
+    assert names(tmp_path / "out" / "003") == ["0001", "0002", "videos.csv"]
+    assert seeds(tmp_path / "out") == {"001": 42, "002": 7}
+    assert contents(tmp_path / "out" / "001") == before
+
+
+def test_overwriting_without_a_folder_replaces_nothing_else(base, tmp_path, monkeypatch):
+    """Catches: `--overwrite` that takes the newest video for the one that is meant."""
+    monkeypatch.chdir(tmp_path)
+    for seed, words in (("42", []), ("7", []), ("42", ["--overwrite"]), ("1", ["--overwrite"])):
+        assert in_next(base, "--seed", seed, *words) == 0
+    assert seeds(tmp_path / "out") == {"001": 42, "002": 7, "003": 1}
+
+
+@pytest.mark.heavy
+def test_two_runs_at_once_take_two_numbers(base, tmp_path, monkeypatch):
+    """What holds them apart, also for one request, is in `tests/videos/test_folders.py`."""
+    monkeypatch.chdir(tmp_path)
+    assert generate(base, tmp_path / "alone", *BALL) == 0
+    programs = [partial(in_next, base, "--seed", seed) for seed in ("42", "7")]
+    processes = [fork(program, os.devnull, os.devnull) for program in programs]
+    for process in processes:
+        process.join(600)
+    assert [process.exitcode for process in processes] == [0, 0]
+    numbers = {seed: folder for folder, seed in seeds(tmp_path / "out").items()}
+    assert sorted(numbers.values()) == ["001", "002"]
+    made = contents(tmp_path / "out" / numbers[42])["latents.safetensors"]
+    assert made == contents(tmp_path / "alone")["latents.safetensors"]
+
+
 # --- two at a time
-
-
-def test_a_folder_that_another_run_holds_is_not_taken(base, tmp_path, capsys):
-    out = tmp_path / "out"
-    with lock_folder(out):
-        assert generate(base, out, *BALL) == 0
-        assert f"another run is writing into {out}, so this goes into {out}-2" in capsys.readouterr().err
-        for word in ("--resume", "--overwrite"):
-            assert generate(base, out, *BALL, word) == 2
-            assert f"another run is writing into {out}; wait for it" in capsys.readouterr().err
-    assert names(tmp_path) == ["out-2"]
 
 
 def test_a_run_holds_its_folder_from_before_the_models_are_loaded(base, tmp_path, monkeypatch):
@@ -249,7 +229,8 @@ def test_a_file_of_one_prompt_behaves_like_one_of_many(base, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_folder(base, tmp_path):
+def test_list_goes_on_and_another_list_is_refused(base, tmp_path):
+    """Where lines were added at the end it goes on; the same list and a shorter one are there already."""
     out = tmp_path / "out"
     assert generate(base, out, *listed(tmp_path, "a ball", "a cube")) == 0
     first = contents(out / "0001")
@@ -257,29 +238,14 @@ def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_fol
     assert names(out) == ["0001", "0002", "0003", "videos.csv"]
     before = contents(out)
     assert contents(out / "0001") == first
-    for prompts in (("a cone", "a cube", "a star"), ("a ball", "a cube", "a star"), ("a ball", "a cube")):
-        assert generate(base, out, *listed(tmp_path, *prompts)) == 0
+    for prompts, code in (
+        (("a cone", "a cube", "a star"), 2),
+        (("a ball", "a cube", "a star"), 0),
+        (("a ball", "a cube"), 0),
+    ):
+        assert generate(base, out, *listed(tmp_path, *prompts)) == code
     assert contents(out) == before
-    assert names(tmp_path / "out-2")[:-1] == ["0001", "0002", "0003"]
-    assert not (tmp_path / "out-3").exists(), "the same list and a shorter one are there already"
-
-
-def test_a_short_list_does_not_take_the_place_of_a_long_one_whose_first_video_is_missing(base, tmp_path):
-    out = tmp_path / "out"
-    assert generate(base, out, *listed(tmp_path, "a ball", "a cube")) == 0
-    shutil.rmtree(out / "0001")
-    before = contents(out)
-    assert generate(base, out, *listed(tmp_path, "a cone")) == 0
-    assert contents(out) == before
-
-
-def test_a_foreign_table_stays(base, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "videos.csv").write_text("mine")
-    for words, code in (((), 0), (("--overwrite",), 2), (("--resume",), 2)):
-        assert generate(base, out, *listed(tmp_path, "a ball"), *words) == code
-    assert contents(out) == {"videos.csv": b"mine"}
+    assert names(tmp_path) == ["out", "prompts.txt"]
 
 
 def test_a_list_goes_on_without_the_table_that_a_kill_kept_from_being_written(base, tmp_path):
@@ -298,6 +264,16 @@ def test_a_list_goes_on_without_the_table_that_a_kill_kept_from_being_written(ba
 DEMO = ("demo", "--blocks", "1", "--directions", "d")
 
 
+def test_demos_are_numbered_beside_generated_videos(tmp_path, monkeypatch):
+    """Catches: a demo of another prompt that is refused, and a video that its folder is in the way of."""
+    monkeypatch.chdir(tmp_path)
+    for words in ([], ["--prompt", "3"], []):
+        assert main([*DEMO, *words]) == 0
+    assert main(["generate", "--models", "pocket", "--blocks", "1", "--prompt", "a red ball"]) == 0
+    assert names(tmp_path / "out") == ["001", "demo"]
+    assert names(tmp_path / "out" / "demo") == ["001", "002"]
+
+
 def test_a_demo_without_a_draft_says_why_it_compares_nothing_and_keeps_no_earlier_comparison(tmp_path, capsys):
     """Catches an old comparison next to a new video; what somebody put into the other video's folder stays."""
     out = tmp_path / "out"
@@ -313,11 +289,8 @@ def test_a_demo_without_a_draft_says_why_it_compares_nothing_and_keeps_no_earlie
 
 
 @pytest.mark.heavy
-def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_to_the_one_it_owes(
-    tmp_path, monkeypatch, capsys
-):
+def test_demo_replaces_no_comparison_and_makes_a_missing_one(tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
-
     with monkeypatch.context() as planted:
         planted.setattr(making, "side_by_side", Mock(side_effect=KeyboardInterrupt))
         assert main([*DEMO, "--output", str(out)]) == 130
@@ -336,5 +309,5 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "comparison.mp4").write_text("mine")
-    assert main([*DEMO, "--output", str(foreign)]) == 0
+    assert main([*DEMO, "--output", str(foreign)]) == 2
     assert contents(foreign) == {"comparison.mp4": b"mine"}

@@ -175,7 +175,7 @@ OF_VIDEO = [
         "--schedule krea4 --drafter-settings schedule=1000 --target-settings schedule=1000",
         "the schedule of both has no effect, as each model has its own; leave it out",
     ),
-    ("--resume --overwrite", "to resume keeps what is there, and to overwrite replaces it; leave one of them out"),
+    ("--resume --overwrite", "--overwrite: not allowed with argument --resume"),
     ("--seeds 1 2 1", "seed 1 is given twice and makes one video twice; leave one out"),
     ("--workers 2", "workers need several videos; add --prompt-file FILE or --seeds, or leave the workers out"),
     ("--device cpu,cpu --seeds 1 2 --ray local", "--device names several of this machine, and --ray is a cluster"),

@@ -137,7 +137,7 @@ def test_a_documented_command_of_the_embedded_models_works_as_written(command, t
     write_mp4(tmp_path / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
     assert main(override(arguments_of(command), "--blocks", "2")) == 0
     assert [path.parent.name for path in tmp_path.rglob("video.mp4")] in (
-        ["out"],
+        ["001"],
         ["0001", "0002"],
         ["0002", "0001"],
     )

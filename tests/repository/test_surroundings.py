@@ -101,7 +101,7 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
         for name, words in commands(models, watch / "prompts.txt").items()
     ]
     asked += [["doctor", str(models.target)], ["doctor", "--models", str(models.target.parent)]]
-    asked += [["doctor", "--vram", "24"]]
+    asked += [["doctor", "--vram", "24"], ["demo", "--blocks", "1", "--directions", "t"]]
     (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
     home.chmod(0o555)
     folders = (home, cwd, temp, PACKAGE, models.target.parent)
@@ -160,11 +160,13 @@ def test_nothing_asks_for_the_network(abroad):
 
 def test_nothing_is_written_but_into_the_output_and_temp_folders(abroad):
     """Catches a cache in the home folder, a file beside the package or in the current folder."""
-    chosen = (abroad.work / "out put", abroad.work / "temp", Path(os.devnull))
+    numbered = abroad.work / "somewhere else" / "out"
+    chosen = (abroad.work / "out put", numbered, abroad.work / "temp", Path(os.devnull))
     written = {Path(what) for kind, what in abroad.notes if kind == "write"}
     for path in sorted(written | abroad.changed):
         assert any(path.is_relative_to(place) for place in chosen), path
     assert any(path.is_relative_to(chosen[0]) for path in written)
+    assert [path.relative_to(numbered) for path in numbered.glob("*/*")] == [Path("demo", "001")]
 
 
 VIDEO = {"generate": "0001"}  # a prompt file has a folder for each video

@@ -24,7 +24,7 @@ from sdvg_core.request.resolve import resolve_files
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import ROUTE_PRESETS
 from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos.batch import Batch
+from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.identity import digest_of, request_fingerprint
 from sdvg_core.videos.maker import make_videos
 

@@ -3,6 +3,7 @@
 import csv
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,7 +27,8 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, table
-from sdvg_core.videos.batch import Batch, plan_videos
+from sdvg_core.videos.asked import Batch
+from sdvg_core.videos.batch import plan_videos
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
@@ -202,6 +204,14 @@ def test_a_table_begins_with_what_the_folders_hold(base, tmp_path, how, state):
     first, second, _ = rows(tmp_path)
     assert (first["state"], first["blocks"]) == (state, "2")
     assert (second["state"], second["blocks"]) == ("waiting", "0")
+
+
+def test_table_of_videos_made_again_has_none(base, alone, tmp_path):
+    """Catches: a stopped `--overwrite` whose old videos pass for the new ones, with exit code 0."""
+    shutil.copytree(alone, tmp_path / "out")
+    with patch.object(maker, "plan_layout", side_effect=KeyboardInterrupt):
+        assert generate(base, tmp_path / "out", "--overwrite") == 130
+    assert [row["state"] for row in rows(tmp_path / "out")] == ["waiting"] * 3
 
 
 # --- refusals

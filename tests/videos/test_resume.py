@@ -51,7 +51,7 @@ from sdvg_core.videos.identity import request_fingerprint
 def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
     whole, folder = made(tmp_path / "whole", arguments), tmp_path / "cut"
     stopped(folder, arguments, cut)
-    rest = made(folder, [*arguments, "--resume"])
+    rest = made(folder, arguments)
     same(rest, whole)
     assert f"Blocks 1 to {cut} of this run were made before" in rest[2]["notes"][-1]
     assert rest[2]["settings"] == whole[2]["settings"]
@@ -133,7 +133,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
         line = refused(capsys, override(five(files), *more, "--output", str(tmp_path / "out"), "--resume"))
         assert part in line
         assert line.count(" (then ") == 1, line
-        assert line.endswith("; repeat its command or name another folder")
+        assert line.endswith(f"; repeat its command, or name another folder, such as {tmp_path / 'out-2'}")
 
 
 def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):

@@ -24,7 +24,7 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget, First, Route
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import stream
-from sdvg_core.videos.batch import Batch
+from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.maker import make_videos
 from sdvg_core.videos.stream import Busy, Streamer
 
