@@ -45,7 +45,7 @@ def request_of(number: int, draw: random.Random) -> tuple[VideoRequest, Conditio
         seed=number,
         width=draw.choice((16, 20, 24, 32)),
         height=draw.choice((16, 20, 24, 32)),
-        router=draw.choice(ROUTERS),
+        route=draw.choice(ROUTERS),
         drafter_context=draw.choice(("committed", "own")),
     )
     later = ((2, condition(number + 1000)),) if draw.random() < 0.5 else ()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.heavy
 
 REQUESTS = (
     REQUEST,
-    replace(REQUEST, seed=7, width=32, drafter_context="own", router=Route(Gate(0.3))),
+    replace(REQUEST, seed=7, width=32, drafter_context="own", route=Route(Gate(0.3))),
 )
 
 
