@@ -360,11 +360,10 @@ def _prefix(file: WeightFile) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanHeader:
-    """A transformer before its weights are read: an engine's `ModelShape`. Equal headers have equal costs.
+    """A transformer, of a file or of ComfyUI: an engine's `ModelShape`. Equal headers have equal costs.
 
     `control_blocks`: of its control module, 0 without a control. `weights`: identifies the weights. `notes`:
-    warnings about its file. `checkpoint`, `attention`, `loras`, `control`: of a file; empty for a model that
-    ComfyUI loads.
+    warnings about its file.
     """
 
     config: WanConfig
@@ -372,10 +371,6 @@ class WanHeader:
     control_blocks: int = 0
     weights: object = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
-    checkpoint: WanCheckpoint | None = field(default=None, compare=False)
-    attention: AttentionBackend = field(default=SDPA, compare=False)
-    loras: tuple[Lora, ...] = field(default=(), compare=False)
-    control: ControlCheckpoint | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)
 
     block_frames: int = field(init=False, compare=False)
@@ -397,6 +392,16 @@ class WanHeader:
         }
         for name, value in shape.items():
             object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WanFile(WanHeader):
+    """The header of a file whose weights are not read yet, with what is loaded beside them."""
+
+    checkpoint: WanCheckpoint = field(compare=False)
+    attention: AttentionBackend = field(default=SDPA, compare=False)
+    loras: tuple[Lora, ...] = field(default=(), compare=False)
+    control: ControlCheckpoint | None = field(default=None, compare=False)
 
 
 PUBLISHED_DRAFTER = WanHeader(config=WAN_1_3B, preset=get_preset("self-forcing-1.3b"))

@@ -32,7 +32,7 @@ from ..files.outputs import (
     unfinished_request,
     video_file,
 )
-from ..models.headers import Headers, check_models
+from ..models.headers import FileHeaders, check_models
 from ..models.loading import encode_prompts
 from ..report.run_report import read_report
 from ..request.resolve import ResolvedRequest, resolve_files
@@ -126,7 +126,7 @@ class BatchPlan:
 
     folder: Path
     batch: Batch
-    headers: Headers
+    headers: FileHeaders
     routes: Routes
     needed: Roles
     videos: tuple[Video, ...]
