@@ -22,8 +22,9 @@ from torch import Tensor
 from benchmarks.models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
 from sdvg_core.causal_wan.config import control_shapes, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.checkpoints.names import renamer
 from sdvg_core.checkpoints.weights import count_layers
-from sdvg_core.decoders.wan_vae import RESIDUAL, empty_wan_vae, rename, units_of
+from sdvg_core.decoders.wan_vae import empty_wan_vae, names_of
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.text.umt5 import SPIECE, TABLE_COPY
 
@@ -72,9 +73,8 @@ def wan_vae_to_original(weights: Mapping[str, Any]) -> dict[str, Any]:
     """Return weights with diffusers' names (`AutoencoderKLWan.state_dict()`) under the original release's names."""
     stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
     stages = count_layers(weights, "decoder.up_blocks")
-    units = units_of(count_layers(weights, "encoder.down_blocks"), stages * stage - 1, stage)
-    back, residual = ({new: old for old, new in table.items()} for table in (units, RESIDUAL))
-    return {rename(name, back, residual): tensor for name, tensor in weights.items()}
+    rename = renamer({new: old for old, new in names_of(stages * stage - 1, stage).items()})
+    return {rename(name): tensor for name, tensor in weights.items()}
 
 
 def write_controls(folder: Path, seed: int = 0) -> None:

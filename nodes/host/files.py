@@ -52,8 +52,8 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
     "fp8_e5m2": {"dtype": torch.float8_e5m2},
 }
 
-HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
-"""Key styles that ComfyUI's own loader reads."""
+HOST_NAMINGS = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
+"""Namings that ComfyUI's own loader reads."""
 
 
 def load_checkpoint(
@@ -102,7 +102,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     options = dict(WEIGHT_DTYPES[weight_dtype])
     unusual = _unusual_sizes(checkpoint.config)
     stated = all(f'"{name}"' in file.metadata.get("config", "") for name in unusual)
-    if file.path.suffix in SAFETENSORS and checkpoint.key_style in HOST_STYLES and stated:
+    if file.path.suffix in SAFETENSORS and checkpoint.naming in HOST_NAMINGS and stated:
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
     metadata = {"config": json.dumps({"transformer": unusual})} if unusual else None
     host_options["metadata"] = metadata

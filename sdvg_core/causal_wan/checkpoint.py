@@ -34,12 +34,12 @@ from .config import (
     PUBLISHED,
     WAN_1_3B,
     WAN_14B,
-    KeyStyle,
     WanConfig,
     control_shapes,
     flat_name,
     is_rotary,
-    key_styles,
+    names_under,
+    namings_of,
     unwrapped,
     wan_shapes,
 )
@@ -67,9 +67,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WanCheckpoint(Checkpoint):
-    """The checkpoint of a transformer. `dtype`: to compute in. `unused`: other tensors in the file."""
+    """The checkpoint of a transformer.
 
-    key_style: str
+    `naming`: label of how the file names its tensors. `dtype`: to compute in. `unused`: other tensors in the file.
+    """
+
+    naming: str
     dtype: torch.dtype
     unused: tuple[str, ...]
 
@@ -117,20 +120,20 @@ def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
     """Check an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
-    styles = key_styles(file.names)
+    namings = namings_of(file)
     adapters = [tensor for tensor in file.names if is_lora(tensor)]
     if adapters:
         tensors = f"{len(adapters)} tensors such as {adapters[0]}"
         raise BadInput(
             f"{name} holds a LoRA ({tensors}), not a model; load its base model and apply the LoRA to it"
         )
-    if not styles:
+    if not namings:
         raise foreign(name, family_of(file.names) or ", ".join(sorted(file.names)[:3]))
-    if len(styles) > 1:
-        names = ", ".join(map(str, styles))
-        raise BadInput(f"{name} holds several transformers ({names}); save the one to use in its own file")
-    style = styles[0]
-    weights = file.renamed(style.wan_name)
+    if len(namings) > 1:
+        several = ", ".join(namings)
+        raise BadInput(f"{name} holds several transformers ({several}); save the one to use in its own file")
+    (label, rename), *_ = namings.items()
+    weights = file.renamed(rename)
     if kind := family_of(weights.names, VARIANTS):  # models with inputs other than text
         raise foreign(name, kind)
     stated = _stated_sizes(file)
@@ -145,10 +148,10 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     return WanCheckpoint(
         weights=weights,
         config=config,
-        key_style=str(style),
+        naming=label,
         quantisation=quantisation,
         dtype=compute_dtype(weights, expected),
-        unused=tuple(name for name in file.names if style.wan_name(name) not in needed and not is_rotary(name)),
+        unused=tuple(name for name in file.names if rename(name) not in needed and not is_rotary(name)),
     )
 
 
@@ -304,16 +307,16 @@ class ControlCheckpoint(Checkpoint):
 
 def has_control(file: WeightFile) -> bool:
     """True if a file holds a control module, alone or in a whole VACE checkpoint."""
-    return _style(file) is not None
+    return _prefix(file) is not None
 
 
 def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
     """Return a control module's tensors under Wan names, its width and number of blocks, or raise `BadInput`."""
-    style = _style(file)
-    if style is None:
+    prefix = _prefix(file)
+    if prefix is None:
         raise BadInput(f"{file.path.name} has no control module ({TELLTALE}); {GIVE_VACE}")
-    named = style.wan_name
-    weights = file.renamed(lambda name: known if (known := named(name)) and known.startswith(PARTS) else None)
+    rename = names_under(prefix)
+    weights = file.renamed(lambda name: known if (known := rename(name)).startswith(PARTS) else "")
     numbers = {known.split(".")[1] for known in weights if known.startswith("vace_blocks.")}
     return weights, max(weights.info[TELLTALE].shape[:1], default=0), len(numbers)
 
@@ -346,10 +349,10 @@ def load_control(checkpoint: ControlCheckpoint, *, device: torch.device, dtype: 
     return tree
 
 
-def _style(file: WeightFile) -> KeyStyle | None:
+def _prefix(file: WeightFile) -> str | None:
+    """Return what the names of a control module begin with, or None if there is none."""
     plain = {unwrapped(name) for name in file}
-    prefix = next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
-    return None if prefix is None else KeyStyle(prefix=prefix, wrapped=not plain.issuperset(file), diffusers=False)
+    return next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
 
 
 # --- headers
@@ -357,11 +360,10 @@ def _style(file: WeightFile) -> KeyStyle | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanHeader:
-    """A transformer before its weights are read: an engine's `ModelShape`. Equal headers have equal costs.
+    """A transformer, of a file or of ComfyUI: an engine's `ModelShape`. Equal headers have equal costs.
 
     `control_blocks`: of its control module, 0 without a control. `weights`: identifies the weights. `notes`:
-    warnings about its file. `checkpoint`, `attention`, `loras`, `control`: of a file; empty for a model that
-    ComfyUI loads.
+    warnings about its file.
     """
 
     config: WanConfig
@@ -369,10 +371,6 @@ class WanHeader:
     control_blocks: int = 0
     weights: object = field(default=None, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
-    checkpoint: WanCheckpoint | None = field(default=None, compare=False)
-    attention: AttentionBackend = field(default=SDPA, compare=False)
-    loras: tuple[Lora, ...] = field(default=(), compare=False)
-    control: ControlCheckpoint | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)
 
     block_frames: int = field(init=False, compare=False)
@@ -394,6 +392,16 @@ class WanHeader:
         }
         for name, value in shape.items():
             object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WanFile(WanHeader):
+    """The header of a file whose weights are not read yet, with what is loaded beside them."""
+
+    checkpoint: WanCheckpoint = field(compare=False)
+    attention: AttentionBackend = field(default=SDPA, compare=False)
+    loras: tuple[Lora, ...] = field(default=(), compare=False)
+    control: ControlCheckpoint | None = field(default=None, compare=False)
 
 
 PUBLISHED_DRAFTER = WanHeader(config=WAN_1_3B, preset=get_preset("self-forcing-1.3b"))

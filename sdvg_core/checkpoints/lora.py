@@ -9,7 +9,7 @@ cost time in every pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,6 +19,7 @@ from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..settings.load import split_strength
 from .lora_file import FLAGS, UNREAD, Stated, add_part, read_parts, read_stated
+from .names import Rename
 from .weights import WeightFile, open_weights
 
 MAGNITUDES = ("dora_scale", "magnitude")
@@ -132,7 +133,7 @@ class Lora:
         return replace(self, inert=inert)
 
 
-def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Callable[[str], str]) -> Lora:
+def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Rename) -> Lora:
     """Open a LoRA for a model with weights of these `shapes`, without reading values.
 
     `text`: `FILE` or `FILE:STRENGTH`. `flat_name`: maps all spellings of a layer to one. Raises `OtherModel` if it
@@ -171,7 +172,7 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Calla
 
 
 def _check_understood(
-    file: WeightFile, others: Iterable[str], weights: Mapping[str, str], flat_name: Callable[[str], str]
+    file: WeightFile, others: Iterable[str], weights: Mapping[str, str], flat_name: Rename
 ) -> None:
     """Raise `BadInput` if a tensor of no known kind belongs to a layer of the model.
 

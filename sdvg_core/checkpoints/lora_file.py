@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, first_line
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from .names import Rename
 from .weights import PICKLES, SAFETENSORS, WeightFile
 
 ENDING = re.compile(
@@ -120,7 +121,7 @@ class Stated:
     """All that a file states of its scale. `root`: whether the alpha of a tensor is over the root of the rank."""
 
     file: WeightFile
-    flat_name: Callable[[str], str]
+    flat_name: Rename
     statements: tuple[Statement, ...]
     root: bool
 
@@ -155,7 +156,7 @@ class Stated:
         return scale
 
 
-def read_stated(file: WeightFile, flat_name: Callable[[str], str]) -> Stated:
+def read_stated(file: WeightFile, flat_name: Rename) -> Stated:
     """Return what a LoRA's file and its config state of the scale.
 
     `flat_name`: maps all spellings of a layer to one.
@@ -181,7 +182,7 @@ def config_beside(path: Path) -> Path | None:
     return config if alone else None
 
 
-def _statements(file: WeightFile, flat_name: Callable[[str], str]) -> Iterator[Statement]:
+def _statements(file: WeightFile, flat_name: Rename) -> Iterator[Statement]:
     for key in JSON_KEYS:
         if key in file.metadata:
             where = f"{key} in the header"
@@ -205,7 +206,7 @@ def _json_object(text: str | bytes, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _statement(where: str, settings: Mapping[str, Any], flat_name: Callable[[str], str]) -> Statement:
+def _statement(where: str, settings: Mapping[str, Any], flat_name: Rename) -> Statement:
     values = {COMPONENT.sub("", name): value for name, value in settings.items()}
     values = {name: value for name, value in values.items() if value not in UNSTATED}
     alpha = next((values[name] for name in ALPHAS if name in values), None)
@@ -220,7 +221,7 @@ def _statement(where: str, settings: Mapping[str, Any], flat_name: Callable[[str
     )
 
 
-def _pattern(value: Any, where: str, flat_name: Callable[[str], str]) -> dict[str, float]:
+def _pattern(value: Any, where: str, flat_name: Rename) -> dict[str, float]:
     """Return numbers by the flat end of a layer's name.
 
     PEFT takes the keys for regular expressions, which in a stranger's file could take for ever, so that only names
@@ -241,7 +242,7 @@ def _pattern(value: Any, where: str, flat_name: Callable[[str], str]) -> dict[st
 
 
 def _of_layer(pattern: Mapping[str, float], flat: str, usual: float | None) -> float | None:
-    return next((number for end, number in pattern.items() if flat == end or flat.endswith(f"_{end}")), usual)
+    return next((number for end, number in pattern.items() if flat == end or flat.endswith(f".{end}")), usual)
 
 
 def _number(value: Any, where: str) -> float:

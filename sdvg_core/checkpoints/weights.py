@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ..checkpoints import LARGEST_SIZE
 from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from .names import Rename
 from .pickles import UNSTATED, Choice, choose, read_pickle, shown
 
 SAFETENSORS = (".safetensors", ".sft")
@@ -81,13 +82,13 @@ class WeightFile(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def renamed(self, rename: Callable[[str], str | None]) -> WeightFile:
-        """Return the tensors under new names, without those named None. Raises `BadInput` for two of one name."""
+    def renamed(self, rename: Rename) -> WeightFile:
+        """Return the tensors under new names, without those left out. Raises `BadInput` for two of one name."""
         names: dict[str, str] = {}
         info: dict[str, TensorInfo] = {}
         for old, source in self.names.items():
             new = rename(old)
-            if new is None:
+            if not new:
                 continue
             if new in names:
                 raise BadInput(f"two tensors in {self.path.name} mean {new}; {AS_PUBLISHED}")

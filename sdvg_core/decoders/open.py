@@ -33,11 +33,10 @@ FAST_NOTE = "Fast decoder (TAEHV): a little rougher than the Wan VAE."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaeHeader:
-    """The header of an autoencoder.
+    """The header of an autoencoder, of a file or of ComfyUI.
 
     `decoder_base`: base width of a Wan VAE's decoder, None for a TAEHV. `encodes`: whether it has an encoder.
-    `tae_kind`: kind of a TAEHV, None for a Wan VAE. `file`: None if ComfyUI loads it. `sizes`: arguments for
-    diffusers' Wan VAE; `file` then has diffusers' names. `net`: a TAEHV's, on the meta device.
+    `tae_kind`: kind of a TAEHV, None for a Wan VAE.
     """
 
     latent_channels: int
@@ -45,13 +44,30 @@ class VaeHeader:
     spatial_stride: int
     decoder_base: int | None
     encodes: bool
-    tae_kind: TaeKind | None = None
-    file: WeightFile | None = None
-    sizes: dict[str, Any] | None = None
-    net: Taehv | None = None
+    tae_kind: TaeKind | None
 
 
-def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WanVaeFile(VaeHeader):
+    """The header of a Wan VAE's file, under diffusers' names. `sizes`: arguments for diffusers' class."""
+
+    file: WeightFile
+    sizes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaehvFile(VaeHeader):
+    """The header of a TAEHV's file. `net`: its network, on the meta device."""
+
+    tae_kind: TaeKind
+    file: WeightFile
+    net: Taehv
+
+
+VaeFile = WanVaeFile | TaehvFile
+
+
+def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeFile:
     """Read the header of a Wan 2.1 VAE or a TAEHV, from a file or a diffusers folder, without loading weights.
 
     `tae_kind`: as stated by the user. Raises `BadInput` if `load_vae` could not load the file, or if a kind is
@@ -62,7 +78,7 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     if is_taehv(file.names):
         kind = kind_of(file.path, tae_kind)
         file, net = find_taehv(file, kind)
-        return VaeHeader(
+        return TaehvFile(
             latent_channels=net.latent_channels,
             temporal_stride=TEMPORAL_STRIDE,
             spatial_stride=SPATIAL_STRIDE,
@@ -75,19 +91,20 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     if tae_kind != AUTO:
         raise BadInput(f"{file.path.name} is no TAEHV, so tae_kind (--tae-kind) has no effect; leave it out")
     file, sizes = open_wan_vae(file)
-    return VaeHeader(
+    return WanVaeFile(
         latent_channels=sizes["z_dim"],
         temporal_stride=sizes["scale_factor_temporal"],
         spatial_stride=sizes["scale_factor_spatial"],
         decoder_base=sizes["decoder_base_dim"],
         encodes=True,
+        tae_kind=None,
         file=file,
         sizes=sizes,
     )
 
 
 def load_vae(
-    source: str | Path | VaeHeader,
+    source: str | Path | VaeFile,
     *,
     tae_kind: StatedKind = AUTO,
     device: str | torch.device = "cpu",
@@ -102,13 +119,11 @@ def load_vae(
     """
     header = source if isinstance(source, VaeHeader) else open_vae(source, tae_kind=tae_kind)
     file = header.file
-    assert file is not None, "a host loads by itself"
-    if header.net is not None:
-        assert header.tae_kind is not None
+    if isinstance(header, TaehvFile):
         net = fill_taehv(copy.deepcopy(header.net), file, device, dtype)
         last = layers == "planes"
         return TaehvCodec(net, kind=header.tae_kind, channels_last=last, compiler=compiler, name=file.path.name)
-    vae = empty_wan_vae(**(header.sizes or {}))
+    vae = empty_wan_vae(**header.sizes)
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)
     check_finite_weights(vae, file.path.name)

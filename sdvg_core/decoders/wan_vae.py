@@ -16,6 +16,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from ..checkpoints.names import Table, renamer
 from ..checkpoints.weights import (
     WeightFile,
     check_complete,
@@ -150,9 +151,7 @@ def open_wan_vae(file: WeightFile) -> tuple[WeightFile, dict[str, Any]]:
         resamplers = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in file.names)
         # After the residual blocks of one resolution.
         first = min((int(match.group(1)) for match in resamplers if match), default=0)
-        decoder_blocks = count_layers(file.names, "decoder.upsamples")
-        units = units_of(count_layers(file.names, "encoder.downsamples"), decoder_blocks, first + 1)
-        file = file.renamed(lambda name: rename(name, units, RESIDUAL))
+        file = file.renamed(renamer(names_of(count_layers(file.names, "decoder.upsamples"), first + 1)))
     # Other diffusers VAEs share these prefixes.
     if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file.names):
         raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
@@ -243,53 +242,32 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
 # list of blocks in each half, where diffusers groups the decoder's by resolution; layers of a residual block have
 # numbers in the original and names in diffusers.
 
-# Prefixes of modules that held the VAE when it was saved.
-WRAPPERS = ("model.", "first_stage_model.", "vae.")
-
-# original -> diffusers, the same in both halves
-_ENDS = {
-    "conv1": "conv_in",
+# Modules that held the VAE when it was saved.
+without_wrapper = renamer({"^.model": "^", "^.first_stage_model": "^", "^.vae": "^"})
+NAMES: Table = {
+    "^.conv1": "quant_conv",
+    "^.conv2": "post_quant_conv",
+    **{f"{half}.conv1": f"{half}.conv_in" for half in ("encoder", "decoder")},
+    "encoder.downsamples": "encoder.down_blocks",
     "middle.0": "mid_block.resnets.0",
     "middle.1": "mid_block.attentions.0",
     "middle.2": "mid_block.resnets.1",
     "head.0": "norm_out",
     "head.2": "conv_out",
-}
-# original -> diffusers, inside a residual block
-RESIDUAL = {
     "residual.0": "norm1",
     "residual.2": "conv1",
     "residual.3": "norm2",
     "residual.6": "conv2",
     "shortcut": "conv_shortcut",
 }
+"""original -> diffusers, but for the blocks of the decoder."""
 
 
-def without_wrapper(name: str) -> str:
-    """Drop the prefix of the module that held the VAE when it was saved."""
-    return next((name[len(wrapper) :] for wrapper in WRAPPERS if name.startswith(wrapper)), name)
-
-
-def units_of(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, str]:
-    """Return original -> diffusers name for every unit. `stage`: blocks of a decoder stage, resampler included."""
-    units = {"conv1": "quant_conv", "conv2": "post_quant_conv"}
-    for half in ("encoder", "decoder"):
-        units |= {f"{half}.{old}": f"{half}.{new}" for old, new in _ENDS.items()}
-    for n in range(encoder_blocks):
-        units[f"encoder.downsamples.{n}"] = f"encoder.down_blocks.{n}"
-    for n in range(decoder_blocks):
-        level, place = divmod(n, stage)
+def names_of(decoder_blocks: int, stage: int) -> Table:
+    """Return original -> diffusers. `stage`: blocks of a decoder stage, resampler included."""
+    blocks = {}
+    for number in range(decoder_blocks):
+        level, place = divmod(number, stage)
         block = "upsamplers.0" if place == stage - 1 else f"resnets.{place}"
-        units[f"decoder.upsamples.{n}"] = f"decoder.up_blocks.{level}.{block}"
-    return units
-
-
-def rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
-    """Rename a weight's unit and its layer inside a residual block; other names are unchanged."""
-    parts = name.split(".")
-    for cut in range(1, len(parts)):
-        unit = units.get(".".join(parts[:cut]))
-        if unit is not None:
-            layer = ".".join(parts[cut:-1])
-            return ".".join(part for part in (unit, residual.get(layer, layer), parts[-1]) if part)
-    return name
+        blocks[f"decoder.upsamples.{number}"] = f"decoder.up_blocks.{level}.{block}"
+    return {**NAMES, **blocks}

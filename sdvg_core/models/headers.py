@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from ..causal_wan.attention import choose_attention
 from ..causal_wan.checkpoint import (
     GIVE_VACE,
+    WanFile,
     WanHeader,
     find_lora,
     inspect_control,
@@ -26,7 +27,7 @@ from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.pickles import note_on
 from ..checkpoints.quantized import FP8
 from ..checkpoints.weights import open_weights
-from ..decoders.open import VaeHeader, open_vae
+from ..decoders.open import VaeFile, VaeHeader, open_vae
 from ..devices.compiling import check_compile
 from ..devices.device import DTYPES, arithmetic_on, check_device, side_device
 from ..engine.memo import Identities
@@ -45,7 +46,7 @@ PIECES = 64
 PIECE_BYTES = 1 << 16
 
 
-def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanHeader]) -> Identities:
+def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanFile]) -> Identities:
     """Return the identities of a run's parts: files, settings and arithmetic. `models`: the run's, by role."""
     execution = load.execution
     side = side_device(load)
@@ -57,7 +58,6 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
         if path is None or role not in models:
             return ""
         header = models[role]
-        assert header.checkpoint is not None, "a host names its models itself"
         identity = repr((header.checkpoint.weights.state_dict, header.preset.identity))
         changed: list[Any] = [
             (fingerprint(lora.file.path), lora.strength, sorted({change.scale for change in lora.changes.values()}))
@@ -117,7 +117,7 @@ def named(path: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Headers:
-    """The headers of a run's models, from files or from ComfyUI. `models`: by role, the target first."""
+    """The headers of a run's models, of files or of ComfyUI. `models`: by role, the target first."""
 
     models: Mapping[str, WanHeader]
     vae: VaeHeader
@@ -137,7 +137,7 @@ class Headers:
         note = f"{fault}, so drafting costs more than it can save; swap the two if that was not meant."
         return (note,) if drafter.parameters > target.parameters else ()
 
-    def restrict_to(self, needed: Roles) -> Headers:
+    def restrict_to(self, needed: Roles) -> Self:
         """Return the headers without models that a run does not need."""
         models = {role: model for role, model in self.models.items() if role in needed}
         return replace(self, models=models, scorer=self.scorer and "scorer" in needed)
@@ -147,7 +147,15 @@ class Headers:
         return self.models.get(role, next(iter(self.models.values())))
 
 
-def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileHeaders(Headers):
+    """The headers of models that are loaded from files."""
+
+    models: Mapping[str, WanFile]
+    vae: VaeFile
+
+
+def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
     """Read the headers of files. Raises `BadInput` if models cannot be loaded with these options."""
     device = check_device(options.device)
     if options.target.draft_steps is not None:
@@ -161,7 +169,7 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     }
     models = _with_controls(_with_loras(models, options), files.controls)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
-    return Headers(models=models, vae=vae, scorer=files.reward is not None)
+    return FileHeaders(models=models, vae=vae, scorer=files.reward is not None)
 
 
 def check_encoder(headers: Headers, *needs: str) -> None:
@@ -177,7 +185,7 @@ def check_encoder(headers: Headers, *needs: str) -> None:
         raise BadInput(f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE, or a whole TAEHV")
 
 
-def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
+def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanFile:
     choice = choice_of(model, path)
     checkpoint = open_wan(path, choice)
     if options.dtype:
@@ -187,7 +195,7 @@ def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions,
     if unused := ", ".join(checkpoint.unused[:3]):
         notes.append(f"Beside the transformer, {file.path.name} has tensors that are not used: {unused}.")
     notes += notes_by_name(file.path, checkpoint.config, stated=model.preset != AUTO)
-    return WanHeader(
+    return WanFile(
         name=role,
         config=checkpoint.config,
         preset=chosen_preset(model, file.path, checkpoint.config, options.schedule),
@@ -203,7 +211,7 @@ def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions,
     )
 
 
-def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> dict[str, WanHeader]:
+def _with_controls(models: Mapping[str, WanFile], files: Iterable[Path]) -> dict[str, WanFile]:
     """Add each control module to the models of its width. Raises `BadInput` if no module fits."""
     changed = dict(models)
     unfit = []
@@ -220,7 +228,7 @@ def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> di
     return changed
 
 
-def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[str, WanHeader]:
+def _with_loras(models: Mapping[str, WanFile], options: LoadOptions) -> dict[str, WanFile]:
     """Add each LoRA to the models that it fits, and notes to those that lack it or ignore a part of it.
 
     Raises `BadInput` for a LoRA that fits no model.
@@ -230,7 +238,6 @@ def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[s
         fitting: dict[str, Lora] = {}
         problems: list[OtherModel] = []
         for role, model in models.items():
-            assert model.checkpoint is not None, "a host has LoRAs of its own"
             try:
                 fitting[role] = find_lora(text, model.checkpoint)
             except OtherModel as problem:
@@ -251,8 +258,7 @@ def _with_loras(models: Mapping[str, WanHeader], options: LoadOptions) -> dict[s
     return changed
 
 
-def _notes_on_lora(role: str, model: WanHeader, lora: Lora) -> Iterator[str]:
-    assert model.checkpoint is not None
+def _notes_on_lora(role: str, model: WanFile, lora: Lora) -> Iterator[str]:
     if lora.unused:
         unused = f"{count(len(lora.unused), 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
         without = "it has no such layer, or in another shape"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..causal_wan.checkpoint import has_control, inspect_control, inspect_weights
-from ..causal_wan.config import key_styles
+from ..causal_wan.config import namings_of
 from ..causal_wan.presets import notes_by_name, preset_by_name, size_preset
 from ..checkpoints.model_files import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_ENCODER, VAE, family_of, known_model
 from ..checkpoints.pickles import Choice, note_on
@@ -44,11 +44,11 @@ def inspect_file(path: Path, *, values: bool = False) -> dict[str, str]:
     file = open_weights(path, choice)
     dtypes = Counter(str(info.dtype).removeprefix("torch.") for info in file.info.values())
     kind = CONTROL if has_control(file) else family_of(file)
-    if kind is None and not key_styles(file) and prefix_of(file):
+    if kind is None and not namings_of(file) and prefix_of(file):
         kind = TEXT_ENCODER
     findings = {
         "file": file.path.name,
-        "kind": kind or ("Wan transformer" if key_styles(file) else "unknown"),
+        "kind": kind or ("Wan transformer" if namings_of(file) else "unknown"),
         "layout": file.layout,
         "dictionary": file.state_dict,
         "dictionaries": ", ".join(file.state_dicts),

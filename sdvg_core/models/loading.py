@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..causal_wan.checkpoint import WanHeader, load_control, load_wan
+from ..causal_wan.checkpoint import WanFile, load_control, load_wan
 from ..causal_wan.context import Wan
 from ..causal_wan.forward import compiled_stages
 from ..causal_wan.generator import build_engine
@@ -19,7 +19,7 @@ from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import multiply_in_fp8
 from ..checkpoints.weights import check_finite_weights, stored_tensors, weight_digest
-from ..decoders.open import LIGHT_BASE, VaeHeader, load_vae
+from ..decoders.open import LIGHT_BASE, VaeFile, load_vae
 from ..devices.compiling import compiler_of
 from ..devices.device import DTYPES, check_device, dtype_name, side_device
 from ..engine.memo import Identities
@@ -32,7 +32,7 @@ from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..settings.execution import AUTO, Execution, WeightDtype
 from ..settings.load import DecoderName, LoadOptions
 from ..text.umt5 import load_umt5
-from .headers import Headers, part_fingerprints
+from .headers import FileHeaders, Headers, part_fingerprints
 
 DEFAULT: WeightDtype = "default"
 ROUNDED: WeightDtype = "fp8_e4m3fn"
@@ -146,7 +146,7 @@ def free_vram(device: torch.device, vram: float | Literal["auto", "all"]) -> flo
     return SHARE_TO_PLAN * torch.cuda.mem_get_info(device)[0] / GB
 
 
-def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int, blocks: int) -> Plan | None:
+def plan_memory(headers: FileHeaders, options: LoadOptions, width: int, height: int, blocks: int) -> Plan | None:
     """Return the memory plan of a video, or None if `options.vram` asks for none. `width`, `height`: pixels.
 
     Raises `BadInput` if it does not fit.
@@ -159,7 +159,7 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
         if options.vram != AUTO:
             raise BadInput("vram plans two models, but drafter and target are one; leave it out")
         return None
-    files = {role: model.checkpoint for role, model in headers.models.items() if model.checkpoint}
+    files = {role: model.checkpoint for role, model in headers.models.items()}
     target = files.get("target")
     request = replace(
         memory_request(headers, width, height, blocks),
@@ -194,7 +194,9 @@ def memory_request(headers: Headers, width: int, height: int, blocks: int) -> Pl
     )
 
 
-def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, planned: Plan | None = None) -> Models:
+def load_models(
+    files: ModelFiles, options: LoadOptions, headers: FileHeaders, planned: Plan | None = None
+) -> Models:
     """Load the VAE, the transformers in `headers`, and the scorer if `files` has one.
 
     `planned`: the memory plan; without one, nothing is streamed. Raises `BadInput` for NaN or infinity in weights.
@@ -245,7 +247,7 @@ def load_models(files: ModelFiles, options: LoadOptions, headers: Headers, plann
     )
 
 
-def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
+def load_decoder(vae: Path | VaeFile, options: LoadOptions) -> VideoCodec:
     """Load a VAE or a TAEHV, opened or not, onto the side device."""
     execution = options.execution
     return load_vae(
@@ -259,7 +261,7 @@ def load_decoder(vae: Path | VaeHeader, options: LoadOptions) -> VideoCodec:
 
 
 def _load_wan(
-    header: WanHeader,
+    header: WanFile,
     options: LoadOptions,
     device: torch.device,
     shared: Wan | None,
@@ -271,7 +273,6 @@ def _load_wan(
     `streamed`: number of streamed layers. `weight_dtype`: of linear layers.
     """
     checkpoint = header.checkpoint
-    assert checkpoint is not None, "a host loads by itself"
     if shared:
         return replace(shared, preset=header.preset, control=_load_control(header, device))
     fast = weight_dtype == FAST
@@ -302,9 +303,8 @@ def _load_wan(
     )
 
 
-def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, weight_dtype: WeightDtype) -> dict[str, Any]:
+def _wan_settings(header: WanFile, options: LoadOptions, wan: Wan, weight_dtype: WeightDtype) -> dict[str, Any]:
     checkpoint = header.checkpoint
-    assert checkpoint is not None
     dtype = dtype_name(checkpoint.dtype)
     kept_in = options.execution.kept_in(dtype)
     return {
@@ -322,8 +322,8 @@ def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, weight_dtyp
     }
 
 
-def _load_control(header: WanHeader, device: torch.device) -> ControlTree | None:
-    if header.control is None or header.checkpoint is None:
+def _load_control(header: WanFile, device: torch.device) -> ControlTree | None:
+    if header.control is None:
         return None
     module = load_control(header.control, device=device, dtype=header.checkpoint.dtype)
     check_finite_weights(module, header.control.weights.path.name)

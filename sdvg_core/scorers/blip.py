@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.names import renamer
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, layer_numbers, shape_of
 from ..devices.device import dtype_name
 from ..errors import BadInput
@@ -33,17 +34,23 @@ TEXT_EPS = 1e-12
 VISION = "blip.visual_encoder."
 TEXT = "blip.text_encoder."
 HEAD = "mlp.layers."
-# transformers' names in the vision tower -> the checkpoint's
-VISION_NAMES = {
-    "embeddings.class_embedding": "cls_token",
-    "embeddings.position_embedding": "pos_embed",
-    "embeddings.patch_embedding": "patch_embed.proj",
-    "encoder.layers": "blocks",
-    "layer_norm": "norm",
-    "self_attn.projection": "attn.proj",
-    "self_attn": "attn",
-    "post_layernorm": "norm",
-}
+checkpoint_name = renamer(
+    {
+        "^.vision": VISION.removesuffix("."),
+        "^.text": TEXT.removesuffix("."),
+        "^.head": HEAD.removesuffix("."),
+        "embeddings.class_embedding": "cls_token",
+        "embeddings.position_embedding": "pos_embed",
+        "embeddings.patch_embedding": "patch_embed.proj",
+        "encoder.layers": "blocks",
+        "layer_norm1": "norm1",
+        "layer_norm2": "norm2",
+        "self_attn.projection": "attn.proj",
+        "self_attn": "attn",
+        "post_layernorm": "norm",
+    }
+)
+"""Return the checkpoint's name of a weight of `RewardModel`; transformers' vision tower has other names."""
 
 HEAD_SIZE = 64
 MAX_TOKENS = 35
@@ -160,15 +167,6 @@ def build_model(
 def used_shapes(config: ImageRewardConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the weights that the score depends on, by names in a checkpoint."""
     return {checkpoint_name(name): tuple(w.shape) for name, w in _empty_model(config).state_dict().items()}
-
-
-def checkpoint_name(name: str) -> str:
-    """Return the checkpoint's name of a weight of `RewardModel`."""
-    part, _, rest = name.partition(".")
-    if part == "vision":
-        for ours, theirs in VISION_NAMES.items():
-            rest = rest.replace(ours, theirs)
-    return {"vision": VISION, "text": TEXT, "head": HEAD}[part] + rest
 
 
 # transformers is imported only here: it takes seconds, and its BLIP needs torchvision, which may be broken.

@@ -8,7 +8,6 @@ no other format is read.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.names import Table, renamer
 from ..checkpoints.quantized import dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
@@ -36,14 +36,13 @@ XXL_LAYERS = 24
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
 TABLE = "shared.weight"  # token id -> vector
 TABLE_COPY = "encoder.embed_tokens.weight"
-# Parts of a checkpoint that are not the encoder.
-SKIPPED = ("decoder.", "lm_head.", SPIECE)
 # What precedes these names is the encoder's prefix, in saved pipelines and files with all models.
 FIRST_LAYER = ("encoder.block.0.layer.0.SelfAttention.q.weight", "blocks.0.attn.q.weight")
 
-# original -> Hugging Face
-_TOP = {"token_embedding": "shared", "norm": "encoder.final_layer_norm"}
-_BLOCK = {
+NAMES: Table = {
+    "^.token_embedding": "shared",
+    "^.norm": "encoder.final_layer_norm",
+    "^.blocks": "encoder.block",
     "norm1": "layer.0.layer_norm",
     "attn.q": "layer.0.SelfAttention.q",
     "attn.k": "layer.0.SelfAttention.k",
@@ -54,7 +53,12 @@ _BLOCK = {
     "ffn.gate.0": "layer.1.DenseReluDense.wi_0",
     "ffn.fc1": "layer.1.DenseReluDense.wi_1",
     "ffn.fc2": "layer.1.DenseReluDense.wo",
+    # Parts of a checkpoint that are not the encoder.
+    "^.decoder": None,
+    "^.lm_head": None,
+    f"^.{SPIECE}": None,
 }
+"""original -> Hugging Face."""
 
 
 def prefix_of(file: WeightFile) -> str:
@@ -70,22 +74,8 @@ def with_hf_names(file: WeightFile) -> WeightFile:
     """Return only the encoder's tensors, under Hugging Face's names."""
     prefix = prefix_of(file)
     has_table = prefix + TABLE in file or f"{prefix}token_embedding.weight" in file
-
-    def rename(name: str) -> str | None:
-        if not name.startswith(prefix):
-            return None
-        name = name.removeprefix(prefix)
-        if name.startswith(SKIPPED):
-            return None
-        if name == TABLE_COPY:
-            return None if has_table else TABLE
-        layer, _, leaf = name.rpartition(".")
-        block = re.fullmatch(r"blocks\.(\d+)\.(.+)", layer)
-        if block and block.group(2) in _BLOCK:
-            return f"encoder.block.{block.group(1)}.{_BLOCK[block.group(2)]}.{leaf}"
-        return f"{_TOP[layer]}.{leaf}" if layer in _TOP else name
-
-    return file.renamed(rename)
+    copy = {f"^.{TABLE_COPY}": None if has_table else TABLE}
+    return file.renamed(renamer({**NAMES, **copy}, prefix=prefix))
 
 
 def read_sizes(file: WeightFile) -> dict[str, int]:

@@ -13,7 +13,7 @@ from ..checkpoints.model_files import ModelFiles
 from ..engine.plan import Roles
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, check_output
-from ..models.headers import Headers, check_models
+from ..models.headers import FileHeaders, check_models
 from ..models.loading import encode_prompts
 from ..request.resolve import ResolvedRequest, resolve_files
 from ..settings.fields import settings_of
@@ -60,7 +60,7 @@ class BatchPlan:
 
     folder: Path
     batch: Batch
-    headers: Headers
+    headers: FileHeaders
     routes: Routes
     needed: Roles
     videos: tuple[Video, ...]

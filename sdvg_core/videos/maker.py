@@ -28,7 +28,7 @@ from ..engine.plan import Roles
 from ..errors import BadInput, see
 from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
 from ..memory.plan import Plan
-from ..models.headers import Headers, check_models
+from ..models.headers import FileHeaders, check_models
 from ..models.loading import load_models, plan_memory
 from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
@@ -142,7 +142,7 @@ def make_many(
         return planned.folder, table.rows
 
 
-def plan_layout(batch: Batch, headers: Headers, routes: Routes) -> Plan | None:
+def plan_layout(batch: Batch, headers: FileHeaders, routes: Routes) -> Plan | None:
     """Return the memory plan of a batch, whose videos share one size. Raises `BadInput` if it does not fit."""
     video = next(iter(routes.values()))
     return plan_memory(headers, batch.load, video.width, video.height, video.request.blocks)
@@ -151,7 +151,7 @@ def plan_layout(batch: Batch, headers: Headers, routes: Routes) -> Plan | None:
 class VideoMaker:
     """Makes the videos of a batch with loaded models."""
 
-    def __init__(self, batch: Batch, headers: Headers, routes: Routes) -> None:
+    def __init__(self, batch: Batch, headers: FileHeaders, routes: Routes) -> None:
         """Load the models in `headers`."""
         self._batch = batch
         self._headers = headers

@@ -46,7 +46,7 @@ def test_every_usual_prefix_loads_bit_for_bit(tmp_path, prefix):
     found = open_wan(path)
     assert_same_tensors(load_wan(path).tree.state_dict(), state)
     assert found.config == TINY
-    assert found.key_style == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
+    assert found.naming == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
     assert (found.weights.layout, found.quantisation.label, found.unused) == ("safetensors", "none", ())
     assert found.weights.path.name == "wan.safetensors"
 
@@ -65,7 +65,7 @@ def test_training_wrappers_anywhere_in_a_name_are_removed(tmp_path, rename):
     state = random_state()
     path = save(tmp_path / "wan.safetensors", {rename(n): t for n, t in state.items()})
     assert_same_tensors(load_wan(path).tree.state_dict(), state)
-    assert "training wrappers removed" in open_wan(path).key_style
+    assert "training wrappers removed" in open_wan(path).naming
 
 
 def test_a_loaded_tree_is_frozen_reports_what_it_left_and_draws_nothing(tmp_path):

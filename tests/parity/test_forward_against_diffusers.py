@@ -190,7 +190,7 @@ def test_a_model_saved_by_diffusers_loads_with_every_tensor_in_its_place(tmp_pat
     twin = diffusers_twin(random_tree(3, config), config)
     twin.save_pretrained(tmp_path, max_shard_size="40KB")
     found = open_wan(tmp_path)
-    assert (found.config, found.key_style, found.unused) == (config, "diffusers names", ())
+    assert (found.config, found.naming, found.unused) == (config, "diffusers names", ())
     again = diffusers_twin(load_wan(tmp_path).tree, config).state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in twin.state_dict().items())
 
