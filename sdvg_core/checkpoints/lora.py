@@ -114,8 +114,8 @@ class Lora:
             raise BadInput(f"{fault}; lower its strength, or compute in bfloat16")
         return merged
 
-    def checked(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> Lora:
-        """Read all values; return the LoRA, with `inert`.
+    def checked(self, weight_of: Callable[[str], Tensor], dtype: torch.dtype) -> Lora:
+        """Read all values; return the LoRA, with `inert`. `weight_of`: reads one of the model's, as plain numbers.
 
         Raises `BadInput` for NaN, infinity, or a change that makes a weight too large for `dtype`.
         """
@@ -128,7 +128,7 @@ class Lora:
                     raise BadInput(f"{source} in {self.file.path.name} holds NaN or infinity; fetch the file again")
             inert = inert and not bound and (not self.strength or change.parts.keys().isdisjoint(MAGNITUDES))
             if bound > torch.finfo(dtype).max / 2:
-                self.applied(name, weights[name].to(dtype))
+                self.applied(name, weight_of(name).to(dtype))
         return replace(self, inert=inert)
 
 

@@ -177,6 +177,9 @@ def check_encoder(headers: Headers, *needs: str) -> None:
 def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
     choice = choice_of(model, path)
     checkpoint = open_wan(path, choice)
+    if role == "target" and options.weight_dtype != "default" and checkpoint.quantisation.layers:
+        fault = f"{path.name} is {checkpoint.quantisation.label} already"
+        raise BadInput(f"{fault}, which {options.weight_dtype} does not round; leave --weight-dtype out")
     if options.dtype:
         checkpoint = replace(checkpoint, dtype=DTYPES[options.dtype])
     file = checkpoint.weights
