@@ -31,8 +31,8 @@ ROTATIONS = (256, 64, 16)
 GROUP = 16
 """Columns that share a scale in W4A8."""
 LARGEST_GROUP = 1024
-AT_ONCE = 1 << 22
-"""Numbers that are quantised or compared at a time."""
+AT_ONCE = 1 << 19
+"""Numbers that are quantised or compared at a time: kitchen needs up to 150 bytes for each."""
 SIX_BITS = "0.2.40"
 """The first comfy-kitchen with 6 bits, which have the name of the 4 bits."""
 INSTALL = "pip install comfy-kitchen"
@@ -177,15 +177,16 @@ def quantise(weight: Tensor, name: str, form: Format) -> tuple[QuantisedLayer, d
     rows, columns = weight.shape
     layer = layer_of((rows, columns), name, form)
     layout = layout_of(form)
-    if form is W4A8:  # kitchen takes some rows at a time, after it has chosen levels for all
-        numbers, params = layout.quantize(weight.float(), group_size=GROUP, convrot_groupsize=layer.rotation)
-        return layer, _parts_of(form, numbers, params)
-    options = {"per_channel": True, "convrot": True, "convrot_groupsize": layer.rotation}
-    pieces = [
-        _parts_of(form, *layout.quantize(some.float(), **options))
-        for some in weight.split(max(1, AT_ONCE // columns))
-    ]
-    return layer, {part: torch.cat([piece[part] for piece in pieces]) for part in pieces[0]}
+    at_once = max(1, AT_ONCE // columns)
+    options: dict[str, Any] = {"convrot_groupsize": layer.rotation}
+    if form is INT8:
+        options |= {"per_channel": True, "convrot": True}
+    else:  # all rows have the levels that suit rows from all over
+        _, params = layout.quantize(weight[:: -(-rows // at_once)].float(), group_size=GROUP, **options)
+        options |= {"group_size": GROUP, "codebook_tensor": params.codebook}
+    pieces = [_parts_of(form, *layout.quantize(some.float(), **options)) for some in weight.split(at_once)]
+    parts = {part: torch.cat([piece[part] for piece in pieces]) for part in pieces[0] if part != "codebook"}
+    return layer, parts | {part: piece for part, piece in pieces[0].items() if part == "codebook"}
 
 
 def layer_of(shape: tuple[int, int], name: str, form: Format) -> QuantisedLayer:

@@ -168,7 +168,7 @@ def test_the_page_is_the_one_that_the_release_script_writes():
     rows = {name.lower() for name in re.findall(r"^\| ([\w.-]+) \| [^|]+\|", page, re.MULTILINE)} - {"package"}
     assert rows == declared()
     listed = dict(re.findall(r"^- `(\w+)`: (.*)$", page, re.MULTILINE))
-    assert set(listed) == {"standalone", "fp8", "research", "ray", "dev"}
+    assert set(listed) == {"standalone", "fp8", "quantised", "research", "ray", "dev"}
     for extra, packages in listed.items():
         assert {name.lower() for name in re.findall(r"(?:^|; )([\w.-]+) \(", packages)} == declared(extra)
 
