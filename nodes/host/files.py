@@ -19,6 +19,7 @@ import comfy.sd
 import torch
 from comfy.ldm.wan.model import VaceWanAttentionBlock
 from comfy.model_patcher import ModelPatcher
+from comfy.quant_ops import QUANT_ALGOS
 
 from ...sdvg_core.causal_wan.checkpoint import (
     EMBEDDING,
@@ -98,6 +99,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     """
     checkpoint = open_wan(path, choice)
     file = checkpoint.weights
+    _check_quantised(checkpoint, weight_dtype)
     options = dict(WEIGHT_DTYPES[weight_dtype])
     unusual = _unusual_sizes(checkpoint.config)
     stated = all(f'"{name}"' in file.metadata.get("config", "") for name in unusual)
@@ -113,6 +115,17 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     return attach_origin(model, state_dict=file.state_dict or None, notes=(taken,) if taken else ())
 
 
+def _check_quantised(checkpoint: WanCheckpoint, weight_dtype: str) -> None:
+    """Raise `BadInput` for int8 or 4 bits that this ComfyUI does not read, or that should be rounded once more."""
+    name = checkpoint.weights.path.name
+    for form in {layer.form.name: layer.form for layer in checkpoint.quantisation.layers.values()}.values():
+        if form.stated not in QUANT_ALGOS:
+            fault = f"{name} is {form.name}, which ComfyUI reads from {form.comfyui} on"
+            raise BadInput(f"{fault}; update it, or take the int8 or fp8 file")
+        if weight_dtype not in ("default", AUTO):
+            raise BadInput(f"{name} is {form.name} already; set weight precision to default")
+
+
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
     """Return the sizes that ComfyUI cannot infer from shapes; empty for the published models."""
     usual = {name: getattr(WAN_1_3B, name) for name in ("text_dim", "freq_dim", "patch_size")}
@@ -126,7 +139,7 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
 def _state_dict(checkpoint: WanCheckpoint) -> dict[str, Any]:
     file = checkpoint.weights
     if checkpoint.quantisation.label != NONE and checkpoint.quantisation.side:
-        fault = f"{file.path.name} is scaled fp8 in {file.layout}"
+        fault = f"{file.path.name} is {checkpoint.quantisation.label}, under names of its own ({file.layout})"
         raise BadInput(f"{fault}; convert it to safetensors, or take the unquantised checkpoint")
     return {name: file[name] for name in file}
 
