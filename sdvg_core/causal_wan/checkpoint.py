@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..checkpoints.comfy_quant import check_foreign
 from ..checkpoints.kitchen import KitchenLinear, find_layers, seed_of, unpacked
 from ..checkpoints.lora import Lora, open_lora
+from ..checkpoints.lora_beside import add_beside, merged_only
 from ..checkpoints.model_files import VARIANTS, family_of, is_lora
 from ..checkpoints.pickles import UNSTATED, Choice
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
@@ -96,7 +97,7 @@ def load_wan(
     streamed: Collection[int] = (),
     attention: AttentionBackend = SDPA,
 ) -> Wan:
-    """Load a checkpoint, opened or not, onto a device, with LoRAs merged; fp8 weights are cast to `dtype` on use.
+    """Load a checkpoint, opened or not, onto a device, with its LoRAs; fp8 weights are cast to `dtype` on use.
 
     `preset`: None for `custom`. `dtype`: bfloat16, float16 or float32; None for the file's, or bfloat16 if that is
     fp8. `fp8`: round the weights of linear layers to fp8. `streamed`: indices of layers that stay in main memory
@@ -109,7 +110,8 @@ def load_wan(
     with torch.device("meta"):
         tree = WanTree(checkpoint.config)
     names = wan_shapes(checkpoint.config)
-    tree = fill(tree, checkpoint, names, device, dtype, loras, fp8=fp8, streamed=streamed)
+    tree = fill(tree, checkpoint, names, device, dtype, merged_only(loras), fp8=fp8, streamed=streamed)
+    add_beside(tree, loras, dtype)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
     return Wan(
         tree=tree,

@@ -100,6 +100,11 @@ def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def linear_weights(config: WanConfig) -> list[str]:
+    """Return the names of the weights of linear layers."""
+    return [name for name, shape in wan_shapes(config).items() if name.endswith(".weight") and len(shape) == 2]
+
+
 def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor of a VACE module with `blocks` blocks, for a model of this size."""
     dim = config.dim

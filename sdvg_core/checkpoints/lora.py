@@ -90,7 +90,8 @@ def _rows_columns(shape: Sequence[int]) -> tuple[int, int]:
 class Lora:
     """A LoRA for one model. `changes`: by the model's weight names. `unused`: other tensors of the file.
 
-    `inert`: whether it changes nothing, as `checked` finds out.
+    `inert`: whether it changes nothing, as `checked` finds out. `beside`: weights beside whose layers it is added
+    (see lora_beside.py), instead of merged.
     """
 
     file: WeightFile
@@ -98,6 +99,7 @@ class Lora:
     changes: Mapping[str, Change]
     unused: tuple[str, ...]
     inert: bool = False
+    beside: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.file.path.name}:{self.strength:g}"
@@ -113,6 +115,13 @@ class Lora:
             fault = f"{self.file.path.name} makes {name} too large for {dtype_name(weight.dtype)}"
             raise BadInput(f"{fault}; lower its strength, or compute in bfloat16")
         return merged
+
+    def factors(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return the halves of a weight's change, `(rank, columns)` and `(rows, rank)`, whose product it is."""
+        change = self.changes[name]
+        up, down = (self.file[change.parts[f"lora_{half}"]].float() for half in "ab")
+        up = up.reshape(_rows_columns(up.shape))
+        return down.reshape(_rows_columns(down.shape)), self.strength * change.scale * up
 
     def checked(self, weight_of: Callable[[str], Tensor], dtype: torch.dtype) -> Lora:
         """Read all values; return the LoRA, with `inert`. `weight_of`: reads one of the model's, as plain numbers.

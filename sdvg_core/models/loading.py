@@ -16,6 +16,7 @@ from ..causal_wan.context import Wan
 from ..causal_wan.forward import compiled_stages
 from ..causal_wan.generator import build_engine
 from ..causal_wan.modules import ControlTree
+from ..checkpoints.lora_beside import beside_bytes
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import multiply_in_fp8
 from ..checkpoints.weights import check_finite_weights, stored_tensors, weight_digest
@@ -172,7 +173,8 @@ def plan_memory(headers: Headers, options: LoadOptions, width: int, height: int,
         vae_dtype=options.vae_dtype,
         reward_dtype=options.scorer_dtype,
     )
-    layout = plan(vram, request)
+    added = sum(beside_bytes(m.loras, m.checkpoint.dtype) for m in headers.models.values() if m.checkpoint)
+    layout = plan(max(vram - added / GB, 1 / GB), request)
     if not layout.fits:
         cure = " or ".join((*savings(request, layout.usable), "a smaller --size"))
         fault = f"{device} has {gigabytes(layout.missing)} less memory than the video needs"
