@@ -32,6 +32,7 @@ from ...sdvg_core.causal_wan.checkpoint import (
 )
 from ...sdvg_core.causal_wan.config import HEAD_DIM, WAN_1_3B, WanConfig, control_shapes
 from ...sdvg_core.causal_wan.presets import notes_by_name, preset_by_name
+from ...sdvg_core.checkpoints.model_files import smaller_file
 from ...sdvg_core.checkpoints.pickles import UNSTATED, Choice, note_on
 from ...sdvg_core.checkpoints.weights import SAFETENSORS, open_weights
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
@@ -159,9 +160,11 @@ def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: 
     planned = plan_card(int(mm.get_total_memory(device)), checkpoint.config, preset)
     chosen = "fp8_e4m3fn" if planned.fp8 else "default"
     request = planned.request
+    copies = any(planned.copied.values()) or planned.fp8
+    smaller = f"; {smaller_file(checkpoint.weights.path)}" if copies else ""
     return chosen, (
         f"weight_dtype auto is {chosen} for {checkpoint.weights.path.name}: planned for {request.width}x{request.height} on "
-        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.config.size}, VAE and scorer."
+        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.config.size}, VAE and scorer{smaller}."
     )
 
 

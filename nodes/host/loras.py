@@ -20,10 +20,10 @@ from comfy.model_patcher import ModelPatcher
 import nodes as host_nodes
 
 from ...sdvg_core.causal_wan.config import flat_name
-from ...sdvg_core.checkpoints.kitchen import FORMATS
 from ...sdvg_core.checkpoints.lora_file import Layers, rank_of, read_parts, read_stated
 from ...sdvg_core.checkpoints.weights import WeightFile, open_weights
 from ...sdvg_core.errors import BadInput
+from .model import form_of
 
 LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")
 NOT_READ = "ComfyUI does not read"
@@ -42,17 +42,11 @@ def notes_on_loras(prompt: Any, node_id: str | None, role: str, patcher: ModelPa
     """Return notes on the LoRAs of a MODEL. `prompt`: in API form; `node_id`: of the sampler; `role`: its input."""
     loaders = _loaders_of(prompt, node_id, role)
     notes = [note for loader in loaders for note in _notes_on(loader, role, patcher)]
-    forms = {_form_of(weight) for weight in patcher.model.parameters()} - {None}
+    forms = {form_of(weight) for weight in patcher.model.parameters()} - {None}
     if forms and not all(loader.bypass for loader in loaders):
         fault = f"The {role} is {' and '.join(sorted(forms))}: ComfyUI rounds what a LoRA changes by chance"
         notes.append(f"{fault}, but not in layers that are copied over; its bypass loader adds beside the weights.")
     return tuple(notes)
-
-
-def _form_of(weight: Any) -> str | None:
-    """Return the name of a weight's format, if it is one that `convert` makes."""
-    layout = getattr(weight, "_layout_cls", None)
-    return next((form.name for form in FORMATS.values() if form.layout == layout), None)
 
 
 def note_on_lacking(prompt: Any, node_id: str | None, role: str, other: str) -> tuple[str, ...]:

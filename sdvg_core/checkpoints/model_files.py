@@ -230,6 +230,14 @@ def converted_name(file: PurePath, form: str) -> PurePath:
     return file.with_name(f"{stem}_{form}.safetensors")
 
 
+def smaller_file(file: Path) -> str:
+    """Return which smaller file of a model is there, or the command that makes one."""
+    made = [Path(converted_name(file, form)) for form in FORMATS]
+    there = next((path.name for path in made if path.is_file()), None)
+    command = f"python -m sdvg_core convert {file.name} --format {FORMATS[0]}"
+    return f"{there} beside it is smaller" if there else f"{command} makes a smaller file"
+
+
 def known_model(file: Path) -> KnownModel | None:
     """Return the model with a file's name (and folder, if models share the name), or None."""
     return next((model for model in KNOWN_MODELS if any(has_name(file, name) for name in model.names)), None)

@@ -1,11 +1,13 @@
-"""Make an int8 or a 4-bit file of a transformer or a control module, one tensor at a time."""
+"""Make an int8 or a 4-bit file of a transformer or a control module, one tensor at a time.
+
+Attention and feed-forward weights are quantised; the rest is stored in bfloat16.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from ..causal_wan.checkpoint import (
     open_control,
     open_wan,
 )
-from ..causal_wan.config import WanConfig
+from ..causal_wan.config import QUANTISED, WanConfig
 from ..causal_wan.presets import choice_of
 from ..checkpoints.growing_file import Group, group_bytes, growing_file
 from ..checkpoints.kitchen import (
@@ -43,8 +45,6 @@ from ..errors import BadInput
 from ..files.small_files import parse_json
 from ..settings.load import ModelOptions
 
-QUANTISED = re.compile(r"(?:vace_)?blocks\.\d+\.((?:self|cross)_attn\.[qkvo]|ffn\.[02])\.weight")
-"""The weights that are quantised, and the kind of each; the rest stays in bfloat16."""
 SOURCE_KEY = "sdvg_source"
 """Metadata key: JSON with the name and the SHA-256 of each file that a file was made of."""
 READ_AT_ONCE = 1 << 24

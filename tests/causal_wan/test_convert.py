@@ -180,7 +180,6 @@ def test_a_killed_conversion_leaves_nothing_under_the_name(source, tmp_path, mon
 def test_another_source_does_not_go_on(source, tmp_path, monkeypatch):
     """Catches a file of two models."""
     with monkeypatch.context() as patched:
-        patched.setattr(convert, "QUANTISED", MATRIX)
         patched.setattr(growing_file.os, "fsync", interrupted_at(3))
         assert converted(source) == 130
     other = random_state(seed=1, dtype=torch.bfloat16)
