@@ -33,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 OLDEST, NEWEST = (3, 10), (3, 14)
-EXTRAS = {"demo": "standalone,research", "test": "dev"}
+EXTRAS = {"demo": "standalone,research", "test": "dev,quantised"}
 PACKAGES = {"study": "research", "bench": "benchmarks"}
 COMFYUI_TESTS = "tests/comfyui"
 SHOWN = ("Collecting ", "Downloading ", "Installing collected", "Successfully")  # so pip's lines begin that tell

@@ -65,7 +65,7 @@ def summarise_memory(
     models: Models, request: PlanRequest, warm_ups: Mapping[str, WarmUp], *, fp8: bool
 ) -> dict[str, Any]:
     """Return predicted and measured bytes for the weights, and for each part of our plain execution."""
-    sizes = Sizes.of(request, fp8=fp8)
+    sizes = Sizes.of(request, stored="fp8" if fp8 else "plain")
     steps = phase_parts(request, sizes)
     _, measured = warm_ups.get(OURS.name, (0.0, {}))
     missing = "peaks are measured on CUDA devices only, and compared with the prediction for the execution ours"

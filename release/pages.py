@@ -31,6 +31,7 @@ WHAT_FOR = {
     "diffusers": "the layers of the Wan VAE",
     "ftfy": "cleans prompts as Wan 2.1's own code does",
     "torchao": "products in fp8 on a GPU",
+    "comfy-kitchen": "files in int8 and 4 bits",
     "matplotlib": "plots",
     "scipy": "correlations",
     "ray": "videos and studies over many machines",
@@ -41,8 +42,8 @@ WHAT_FOR = {
     "ruff": "lint and format",
     "types-tqdm": "types of tqdm",
 }
-EXTRAS = ("standalone", "fp8", "research", "ray", "dev")
-NOT_INSTALLED = {"ray": "Apache-2.0", "torchao": "BSD-3-Clause"}
+EXTRAS = ("standalone", "fp8", "quantised", "research", "ray", "dev")
+NOT_INSTALLED = {"comfy-kitchen": "Apache-2.0", "ray": "Apache-2.0", "torchao": "BSD-3-Clause"}
 """Licences, as their releases state them, of what the development environment does not have."""
 
 

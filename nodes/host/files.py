@@ -19,6 +19,7 @@ import comfy.sd
 import torch
 from comfy.ldm.wan.model import VaceWanAttentionBlock
 from comfy.model_patcher import ModelPatcher
+from comfy.quant_ops import QUANT_ALGOS
 
 from ...sdvg_core.causal_wan.checkpoint import (
     EMBEDDING,
@@ -31,6 +32,7 @@ from ...sdvg_core.causal_wan.checkpoint import (
 )
 from ...sdvg_core.causal_wan.config import HEAD_DIM, WAN_1_3B, WanConfig, control_shapes
 from ...sdvg_core.causal_wan.presets import notes_by_name, preset_by_name
+from ...sdvg_core.checkpoints.model_files import smaller_file
 from ...sdvg_core.checkpoints.pickles import UNSTATED, Choice, note_on
 from ...sdvg_core.checkpoints.weights import SAFETENSORS, open_weights
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
@@ -99,6 +101,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     """
     checkpoint = open_wan(path, choice)
     file = checkpoint.weights
+    _check_quantised(checkpoint, weight_dtype)
     options = dict(WEIGHT_DTYPES[weight_dtype])
     unusual = _unusual_sizes(checkpoint.config)
     stated = all(f'"{name}"' in file.metadata.get("config", "") for name in unusual)
@@ -114,6 +117,17 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     return attach_origin(model, state_dict=file.state_dict or None, notes=(taken,) if taken else ())
 
 
+def _check_quantised(checkpoint: WanCheckpoint, weight_dtype: str) -> None:
+    """Raise `BadInput` for int8 or 4 bits that this ComfyUI does not read, or that should be rounded once more."""
+    name = checkpoint.weights.path.name
+    for form in {layer.form.name: layer.form for layer in checkpoint.quantisation.layers.values()}.values():
+        if form.stated not in QUANT_ALGOS:
+            fault = f"{name} is {form.name}, which ComfyUI reads from {form.comfyui} on"
+            raise BadInput(f"{fault}; update it, or take the int8 or fp8 file")
+        if weight_dtype not in ("default", AUTO):
+            raise BadInput(f"{name} is {form.name} already; set weight precision to default")
+
+
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
     """Return the sizes that ComfyUI cannot infer from shapes; empty for the published models."""
     usual = {name: getattr(WAN_1_3B, name) for name in ("text_dim", "freq_dim", "patch_size")}
@@ -127,7 +141,7 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
 def _state_dict(checkpoint: WanCheckpoint) -> dict[str, Any]:
     file = checkpoint.weights
     if checkpoint.quantisation.label != NONE and checkpoint.quantisation.side:
-        fault = f"{file.path.name} is scaled fp8 in {file.layout}"
+        fault = f"{file.path.name} is {checkpoint.quantisation.label}, under names of its own ({file.layout})"
         raise BadInput(f"{fault}; convert it to safetensors, or take the unquantised checkpoint")
     return {name: file[name] for name in file}
 
@@ -147,9 +161,11 @@ def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: 
     planned = plan_card(int(mm.get_total_memory(device)), checkpoint.config, preset)
     chosen = "fp8_e4m3fn" if planned.fp8 else "default"
     request = planned.request
+    copies = any(planned.copied.values()) or planned.fp8
+    smaller = f"; {smaller_file(checkpoint.weights.path)}" if copies else ""
     return chosen, (
         f"weight_dtype auto is {chosen} for {checkpoint.weights.path.name}: planned for {request.width}x{request.height} on "
-        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.config.size}, VAE and scorer."
+        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.config.size}, VAE and scorer{smaller}."
     )
 
 

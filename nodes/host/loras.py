@@ -23,6 +23,7 @@ from ...sdvg_core.causal_wan.config import flat_name
 from ...sdvg_core.checkpoints.lora_file import Layers, rank_of, read_parts, read_stated
 from ...sdvg_core.checkpoints.weights import WeightFile, open_weights
 from ...sdvg_core.errors import BadInput
+from .model import form_of
 
 LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")
 NOT_READ = "ComfyUI does not read"
@@ -30,16 +31,22 @@ NOT_READ = "ComfyUI does not read"
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """A LoRA loader upstream. `strength`: None if it comes over a wire."""
+    """A LoRA loader upstream. `strength`: None if it comes over a wire. `bypass`: it adds beside the weights."""
 
     name: str
     strength: float | None
+    bypass: bool = False
 
 
 def notes_on_loras(prompt: Any, node_id: str | None, role: str, patcher: ModelPatcher) -> tuple[str, ...]:
     """Return notes on the LoRAs of a MODEL. `prompt`: in API form; `node_id`: of the sampler; `role`: its input."""
     loaders = _loaders_of(prompt, node_id, role)
-    return tuple(note for loader in loaders for note in _notes_on(loader, role, patcher))
+    notes = [note for loader in loaders for note in _notes_on(loader, role, patcher)]
+    forms = {form_of(weight) for weight in patcher.model.parameters()} - {None}
+    if forms and not all(loader.bypass for loader in loaders):
+        fault = f"The {role} is {' and '.join(sorted(forms))}: ComfyUI rounds what a LoRA changes by chance"
+        notes.append(f"{fault}, but not in layers that are copied over; its bypass loader adds beside the weights.")
+    return tuple(notes)
 
 
 def note_on_lacking(prompt: Any, node_id: str | None, role: str, other: str) -> tuple[str, ...]:
@@ -73,7 +80,8 @@ def loaders_upstream(prompt: Mapping[str, Any], wire: Any) -> Iterator[Loader]:
         inputs = node["inputs"]
         if node["class_type"] in LOADERS and isinstance(inputs.get("lora_name"), str):
             strength = inputs.get("strength_model")
-            yield Loader(inputs["lora_name"], float(strength) if isinstance(strength, int | float) else None)
+            stated = float(strength) if isinstance(strength, int | float) else None
+            yield Loader(inputs["lora_name"], stated, "Bypass" in node["class_type"])
         waiting += inputs.values()
 
 

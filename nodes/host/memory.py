@@ -17,11 +17,21 @@ from comfy.model_patcher import ModelPatcher
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.plan import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
-from ...sdvg_core.memory.sizes import FRAGMENTS, GB, IN_COMFYUI, PlanRequest, Sizes, owner, phase_parts, workers
+from ...sdvg_core.memory.sizes import (
+    FRAGMENTS,
+    GB,
+    IN_COMFYUI,
+    PlanRequest,
+    Sizes,
+    Stored,
+    owner,
+    phase_parts,
+    workers,
+)
 from ...sdvg_core.models.loading import memory_request
 from ..sockets import HostScorer
 from .job import Job
-from .model import compute_dtype
+from .model import compute_dtype, form_of
 
 SPARE = FRAGMENTS - 4 * GB // 10
 """Bytes to leave to the allocator. ComfyUI leaves 0.4 GB more, or the value of `--reserve-vram`."""
@@ -65,13 +75,15 @@ def plan_request(job: Job) -> PlanRequest:
     return replace(request, reward=scorer.config, reward_dtype=dtype_name(scorer.dtype))
 
 
-def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool) -> dict[torch.device, Needs]:
+def needs_of(
+    request: PlanRequest, devices: Mapping[str, torch.device], *, stored: Stored
+) -> dict[torch.device, Needs]:
     """Return the bytes that each device needs in addition to weights.
 
-    `devices`: the device of each model, by role; a phase of a role that is missing counts nothing. `fp8`: whether
-    the target's weights are cast up on use.
+    `devices`: the device of each model, by role; a phase of a role that is missing counts nothing. `stored`: how
+    the target's weights are.
     """
-    sizes = Sizes.of(request, fp8=fp8)
+    sizes = Sizes.of(request, stored=stored)
     steps = phase_parts(request, sizes)
     needs_by_device: dict[torch.device, Needs] = {}
     for step, worker in workers(request).items():
@@ -166,9 +178,17 @@ def memory_of(job: Job) -> Memory:
         needs=needs_of(
             request,
             {role: patcher.load_device for role, patcher in patchers.items()},
-            fp8=job.main.model_dtype().itemsize == 1,
+            stored=stored_form(job.main),
         ),
     )
+
+
+def stored_form(patcher: ModelPatcher) -> Stored:
+    """Return how a MODEL's linear weights are stored."""
+    forms = {form_of(weight) for weight in patcher.model.parameters()} - {None}
+    if forms:
+        return "int8" if "int8" in forms else "w4a8"
+    return "fp8" if patcher.model_dtype().itemsize == 1 else "plain"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import comfy.model_management
 import torch
@@ -26,6 +26,7 @@ from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.context import Wan
 from ...sdvg_core.causal_wan.forward import PLAIN, Stages
 from ...sdvg_core.causal_wan.presets import guess_preset
+from ...sdvg_core.checkpoints.kitchen import INT8, W4A8
 from ...sdvg_core.checkpoints.model_files import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
@@ -113,6 +114,13 @@ def compute_dtype(patcher: ModelPatcher) -> torch.dtype:
     Select Model Device and others set it by a patch, which the model itself shows only after loading.
     """
     return patcher.get_model_object("manual_cast_dtype") or patcher.model.get_dtype()
+
+
+def form_of(weight: Any) -> Literal["int8", "w4a8"] | None:
+    """Return the format of a weight, if it is one that `convert` makes."""
+    layout = getattr(weight, "_layout_cls", None)
+    forms: dict[str, Literal["int8", "w4a8"]] = {INT8.layout: "int8", W4A8.layout: "w4a8"}
+    return forms.get(layout) if layout else None
 
 
 def config_of(tree: Any) -> WanConfig:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.comfy_quant import check_foreign
+from ..checkpoints.kitchen import KitchenLinear, find_layers, seed_of, unpacked
 from ..checkpoints.lora import Lora, open_lora
+from ..checkpoints.lora_beside import add_beside, merged_only
 from ..checkpoints.model_files import VARIANTS, family_of, is_lora
 from ..checkpoints.pickles import UNSTATED, Choice
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
@@ -64,6 +67,15 @@ class Checkpoint:
     config: WanConfig
     quantisation: Quantisation
 
+    def plain(self, name: str) -> Tensor:
+        """Read a weight as plain numbers, float32 if it is quantised."""
+        if name in self.quantisation.layers:
+            layer = self.quantisation.layers[name]
+            return layer.dequantised(layer.read(self.weights, torch.device("cpu")))
+        key = self.quantisation.scales.get(name)
+        weight = self.weights[name]
+        return weight if key is None else dequantized(weight, self.weights[key], torch.float32)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WanCheckpoint(Checkpoint):
@@ -88,7 +100,7 @@ def load_wan(
     streamed: Collection[int] = (),
     attention: AttentionBackend = SDPA,
 ) -> Wan:
-    """Load a checkpoint, opened or not, onto a device, with LoRAs merged; fp8 weights are cast to `dtype` on use.
+    """Load a checkpoint, opened or not, onto a device, with its LoRAs; fp8 weights are cast to `dtype` on use.
 
     `preset`: None for `custom`. `dtype`: bfloat16, float16 or float32; None for the file's, or bfloat16 if that is
     fp8. `fp8`: round the weights of linear layers to fp8. `streamed`: indices of layers that stay in main memory
@@ -101,7 +113,8 @@ def load_wan(
     with torch.device("meta"):
         tree = WanTree(checkpoint.config)
     names = wan_shapes(checkpoint.config)
-    tree = fill(tree, checkpoint, names, device, dtype, loras, fp8=fp8, streamed=streamed)
+    tree = fill(tree, checkpoint, names, device, dtype, merged_only(loras), fp8=fp8, streamed=streamed)
+    add_beside(tree, loras, dtype)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
     return Wan(
         tree=tree,
@@ -120,6 +133,7 @@ def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
     """Check an opened checkpoint. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
+    check_foreign(name, file.names)
     namings = namings_of(file)
     adapters = [tensor for tensor in file.names if is_lora(tensor)]
     if adapters:
@@ -136,13 +150,15 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     weights = file.renamed(rename)
     if kind := family_of(weights.names, VARIANTS):  # models with inputs other than text
         raise foreign(name, kind)
+    layers = find_layers(weights)
+    weights = unpacked(weights, layers)
     stated = _stated_sizes(file)
     config = detect_config(weights, stated)
     check_sizes(name, config, stated)
     if config.num_layers > len(weights.names):  # metadata can claim any number, and the names below follow it
         raise BadInput(f"{name} lacks most of the {config.num_layers} blocks that it states; fetch it again")
     expected = wan_shapes(config)
-    quantisation = find_quantisation(weights, expected)
+    quantisation = find_quantisation(weights, expected, layers)
     check_complete(weights, expected, WHAT, GIVE_PUBLISHED, extra=quantisation.side)
     needed = {*expected, *quantisation.side}
     return WanCheckpoint(
@@ -210,7 +226,7 @@ def find_lora(text: str, checkpoint: WanCheckpoint) -> Lora:
     finite or too large.
     """
     lora = open_lora(text, wan_shapes(checkpoint.config), flat_name)
-    return lora.checked(checkpoint.weights, checkpoint.dtype)
+    return lora.checked(checkpoint.plain, checkpoint.dtype)
 
 
 def fill(
@@ -226,6 +242,7 @@ def fill(
 ) -> Tree:
     """Load the weights called `names` into a tree on the meta device. Other arguments are those of `load_wan`."""
     weights = checkpoint.weights
+    layers = checkpoint.quantisation.layers
     linear = {f"{name}.weight" for name, module in tree.named_modules() if isinstance(module, nn.Linear)}
     stored = {name for name in linear if weights.info[name].dtype in FP8}
     streamed_layers = tuple(f"blocks.{number}." for number in streamed)
@@ -234,15 +251,19 @@ def fill(
         key = checkpoint.quantisation.scales.get(name)
         return None if key is None else weights[key].to(home)
 
-    rounded: dict[str, tuple[Tensor, Tensor | None]] = {}
+    made: dict[str, Callable[[nn.Parameter], nn.Module]] = {}
     # One by one, so that only finished weights stay in memory.
     for name in names:
         home = torch.device("cpu") if name.startswith(streamed_layers) else device
+        changed = any(name in lora.changes for lora in loras)
+        if name in layers:
+            parts = _changed_parts(name, checkpoint, loras if changed else (), home)
+            made[name] = partial(KitchenLinear, layers[name], parts)
+            continue
         weight = weights[name]
         stored_dtype = weight.dtype
-        changed = any(name in lora.changes for lora in loras)
         if name in stored and not changed:
-            rounded[name] = weight.to(home), scale_of(name, home)
+            made[name] = partial(Fp8Linear, weight.to(home), scale_of(name, home))
             continue
         wide = torch.float32 if name in stored else dtype
         if stored_dtype in FP8:
@@ -251,18 +272,31 @@ def fill(
         for lora in loras:
             weight = lora.applied(name, weight)
         if name in stored:
-            rounded[name] = quantized(weight, stored_dtype, scale_of(name, home))
+            made[name] = partial(Fp8Linear, *quantized(weight, stored_dtype, scale_of(name, home)))
         elif fp8 and name in linear:
-            rounded[name] = quantized(weight, FP8[0])
+            made[name] = partial(Fp8Linear, *quantized(weight, FP8[0]))
         else:
             layer, _, leaf = name.rpartition(".")
             tree.get_submodule(layer).register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
-    for name, (weight, scale) in rounded.items():
+    for name, make in made.items():
         layer = name.removesuffix(".weight")
         parent, _, leaf = layer.rpartition(".")
-        bias = tree.get_parameter(f"{layer}.bias")
-        tree.get_submodule(parent).register_module(leaf, Fp8Linear(weight, scale, bias))
+        tree.get_submodule(parent).register_module(leaf, make(tree.get_parameter(f"{layer}.bias")))
     return tree.train(False)
+
+
+def _changed_parts(
+    name: str, checkpoint: Checkpoint, loras: Sequence[Lora], home: torch.device
+) -> dict[str, Tensor]:
+    """Return the parts of a weight in int8 or 4 bits, rounded again if LoRAs change it, by ComfyUI's seed."""
+    layer = checkpoint.quantisation.layers[name]
+    parts = layer.read(checkpoint.weights, home)
+    if not loras:
+        return parts
+    weight = layer.dequantised(parts)
+    for lora in loras:
+        weight = lora.applied(name, weight)
+    return layer.requantised(parts, weight, seed_of(name))
 
 
 # --- files that hold something else
@@ -334,7 +368,9 @@ def open_control(file: WeightFile, config: WanConfig, role: str) -> ControlCheck
         count = f"{blocks} control blocks for the {config.num_layers} of the {role}"
         raise BadInput(f"{name} has {count}; {GIVE_VACE}")
     shapes = control_shapes(config, blocks)
-    quantisation = find_quantisation(weights, shapes)
+    layers = find_layers(weights)
+    weights = unpacked(weights, layers)
+    quantisation = find_quantisation(weights, shapes, layers)
     check_complete(weights, shapes, "control module", GIVE_PUBLISHED, extra=quantisation.side)
     return ControlCheckpoint(weights=weights, config=config, blocks=blocks, quantisation=quantisation)
 

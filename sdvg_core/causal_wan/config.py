@@ -101,6 +101,15 @@ def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+QUANTISED = re.compile(r"(?:vace_)?blocks\.\d+\.((?:self|cross)_attn\.[qkvo]|ffn\.[02])\.weight")
+"""The weights that `convert` quantises, and the kind of each."""
+
+
+def linear_weights(config: WanConfig) -> list[str]:
+    """Return the names of the weights of linear layers."""
+    return [name for name, shape in wan_shapes(config).items() if name.endswith(".weight") and len(shape) == 2]
+
+
 def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor of a VACE module with `blocks` blocks, for a model of this size."""
     dim = config.dim

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path, PurePath
 
-from ..checkpoints.model_files import KNOWN_MODELS, has_name, known_model
+from ..checkpoints.model_files import FORMATS, KNOWN_MODELS, converted_name, has_name, known_model
 from ..checkpoints.pickles import Choice
 from ..errors import BadInput
 from ..settings.context import Preset, changed_preset, get_preset
@@ -13,8 +13,8 @@ from ..settings.execution import AUTO
 from ..settings.load import ModelOptions
 from .config import WanConfig
 
-ANYBODYS = "model.pt"
-"""A file name shared by many checkpoints, which does not identify one without its folder."""
+ANYBODYS = ("model.pt", *(converted_name(PurePath("model.pt"), form).name for form in FORMATS))
+"""File names shared by many checkpoints, which do not identify one without its folder."""
 
 
 def size_preset(config: WanConfig) -> str | None:
@@ -38,9 +38,9 @@ def preset_by_name(file: Path) -> Preset | None:
     """
     if known := known_model(file):
         return get_preset(known.preset)
-    if file.name.lower() == ANYBODYS:
+    if file.name.lower() in ANYBODYS:
         return None
-    sharing = [model for model in KNOWN_MODELS if any(has_name(file, PurePath(name).name) for name in model.files)]
+    sharing = [model for model in KNOWN_MODELS if any(has_name(file, PurePath(name).name) for name in model.names)]
     if not sharing:
         return None
     presets = " or ".join(dict.fromkeys(model.preset for model in sharing))

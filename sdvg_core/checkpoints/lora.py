@@ -9,7 +9,7 @@ cost time in every pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -91,7 +91,8 @@ def _rows_columns(shape: Sequence[int]) -> tuple[int, int]:
 class Lora:
     """A LoRA for one model. `changes`: by the model's weight names. `unused`: other tensors of the file.
 
-    `inert`: whether it changes nothing, as `checked` finds out.
+    `inert`: whether it changes nothing, as `checked` finds out. `beside`: weights beside whose layers it is added
+    (see lora_beside.py), instead of merged.
     """
 
     file: WeightFile
@@ -99,6 +100,7 @@ class Lora:
     changes: Mapping[str, Change]
     unused: tuple[str, ...]
     inert: bool = False
+    beside: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.file.path.name}:{self.strength:g}"
@@ -115,8 +117,15 @@ class Lora:
             raise BadInput(f"{fault}; lower its strength, or compute in bfloat16")
         return merged
 
-    def checked(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> Lora:
-        """Read all values; return the LoRA, with `inert`.
+    def factors(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return the halves of a weight's change, `(rank, columns)` and `(rows, rank)`, whose product it is."""
+        change = self.changes[name]
+        up, down = (self.file[change.parts[f"lora_{half}"]].float() for half in "ab")
+        up = up.reshape(_rows_columns(up.shape))
+        return down.reshape(_rows_columns(down.shape)), self.strength * change.scale * up
+
+    def checked(self, weight_of: Callable[[str], Tensor], dtype: torch.dtype) -> Lora:
+        """Read all values; return the LoRA, with `inert`. `weight_of`: reads one of the model's, as plain numbers.
 
         Raises `BadInput` for NaN, infinity, or a change that makes a weight too large for `dtype`.
         """
@@ -129,7 +138,7 @@ class Lora:
                     raise BadInput(f"{source} in {self.file.path.name} holds NaN or infinity; fetch the file again")
             inert = inert and not bound and (not self.strength or change.parts.keys().isdisjoint(MAGNITUDES))
             if bound > torch.finfo(dtype).max / 2:
-                self.applied(name, weights[name].to(dtype))
+                self.applied(name, weight_of(name).to(dtype))
         return replace(self, inert=inert)
 
 

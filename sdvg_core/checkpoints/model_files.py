@@ -204,6 +204,12 @@ class KnownModel:
     warning: str = ""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its files, and of what `convert` makes of them."""
+        made = [str(converted_name(PurePath(file), form)) for form in FORMATS for file in self.files]
+        return (*self.files, *dict.fromkeys(made))
+
+    @property
     def role(self) -> str:
         """Either `drafter` or `target`."""
         return "target" if self.size == "14B" else "drafter"
@@ -214,9 +220,27 @@ KNOWN_MODELS = tuple(
 )
 
 
+FORMATS = ("int8", "w4a8")
+"""What `convert` makes."""
+
+
+def converted_name(file: PurePath, form: str) -> PurePath:
+    """Return the usual name of what is made of a file: beside it, with the format in its name."""
+    stem = file.name.removesuffix(".index.json").rpartition(".")[0]
+    return file.with_name(f"{stem}_{form}.safetensors")
+
+
+def smaller_file(file: Path) -> str:
+    """Return which smaller file of a model is there, or the command that makes one."""
+    made = [Path(converted_name(file, form)) for form in FORMATS]
+    there = next((path.name for path in made if path.is_file()), None)
+    command = f"python -m sdvg_core convert {file.name} --format {FORMATS[0]}"
+    return f"{there} beside it is smaller" if there else f"{command} makes a smaller file"
+
+
 def known_model(file: Path) -> KnownModel | None:
     """Return the model with a file's name (and folder, if models share the name), or None."""
-    return next((model for model in KNOWN_MODELS if any(has_name(file, name) for name in model.files)), None)
+    return next((model for model in KNOWN_MODELS if any(has_name(file, name) for name in model.names)), None)
 
 
 def has_name(file: PurePath, name: str) -> bool:
@@ -302,7 +326,7 @@ def _transformer(role: str) -> KnownFile:
         role=role,
         folder=TRANSFORMERS,
         other_folders=OLDER,
-        names=tuple(name for model in models for name in model.files),
+        names=tuple(name for model in models for name in model.names),
         source=f"{models[0].repository} on the Hugging Face Hub, {models[0].path}",
         licence=f"{models[0].licence} (read {READ})",
         gigabytes=models[0].gigabytes or 0.0,

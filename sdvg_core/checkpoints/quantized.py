@@ -1,9 +1,9 @@
-"""fp8 weights: the forms in files, and a linear layer that stores fp8 and casts it up on use.
+"""The quantisation of a file; fp8 weights, and a linear layer that stores fp8 and casts it up on use.
 
-Three forms are read: plain fp8 without scales; scaled, old form (`scaled_fp8`, `X.scale_weight`, `X.scale_input`);
-scaled, new form (`X.weight_scale`, `X.input_scale`, and the format in `X.comfy_quant` or in the metadata key
-`_quantization_metadata`). Input scales are not read: products in fp8 are torchao's, and it
-scales each row by itself.
+int8 and 4 bits are in kitchen.py. Three forms of fp8 are read: plain fp8 without scales; scaled, old form
+(`scaled_fp8`, `X.scale_weight`, `X.scale_input`); scaled, new form (`X.weight_scale`, `X.input_scale`, and the
+format as comfy_quant.py reads it). Input scales are not read: products in fp8 are torchao's, and it scales each row
+by itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ from torch.nn import functional as F
 
 from ..devices.device import capability, dtype_name
 from ..errors import BadInput
-from ..files.small_files import parse_json
+from .comfy_quant import MARK, stated_layers
+from .kitchen import QuantisedLayer
 from .weights import WeightFile
 
 Tree = TypeVar("Tree", bound=nn.Module)
@@ -30,9 +32,7 @@ LEAST_LARGEST = 1e-12
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
 SCALES = ("scale_weight", "weight_scale")
-SIDE = (*SCALES, "scale_input", "input_scale", "comfy_quant")
-QUANTISATION_KEY = "_quantization_metadata"
-LONGEST_MARK = 4096
+SIDE = (*SCALES, "scale_input", "input_scale", MARK)
 BETTER_FILE = "use a bf16, fp16 or fp8 file, or in ComfyUI Load Diffusion Model"
 
 
@@ -112,27 +112,35 @@ def quantized(weight: Tensor, dtype: torch.dtype, scale: Tensor | None = None) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantisation:
-    """The quantisation of a file. `label`: for reports; "none" without fp8. `scales`: weight -> name of its scale.
+    """The quantisation of a file. `label`: for reports; "none" for plain numbers.
 
-    `side`: names of tensors that describe the quantisation.
+    `layers`: weight -> its form in int8 or 4 bits. `scales`: fp8 weight -> name of its scale. `side`: names of
+    tensors that describe the quantisation.
     """
 
     label: str
+    layers: Mapping[str, QuantisedLayer] = field(default_factory=dict)
     scales: Mapping[str, str] = field(default_factory=dict)
     side: frozenset[str] = frozenset()
 
 
-def find_quantisation(weights: WeightFile, expected: Collection[str]) -> Quantisation:
+def find_quantisation(
+    weights: WeightFile, expected: Collection[str], layers: Mapping[str, QuantisedLayer] = MappingProxyType({})
+) -> Quantisation:
     """Detect the quantisation of a file, whose tensors have the model's names.
 
-    `expected`: names of the model's weights. Raises `BadInput` for a format that is not supported.
+    `expected`: names of the model's weights. `layers`: those in int8 or 4 bits. Raises `BadInput` for a format that
+    is not supported.
     """
-    formats = _stated_formats(weights)
+    formats = {name: part.get("format") for name, part in stated_layers(weights).items()}
+    formats = {name: stated for name, stated in formats.items() if f"{name}.weight" not in layers}
     for layer, stated in formats.items():
         if stated not in FORMATS:
             raise BadInput(f"{layer} is {stated}, not {' or '.join(FORMATS)}; {BETTER_FILE}")
     side = frozenset(n for n in weights if n == "scaled_fp8" or n.rpartition(".")[2] in SIDE)
-    scales = _find_scales(weights, expected, side)
+    of_layers = {name for layer in layers.values() for part, name in layer.names.items() if part != "weight"}
+    scales = _find_scales(weights, expected, side - of_layers)
+    side |= of_layers
     for layer in formats:
         if f"{layer}.weight" in expected and f"{layer}.weight" not in scales:
             raise BadInput(f"the quantised {layer} has no scale; fetch the file again")
@@ -141,7 +149,9 @@ def find_quantisation(weights: WeightFile, expected: Collection[str]) -> Quantis
     if scales:
         old = next(iter(scales.values())).endswith(".scale_weight")
         label = f"fp8 scaled, {'old' if old else 'new'} form"
-    return Quantisation(label=label, scales=scales, side=side)
+    kinds = sorted({layer.form.name for layer in layers.values()})
+    label = " and ".join((*kinds, *([label] if label != "none" or not kinds else [])))
+    return Quantisation(label=label, layers=layers, scales=scales, side=side)
 
 
 def _find_scales(weights: WeightFile, expected: Collection[str], side: Collection[str]) -> dict[str, str]:
@@ -161,37 +171,3 @@ def _find_scales(weights: WeightFile, expected: Collection[str], side: Collectio
             raise BadInput(f"the scale {name} is {form}, not one number or one a row of fp8; {BETTER_FILE}")
         scales[weight] = name
     return scales
-
-
-def _stated_formats(weights: WeightFile) -> dict[str, object]:
-    """Return the formats stated in a file, by layer: from tensors or from its metadata."""
-    formats: dict[str, object] = {}
-    for name in weights:
-        layer = name.removesuffix(".comfy_quant")
-        if layer != name:
-            formats[layer] = _json(_bytes(weights, name), name).get("format")
-    if QUANTISATION_KEY in weights.metadata:
-        ours = {source: name for name, source in weights.names.items()}
-        layers = _json(weights.metadata[QUANTISATION_KEY], QUANTISATION_KEY).get("layers")
-        for name, stated in layers.items() if isinstance(layers, dict) else ():
-            layer = ours.get(f"{name}.weight", str(name)).removesuffix(".weight")
-            formats[layer] = stated.get("format") if isinstance(stated, dict) else stated
-    return formats
-
-
-def _bytes(weights: WeightFile, name: str) -> bytes:
-    info = weights.info[name]
-    if info.dtype != torch.uint8 or math.prod(info.shape) > LONGEST_MARK:
-        kind = f"{dtype_name(info.dtype)} of the shape {info.shape}"
-        raise BadInput(f"{name} is {kind}, not JSON of at most {LONGEST_MARK} bytes; fetch the file again")
-    return bytes(weights[name].flatten().tolist())
-
-
-def _json(text: str | bytes, where: str) -> dict[str, Any]:
-    try:
-        value = parse_json(text)
-    except ValueError as error:
-        raise BadInput(f"{where} is no JSON object ({error}); fetch the file again") from error
-    if not isinstance(value, dict):
-        raise BadInput(f"{where} is no JSON object ({value!r:.60}); fetch the file again")
-    return value

@@ -28,6 +28,7 @@ from .pickles import UNSTATED, Choice, choose, read_pickle, shown
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
+GGUF = ".gguf"
 INDEXES = (".safetensors.index.json", ".bin.index.json")
 # safetensors itself reads no longer one. Metadata can be long: a workflow with pictures, the tags of a data set.
 LONGEST_HEADER = 100 * MEGABYTE
@@ -111,6 +112,9 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
     check_download(path)
     if path.suffix.lower() in PICKLES:
         return _open_pickle(path, choice)
+    if path.suffix.lower() == GGUF:
+        fault = f"{path.name} is GGUF, which only ComfyUI reads, with ComfyUI-GGUF's loader"
+        raise BadInput(f"{fault}; take the bf16 file, or what `python -m sdvg_core convert` makes of it")
     index = path.name.lower().endswith(INDEXES)
     if not index and path.suffix.lower() not in SAFETENSORS:
         raise BadInput(f"{path.name} is no weight file; give .safetensors, its index, or {', '.join(PICKLES)}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced
+from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced, smaller_file
 from ..errors import BadInput
 from ..settings.execution import AUTO
 from . import fitting
@@ -119,6 +119,8 @@ def _examined(path: Path | None, known: KnownFile, models: Path) -> str:
             findings = inspect_file(path)
             refusal = findings["reason"]
             details = [findings["dictionary"], f"preset {findings['preset']}" if findings["preset"] else ""]
+            plain = known.role == "target" and findings["quantisation"] == "none"
+            details += [smaller_file(path)] if plain else []
     except BadInput as error:
         refusal = str(error)
     if refusal:

@@ -19,9 +19,20 @@ from .shared import add_size
 
 if TYPE_CHECKING:
     from ..memory.plan import Plan
+    from ..memory.sizes import Stored
 
-WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
-"""Choice -> whether the target's linear weights are fp8; None for the choice that copies less."""
+WEIGHT_DTYPES: Mapping[str, Stored | None] = {
+    "auto": None,
+    "default": "plain",
+    "fp8_e4m3fn": "fp8",
+    "int8": "int8",
+    "w4a8": "w4a8",
+}
+"""Choice -> how the target's linear weights are stored; None for plain or fp8, whichever copies less."""
+CONVERTED: tuple[Stored, ...] = ("int8", "w4a8")
+"""What a file is that `convert` makes."""
+SMALL = 24.0
+"""GB of the largest card for which smaller files are planned too."""
 CARDS = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
 USUAL: Mapping[str, Any] = {
     "width": WIDTH,
@@ -60,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weight-dtype",
         choices=tuple(WEIGHT_DTYPES),
         default=SUPPRESS,
-        help="of the target (default: in ComfyUI auto, fp8 where it copies less; else default, as stored)",
+        help="of the target (default: in ComfyUI auto, fp8 where it copies less; else default, as stored); int8, "
+        "w4a8: a file that convert makes",
     )
     group.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default=SUPPRESS, help="of keys and values (default bfloat16)"
@@ -90,14 +102,28 @@ def stated_options(options: argparse.Namespace) -> list[str]:
 
 def show_fit(options: argparse.Namespace) -> None:
     """Print a plan for each amount of memory."""
-    from ..memory.plan import plan_table, plan_text
+    from ..memory.plan import layout, plan_table, plan_text
 
     plans = plans_for(options)
+    small = [plan for plan in plans if plan.vram <= SMALL and plan.request.stored not in CONVERTED]
+    with_files = [[_with_file(plan, form) for plan in small] for form in CONVERTED if small]
     if len(plans) == 1:
         print(plan_text(plans[0]))
+        for [plan] in with_files:
+            print(f"With a file in {plan.stored}: {layout(plan) if plan.fits else 'it does not fit either'}.")
         return
     where = plans[0].request.where
-    print(f"{where[0].upper()}{where[1:]}:", plan_table(plans), "doctor --vram GB says more.", sep="\n")
+    print(f"{where[0].upper()}{where[1:]}:", plan_table(plans), sep="\n")
+    for plans in with_files:
+        print(f"With a file in {plans[0].stored}, which convert makes:", plan_table(plans), sep="\n")
+    print("doctor --vram GB says more.")
+
+
+def _with_file(whole: Plan, form: Stored) -> Plan:
+    """Return the plan of the same run with a smaller file of the target."""
+    from ..memory.plan import plan
+
+    return plan(whole.vram, replace(whole.request, stored=form), card=True)
 
 
 def plans_for(options: argparse.Namespace) -> list[Plan]:
@@ -127,10 +153,10 @@ def plans_for(options: argparse.Namespace) -> list[Plan]:
         usual = LoadOptions()
         execution = replace(usual.execution, kv_dtype=asked.kv_dtype)
         request = replace(
-            request, where="on the command line", fp8=False, vae_dtype=usual.vae_dtype, execution=execution
+            request, where="on the command line", stored="plain", vae_dtype=usual.vae_dtype, execution=execution
         )
     if asked.weight_dtype:
-        request = replace(request, fp8=WEIGHT_DTYPES[asked.weight_dtype])
+        request = replace(request, stored=WEIGHT_DTYPES[asked.weight_dtype])
     sizes = {role: model.block_frames for role, model in request.models.items()}
     route = plan_blocks(ROUTE_PRESETS[asked.preset], blocks=request.blocks, block_frames=sizes)
     request = replace(request, needed=route.models_needed)

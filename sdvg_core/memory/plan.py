@@ -12,6 +12,7 @@ from .sizes import (
     SIDE,
     PlanRequest,
     Sizes,
+    Stored,
     card_bytes,
     image_bytes,
     most,
@@ -28,7 +29,7 @@ MOST_GB = 1_000_000
 class Plan:
     """The layout of a run in `vram` GB, of which it can use `usable` bytes.
 
-    `fp8`: whether the target's linear weights are fp8. `parts`: bytes on the device by phase (draft, decode, score,
+    `stored`: how the target's weights are. `parts`: bytes on the device by phase (draft, decode, score,
     target) and part; `side_parts`: on the second device, if any. `streamed`: number of streamed layers by
     transformer. If the run does not fit, this is the smallest layout.
     """
@@ -36,11 +37,16 @@ class Plan:
     vram: float
     usable: int
     request: PlanRequest
-    fp8: bool
+    stored: Stored
     sizes: Sizes
     parts: Mapping[str, Mapping[str, int]]
     side_parts: Mapping[str, Mapping[str, int]]
     streamed: Mapping[str, int]
+
+    @property
+    def fp8(self) -> bool:
+        """True if the target's linear weights are fp8."""
+        return self.stored == "fp8"
 
     @property
     def fits(self) -> bool:
@@ -91,13 +97,16 @@ def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
     streamable = [role for role in ("target", "drafter") if role in request.parts]
     lay_out = partial(Plan, vram=vram, usable=usable, request=request)
     layouts = []
-    for fp8 in (False, True) if request.fp8 is None else (request.fp8,):
-        sizes = Sizes.of(request, fp8=fp8)
+    choices: tuple[Stored, ...] = ("plain", "fp8") if request.stored is None else (request.stored,)
+    for stored in choices:
+        sizes = Sizes.of(request, stored=stored)
         whole, side_parts = split_parts(phase_parts(request, sizes), request)
         for count in range(len(streamable) + 1):
             streamed = streamed_layers(whole, request, sizes, streamable[:count], usable)
             parts = streaming(whole, sizes, streamed)
-            layouts.append(lay_out(fp8=fp8, sizes=sizes, parts=parts, side_parts=side_parts, streamed=streamed))
+            layouts.append(
+                lay_out(stored=stored, sizes=sizes, parts=parts, side_parts=side_parts, streamed=streamed)
+            )
     return layouts
 
 
@@ -214,7 +223,7 @@ def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
 
 def layout(plan: Plan) -> str:
     """Describe a layout: the target's dtype, and what every pass copies."""
-    dtype = "fp8" if plan.fp8 else plan.request.dtype
+    dtype = plan.request.dtype if plan.stored == "plain" else plan.stored
     copied = " and ".join(
         f"{100 * size / plan.sizes.weights[role]:.0f} % of the {role}'s weights ({gigabytes(size)})"
         for role, size in plan.copied.items()

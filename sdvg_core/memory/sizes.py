@@ -14,8 +14,9 @@ from typing import Literal
 
 from ..causal_wan.cache import SCALE
 from ..causal_wan.checkpoint import PUBLISHED_DRAFTER, PUBLISHED_TARGET, WanHeader
-from ..causal_wan.config import WanConfig, common_patch, control_shapes, wan_shapes
+from ..causal_wan.config import QUANTISED, WanConfig, common_patch, control_shapes, wan_shapes
 from ..causal_wan.generator import REMEMBERED_PROMPTS
+from ..checkpoints.kitchen import FORMATS, layer_of, stored_shapes
 from ..decoders.open import LIGHT_BASE
 from ..devices.device import DTYPES
 from ..engine.plan import EVERY_ROLE, Roles, check_size
@@ -33,6 +34,8 @@ IN_COMFYUI = Execution(vae_layers="diffusers")
 """Execution in ComfyUI, whose VAE layers are like diffusers'."""
 Where = Literal["in ComfyUI", "on the command line"]
 """The program that loads the models."""
+Stored = Literal["plain", "fp8", "int8", "w4a8"]
+"""How linear weights are stored: in the dtype of activations, in fp8, or in a format of `convert`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +43,8 @@ class PlanRequest:
     """The run to plan; the defaults are the real pair at the paper's size.
 
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `side`: whether
-    VAE and scorer have a second device. `fp8`: whether the target's linear weights are fp8; None for the choice
-    that copies less. `vae`: the decoder. `vae_base`: base width of a Wan VAE. `needed`: models of the route (see
+    VAE and scorer have a second device. `stored`: how the target's weights are; None for plain or fp8, whichever
+    copies less. `vae`: the decoder. `vae_base`: base width of a Wan VAE. `needed`: models of the route (see
     `RunPlan`). `prompts`: their number. Raises `BadInput` for invalid values.
     """
 
@@ -54,7 +57,7 @@ class PlanRequest:
     execution: Execution = IN_COMFYUI
     side: bool = False
     where: Where = "in ComfyUI"
-    fp8: bool | None = None
+    stored: Stored | None = None
     vae: DecoderName = "wan"
     vae_base: int = PUBLISHED_BASE
     vae_dtype: str = "float16"
@@ -145,13 +148,22 @@ def card_bytes(card: float) -> int:
     return int(card * SOLD_UNIT) - CONTEXT - FRAGMENTS
 
 
-def wan_bytes(config: WanConfig, itemsize: int, prefix: str = "", *, fp8: bool = False) -> int:
-    """Return the bytes of a transformer's weights with a prefix. `fp8`: linear weights take one byte each."""
-    total = 0
-    for name, shape in wan_shapes(config).items():
-        linear = name.endswith(".weight") and len(shape) == 2
-        total += math.prod(shape) * (1 if fp8 and linear else itemsize) * name.startswith(prefix)
-    return total
+def wan_bytes(config: WanConfig, itemsize: int, prefix: str = "", *, stored: Stored = "plain") -> int:
+    """Return the bytes of a transformer's weights with a prefix. `stored`: how linear weights are."""
+    shapes = wan_shapes(config)
+    return sum(
+        _stored_bytes(name, shape, itemsize, stored) for name, shape in shapes.items() if name.startswith(prefix)
+    )
+
+
+def _stored_bytes(name: str, shape: tuple[int, ...], itemsize: int, stored: Stored) -> int:
+    if stored == "fp8" and name.endswith(".weight") and len(shape) == 2:
+        return math.prod(shape)
+    if stored in FORMATS and QUANTISED.fullmatch(name):
+        rows, columns = shape
+        parts = stored_shapes(layer_of((rows, columns), name, FORMATS[stored]))
+        return sum(math.prod(part.shape) * part.dtype.itemsize for part in parts.values())
+    return math.prod(shape) * itemsize
 
 
 def decoder_bytes(decoder: DecoderName, base: int, itemsize: int) -> int:
@@ -215,12 +227,12 @@ def pass_bytes(
     return math.ceil(frames * tokens * widths) * itemsize
 
 
-def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
-    """Return the bytes of weights of every model of the route. `fp8`: of the target's linear layers."""
+def weight_bytes(request: PlanRequest, *, stored: Stored) -> dict[str, int]:
+    """Return the bytes of weights of every model of the route. `stored`: how the target's are."""
     itemsize = request.itemsize("dtype")
     towers, head = scorer_parameters(request.reward)
     weights = {
-        "target": wan_bytes(request.target.config, itemsize, fp8=fp8),
+        "target": wan_bytes(request.target.config, itemsize, stored=stored),
         "drafter": wan_bytes(request.drafter.config, itemsize),
         "vae": decoder_bytes(*request.decoder, request.itemsize("vae_dtype")),
         # The head is always float32.
@@ -254,7 +266,7 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
     return states
 
 
-def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
+def working_bytes(request: PlanRequest, *, stored: Stored) -> Mapping[str, int]:
     """Return the bytes of temporary buffers in each phase: draft, decode, score, target."""
     itemsize = request.itemsize("dtype")
     vae_itemsize = request.itemsize("vae_dtype")
@@ -276,9 +288,14 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
         if model.control_blocks:
             values = preset.block_frames * tokens[name] * CONTROL_WIDTHS * model.config.dim
             passes[name] += math.ceil(values) * itemsize
-    if fp8:  # one weight at a time is cast up
-        config = request.target.config
-        passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
+    config = request.target.config
+    largest = max(config.dim, config.ffn_dim) * config.dim
+    if stored == "fp8":  # one weight at a time is cast up
+        passes["target"] += largest * itemsize
+    if stored in FORMATS:  # inputs in int8, beside them as they are; no card has measured it
+        passes["target"] += request.target.preset.block_frames * tokens["target"] * config.ffn_dim
+    if stored == "w4a8":  # a weight's numbers in int8
+        passes["target"] += largest
     encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae_itemsize
     for name, model in request.models.items():
         if model.anchor_horizon:  # the anchor is encoded while the cache exists
@@ -310,14 +327,19 @@ class Sizes:
     layers: Mapping[str, int]
 
     @classmethod
-    def of(cls, request: PlanRequest, *, fp8: bool) -> Sizes:
-        """Count the parts of a run, with a plain or an fp8 target."""
+    def of(cls, request: PlanRequest, *, stored: Stored) -> Sizes:
+        """Count the parts of a run. `stored`: how the target's weights are."""
         return cls(
-            weights=weight_bytes(request, fp8=fp8),
+            weights=weight_bytes(request, stored=stored),
             states=state_bytes(request),
-            working=working_bytes(request, fp8=fp8),
+            working=working_bytes(request, stored=stored),
             layers={
-                role: wan_bytes(model.config, request.itemsize("dtype"), LAYER, fp8=fp8 and role == "target")
+                role: wan_bytes(
+                    model.config,
+                    request.itemsize("dtype"),
+                    LAYER,
+                    stored=stored if role == "target" else "plain",
+                )
                 for role, model in request.models.items()
             },
         )

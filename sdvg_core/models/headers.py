@@ -21,8 +21,10 @@ from ..causal_wan.checkpoint import (
     open_control,
     open_wan,
 )
+from ..causal_wan.config import linear_weights
 from ..causal_wan.presets import choice_of, chosen_preset, notes_by_name
 from ..checkpoints.lora import Lora, OtherModel
+from ..checkpoints.lora_beside import beside, change_in_steps
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.pickles import note_on
 from ..checkpoints.quantized import FP8
@@ -60,7 +62,12 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
         header = models[role]
         identity = repr((header.checkpoint.weights.state_dict, header.preset.identity))
         changed: list[Any] = [
-            (fingerprint(lora.file.path), lora.strength, sorted({change.scale for change in lora.changes.values()}))
+            (
+                fingerprint(lora.file.path),
+                lora.strength,
+                sorted({change.scale for change in lora.changes.values()}),
+                *(("beside",) if lora.beside else ()),
+            )
             for lora in header.loras
         ]
         if control := header.control:
@@ -188,6 +195,9 @@ def check_encoder(headers: Headers, *needs: str) -> None:
 def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanFile:
     choice = choice_of(model, path)
     checkpoint = open_wan(path, choice)
+    if role == "target" and options.weight_dtype != "default" and checkpoint.quantisation.layers:
+        fault = f"{path.name} is {checkpoint.quantisation.label} already"
+        raise BadInput(f"{fault}, which {options.weight_dtype} does not round; leave --weight-dtype out")
     if options.dtype:
         checkpoint = replace(checkpoint, dtype=DTYPES[options.dtype])
     file = checkpoint.weights
@@ -239,7 +249,10 @@ def _with_loras(models: Mapping[str, WanFile], options: LoadOptions) -> dict[str
         problems: list[OtherModel] = []
         for role, model in models.items():
             try:
-                fitting[role] = find_lora(text, model.checkpoint)
+                lora = find_lora(text, model.checkpoint)
+                fitting[role] = (
+                    beside(lora, linear_weights(model.config)) if options.lora_mode == "beside" else lora
+                )
             except OtherModel as problem:
                 problems.append(problem)
         if not fitting:
@@ -265,5 +278,12 @@ def _notes_on_lora(role: str, model: WanFile, lora: Lora) -> Iterator[str]:
         yield f"The {role} takes nothing from {unused}: {without}. The rest is used."
     if lora.inert:
         yield f"The LoRA {lora} changes nothing in the {role}: its numbers or its strength are zero."
-    if any(model.checkpoint.weights.info[name].dtype in FP8 for name in lora.changes):
+    layers = model.checkpoint.quantisation.layers
+    if (steps := change_in_steps(lora, layers, model.checkpoint.weights)) is not None:
+        form = model.checkpoint.quantisation.label
+        change = (
+            f"The LoRA {lora} changes the {role}'s {form} weights by {steps:.2g} of a step, which are rounded by"
+        )
+        yield f"{change} chance again; below 1 that is mostly noise, and --lora-mode beside adds none."
+    if any(model.checkpoint.weights.info[name].dtype in FP8 for name in lora.changes.keys() - lora.beside):
         yield f"The {role}'s weights are in fp8: those that the LoRA {lora} changes are rounded to fp8 again."

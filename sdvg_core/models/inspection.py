@@ -85,7 +85,9 @@ def _of_transformer(file: WeightFile, path: Path, choice: Choice) -> dict[str, s
     known = known_model(path)
     taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
     notes = (INDISTINGUISHABLE, *filter(None, [taken]), *notes_by_name(path, config, stated=False))
+    packed = checkpoint.quantisation.layers  # in which a byte may hold two numbers
     return {
+        **({"parameters": f"{config.parameters:,}"} if packed else {}),
         "kind": "causal Wan 2.1 transformer",
         "quantisation": checkpoint.quantisation.label,
         "size": f"{config.size}: {config.num_layers} blocks, width {config.dim}, {config.num_heads} heads",

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..causal_wan.checkpoint import WanFile, load_control, load_wan
+from ..causal_wan.checkpoint import WanCheckpoint, WanFile, load_control, load_wan
 from ..causal_wan.context import Wan
 from ..causal_wan.forward import compiled_stages
 from ..causal_wan.generator import build_engine
 from ..causal_wan.modules import ControlTree
+from ..checkpoints.lora_beside import beside_bytes
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.quantized import multiply_in_fp8
 from ..checkpoints.weights import check_finite_weights, stored_tensors, weight_digest
@@ -27,7 +28,7 @@ from ..engine.plan import EVERY_ROLE, Roles
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
 from ..errors import BadInput, see
 from ..memory.plan import Plan, gigabytes, memory_notes, plan, savings
-from ..memory.sizes import GB, PUBLISHED_BASE, PlanRequest
+from ..memory.sizes import GB, PUBLISHED_BASE, PlanRequest, Stored
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..settings.execution import AUTO, Execution, WeightDtype
 from ..settings.load import DecoderName, LoadOptions
@@ -168,16 +169,27 @@ def plan_memory(headers: FileHeaders, options: LoadOptions, width: int, height: 
         execution=options.execution,
         side=side_device(options) != device,
         where="on the command line",
-        fp8=options.weight_dtype != "default" or bool(target and target.quantisation.label != "none"),
+        stored=_stored(options, target),
         vae_dtype=options.vae_dtype,
         reward_dtype=options.scorer_dtype,
     )
-    layout = plan(vram, request)
+    added = sum(beside_bytes(model.loras, model.checkpoint.dtype) for model in headers.models.values())
+    layout = plan(max(vram - added / GB, 1 / GB), request)
     if not layout.fits:
         cure = " or ".join((*savings(request, layout.usable), "a smaller --size"))
         fault = f"{device} has {gigabytes(layout.missing)} less memory than the video needs"
         raise BadInput(f"{fault}; try {cure}" + see("Out of memory"))
     return layout
+
+
+def _stored(options: LoadOptions, target: WanCheckpoint | None) -> Stored:
+    """Return how the target's weights will be."""
+    forms = [layer.form.name for layer in target.quantisation.layers.values()] if target else []
+    if forms:
+        return "int8" if "int8" in forms else "w4a8"
+    return (
+        "fp8" if options.weight_dtype != "default" or (target and target.quantisation.label != "none") else "plain"
+    )
 
 
 def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:

@@ -17,6 +17,7 @@ TaeKind = Literal["taew2_1", "lighttaew2_1"]
 TAE_KINDS: tuple[TaeKind, ...] = get_args(TaeKind)
 StatedKind = Literal["auto", "taew2_1", "lighttaew2_1"]
 """The kind stated by the user; `auto`: from the file's digest, then its name."""
+LoraMode = Literal["merge", "beside"]
 DecoderName = Literal["wan", "lightvae", "tae"]
 MOST_STRENGTH = 100.0
 
@@ -106,6 +107,10 @@ class LoadOptions:
         metavar="FILE[:STRENGTH]",
         check=_check_loras,
     )
+    lora_mode: LoraMode = setting(
+        "merge",
+        help="merge LoRAs into the weights, or add them beside the layers: slower, but never rounded to int8",
+    )
     weight_dtype: WeightDtype = setting(
         "default",
         help="of the target's weights: as stored, or rounded to fp8, half the bytes of bfloat16; fast: torchao "
@@ -125,6 +130,9 @@ class LoadOptions:
         check_fields(self)
         if self.schedule and self.drafter.schedule and self.target.schedule:
             raise BadInput("the schedule of both has no effect, as each model has its own; leave it out")
+
+        if self.lora_mode != "merge" and not self.loras:
+            raise BadInput("the LoRA mode has no effect without a LoRA; leave it out, or add --lora")
 
     @property
     def scorer_dtype(self) -> Dtype:

@@ -298,7 +298,7 @@ def stored_as(dtype, share: int = 1):
     [
         *(
             (new_form({"format": form}), None, f"is {form}, not float8_e4m3fn or ")
-            for form in ("nvfp4", "mxfp8", "int8_tensorwise", None, 7)
+            for form in ("nvfp4", "mxfp8", "convrot_w4a4", None, 7)
         ),
         (metadata_form()[0], {"layers": {LAYERS[0]: {"format": "nvfp4"}}}, "is nvfp4, not float8_e4m3fn or "),
         # Even though their shape is right: cast to float they would be noise.

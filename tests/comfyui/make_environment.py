@@ -70,9 +70,12 @@ def install_the_rest(python, requirements, *, torch):
     """Install what ComfyUI and this project require; nothing of it may replace `torch` or its companions."""
     with tempfile.TemporaryDirectory() as scratch:
         pins = Path(scratch) / "pins.txt"
-        pins.write_text("\n".join((f"torch=={torch}", *COMPANIONS)), encoding="ascii")
-        limits = ("--constraint", str(CONSTRAINTS), "--constraint", str(pins))
-        pip_install(python, *limits, "--requirement", str(requirements), "--editable", f"{ROOT}[dev]")
+        # ComfyUI names the comfy-kitchen that it reads quantised files with.
+        ours = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("comfy-kitchen")]
+        pins.write_text("\n".join((*ours, f"torch=={torch}", *COMPANIONS)), encoding="ascii")
+        pip_install(
+            python, "--constraint", str(pins), "--requirement", str(requirements), "--editable", f"{ROOT}[dev]"
+        )
 
 
 def look_at(python):

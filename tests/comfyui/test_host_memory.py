@@ -120,7 +120,7 @@ def test_the_real_pair_needs_beside_weights_what_the_core_plans(real_pair):
     assert request == PlanRequest(reward_dtype="float32"), "the dtype that `auto` chose for a CPU"
     planned = plan(80, PlanRequest())
     beside = {part: size for part, size in planned.parts["target"].items() if part not in ROLES}
-    needs = needs_of(request, dict.fromkeys(ROLES, GPU), fp8=False)
+    needs = needs_of(request, dict.fromkeys(ROLES, GPU), stored="plain")
     assert needs == {GPU: Needs(step="target", parts=beside)}
     assert needs[GPU].total == planned.peak - sum(planned.sizes.weights.values())
 
@@ -129,8 +129,8 @@ def test_each_device_is_planned_for_what_lies_there(real_pair):
     """Transformers on one, VAE and scorer on the other. Catches what is needed for a while on the wrong one."""
     request = real_request(real_pair)
     devices = {"scorer": SECOND, "vae": SECOND, "target": GPU, "drafter": GPU}
-    needs = needs_of(request, devices, fp8=False)
-    working = sizes.working_bytes(request, fp8=False)
+    needs = needs_of(request, devices, stored="plain")
+    working = sizes.working_bytes(request, stored="plain")
     parts = {"working": working["decode"], "vae state": 2 * sizes.state_bytes(request)["vae state"]}
     assert needs[SECOND] == Needs(step="decode", parts=parts)
     assert (needs[GPU].step, needs[GPU].parts["working"]) == ("target", working["target"])
@@ -193,8 +193,8 @@ def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(card
     }
     patchers = {role: ModelPatcher(module, META, META) for role, module in modules.items()}
     asked = real_request([patchers["drafter"], patchers["target"]], execution=Execution(kv_dtype=kv_dtype))
-    request = replace(asked, fp8=True)
-    [needs] = needs_of(request, dict.fromkeys(patchers, META), fp8=True).values()
+    request = replace(asked, stored="fp8")
+    [needs] = needs_of(request, dict.fromkeys(patchers, META), stored="fp8").values()
     before = ModelPatcher(torch.nn.Linear(50_000, 50_000, dtype=torch.bfloat16, device=META), META, META)
     put_in(card, [*patchers.values(), before])
     comfy.model_management.load_models_gpu([before])
@@ -232,10 +232,10 @@ def test_a_run_that_no_copying_would_fit_is_refused_with_what_would_help(
     """The first card ran out of memory on a GPU after half a minute of loading, though its plan knew."""
     put_in(card, [])
     asked = real_request(real_pair, execution=Execution(kv_dtype=kv_dtype))
-    request = replace(asked, fp8=True)
+    request = replace(asked, stored="fp8")
     scorer = {"scorer": ModelPatcher(blip._empty_model(CONFIG), GPU, CPU)} if router == "paper" else {}
     models = {"target": empty_model(WAN_14B, torch.float8_e4m3fn), "drafter": real_pair[0], **scorer}
-    run = Memory(request=request, models=models, needs=needs_of(request, dict.fromkeys(ROLES, GPU), fp8=True))
+    run = Memory(request=request, models=models, needs=needs_of(request, dict.fromkeys(ROLES, GPU), stored="fp8"))
     says_no = any("it does not fit" in line for line in run.plan)
     assert says_no != fits
     if fits:
@@ -449,8 +449,10 @@ def test_dynamic_vram_keeps_what_most_blocks_use_and_the_plan_says_what_is_known
     monkeypatch.setattr("comfy_aimdo.host_buffer.HostBuffer", lambda *_: SimpleNamespace(size=0))
     patchers = {role: ModelPatcherDynamic(module, META, META) for role, module in modules.items()}
     put_in(24 * GB, list(patchers.values()))
-    request = replace(real_request([patchers["drafter"], patchers["target"]]), fp8=True)
-    run = Memory(request=request, models=patchers, needs=needs_of(request, dict.fromkeys(patchers, META), fp8=True))
+    request = replace(real_request([patchers["drafter"], patchers["target"]]), stored="fp8")
+    run = Memory(
+        request=request, models=patchers, needs=needs_of(request, dict.fromkeys(patchers, META), stored="fp8")
+    )
     sizes_there = {role: weights_of(patcher) for role, patcher in patchers.items()}
     assert sizes_there["target"] == pytest.approx(14.29 * GB, rel=2e-3)
     assert sizes_there["drafter"] == patchers["drafter"].model_size()
@@ -512,6 +514,8 @@ def test_comfyuis_vae_takes_no_more(dtype):
             _, after = codec.decode(z, state)
     new = sum(t.nbytes for t in after if torch.is_tensor(t))
     assert new == decode_state_bytes("wan", 96, pixels, dtype.itemsize)
-    planned = sizes.working_bytes(PlanRequest(vae_dtype=str(dtype).removeprefix("torch.")), fp8=False)["decode"]
+    planned = sizes.working_bytes(PlanRequest(vae_dtype=str(dtype).removeprefix("torch.")), stored="plain")[
+        "decode"
+    ]
     assert peak.bytes - new <= planned
     assert load_vae().memory_used_decode((1, 16, 1, *FULL), dtype) <= planned

@@ -173,7 +173,7 @@ USUAL = replace(
         for role, model in REQUEST.models.items()
     },
     where="on the command line",
-    fp8=False,
+    stored="plain",
 )
 ROUTERS = {
     EVERY_ROLE: planned_route("rrr"),
@@ -279,7 +279,7 @@ CASES: dict[str, dict[str, Any]] = {
     "framewise drafter": INCREMENTAL | FRAMEWISE,
     "half precision": {"vae_dtype": "bfloat16"},
     "keys and values in fp8": {"execution": Execution(kv_dtype="float8_e4m3fn")},
-    "target in fp8": {"fp8": True},
+    "target in fp8": {"stored": "fp8"},
     "as in ComfyUI": {"where": "in ComfyUI"},
 }
 STREAMED = [("as in ComfyUI", "target"), ("gate", "drafter"), ("target in fp8", "target")]

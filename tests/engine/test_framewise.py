@@ -245,7 +245,7 @@ def test_tokens_are_counted_by_model_in_memory():
     states = [sizes.state_bytes(request) for request in (plain, small)]
     assert states[1]["target keys and values"] == 4 * states[0]["target keys and values"]
     assert states[1]["drafter keys and values"] == states[0]["drafter keys and values"]
-    working = [sizes.working_bytes(request, fp8=False) for request in (plain, small)]
+    working = [sizes.working_bytes(request, stored="plain") for request in (plain, small)]
     assert working[1]["target"] == pytest.approx(4 * working[0]["target"], rel=1e-6)
     assert working[1]["draft"] == working[0]["draft"]
     replace(small, drafter=small.target, width=840, height=488)

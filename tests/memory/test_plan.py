@@ -126,6 +126,20 @@ def test_a_machines_gpu_is_planned_for_if_nothing_else_is_asked(capsys, monkeypa
     assert "target in fp8" in said
 
 
+def test_smaller_files_are_planned_for_small_cards(capsys):
+    """Catches rows that plan the whole file again, and advice to round where all fits."""
+    assert main(["doctor", "--vram", "16", "24", "48"]) == 0
+    plain, *tables = capsys.readouterr().out.split("With a file in ")
+    assert [table.split(",")[0] for table in tables] == ["int8", "w4a8"]
+    assert "  48 " in plain
+    assert all("  48 " not in table for table in tables)
+    assert "24   22.3  target in w4a8, everything stays on the device" in tables[1]
+    assert main(["doctor", "--vram", "24"]) == 0
+    assert "With a file in w4a8: target in w4a8, everything stays" in capsys.readouterr().out
+    assert main(["doctor", "--vram", "24", "--weight-dtype", "w4a8"]) == 0
+    assert "With a file" not in capsys.readouterr().out
+
+
 def test_a_plan_says_what_is_copied(capsys):
     assert main(["doctor", "--vram", "24"]) == 0
     said = capsys.readouterr().out

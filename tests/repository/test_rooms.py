@@ -99,7 +99,7 @@ def test_no_modules_import_one_another_in_a_circle():
 
 
 # Distribution -> what it is imported as, where that is something else.
-IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml"}
+IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "comfy-kitchen": "comfy_kitchen"}
 # ComfyUI's own modules, and what its server is made with, which only the nodes may import.
 COMFYUI = {
     "comfy",
@@ -148,7 +148,7 @@ def import_names(distributions: set[str]) -> set[str]:
 
 
 def test_everything_that_the_engine_imports_is_declared_and_nothing_else():
-    assert packages("sdvg_core") == import_names(declared() | declared("standalone", "fp8", "ray"))
+    assert packages("sdvg_core") == import_names(declared() | declared("standalone", "fp8", "quantised", "ray"))
 
 
 def test_settings_import_no_package_from_outside():
@@ -168,7 +168,7 @@ def test_the_page_is_the_one_that_the_release_script_writes():
     rows = {name.lower() for name in re.findall(r"^\| ([\w.-]+) \| [^|]+\|", page, re.MULTILINE)} - {"package"}
     assert rows == declared()
     listed = dict(re.findall(r"^- `(\w+)`: (.*)$", page, re.MULTILINE))
-    assert set(listed) == {"standalone", "fp8", "research", "ray", "dev"}
+    assert set(listed) == {"standalone", "fp8", "quantised", "research", "ray", "dev"}
     for extra, packages in listed.items():
         assert {name.lower() for name in re.findall(r"(?:^|; )([\w.-]+) \(", packages)} == declared(extra)
 
