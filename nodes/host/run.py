@@ -34,6 +34,7 @@ from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
 from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import Execution
+from ...sdvg_core.settings.fields import as_json
 from ...sdvg_core.settings.request import strength_of
 from ...sdvg_core.settings.route import Gate, Policy, WorstFrame
 from ...sdvg_core.text.prompts import Conditions, unshown
@@ -354,8 +355,9 @@ def _report(
         fps=request.fps,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*ready.notes, *notes, *ready.memory.measured(), *store_notes()),
-        asked={
-            **request.settings,
+        load={},
+        request={
+            **as_json(request),
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,
             "start_image": None if job.start_image is None else "IMAGE",
             **restyled,

@@ -288,13 +288,13 @@ class ModelFiles:
     `tokenizer`, `vocabulary`: by default next to their models.
     """
 
-    drafter: Path | None = setting(None, part="drafter")
-    target: Path | None = setting(None, part="target")
+    drafter: Path | None = setting(None, parts=("drafter",))
+    target: Path | None = setting(None, parts=("target",))
     vae: Path
     text_encoder: Path
-    reward: Path | None = setting(None, part="scorer")
+    reward: Path | None = setting(None, parts=("scorer",))
     tokenizer: Path | None = None
-    vocabulary: Path | None = setting(None, part="scorer")
+    vocabulary: Path | None = setting(None, parts=("scorer",))
     controls: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:

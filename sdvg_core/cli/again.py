@@ -16,15 +16,12 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.latents import load_latents
-from ..checkpoints.pickles import STATE_DICTS
 from ..errors import BadInput
 from ..files.outputs import LATENTS
-from ..models.loading import AS_ASKED
 from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
-from ..settings.execution import AUTO
 from ..settings.fields import from_json, settings_of
-from ..settings.load import LoadOptions, ModelOptions
+from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..settings.route import Custom, Route
 from ..text.prompts import PromptSchedule
@@ -50,16 +47,15 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
 
     Raises `BadInput` for a clip or picture that is not stated: the report has only its name.
     """
-    reported = {name: known for name, known in settings_of(VideoRequest).items() if known.reported}
-    values = {name: report.settings[name] for name in reported if report.settings.get(name) is not None}
-    files = [name for name in values if Path in reported[name].kinds and values[name] not in reported[name].choices]
+    known = settings_of(VideoRequest)
+    values = {name: value for name, value in report.request.items() if name in known and value is not None}
+    values.pop("route", None)
+    files = [name for name in values if Path in known[name].kinds and values[name] not in known[name].choices]
     for name in files:
         file = values.pop(name)
         if name not in stated:
-            raise BadInput(f"the video began from {file!s:.60}; add {reported[name].flags[0]} FILE")
-    takes = _settings(report, "takes")
-    values["takes"] = ",".join(f"{place}:{take}" for place, take in takes.items())
-    return {**values, "fps": report.fps}
+            raise BadInput(f"the video began from {file!s:.60}; add {known[name].flags[0]} FILE")
+    return values
 
 
 def route_again(report: RunReport) -> Route:
@@ -72,32 +68,12 @@ def route_again(report: RunReport) -> Route:
     return from_json(Route, settings)
 
 
-def load_again(report: RunReport, load: LoadOptions) -> LoadOptions:
-    """Return the load options of a report; those that it lacks are taken from `load`."""
-    scorer = _settings(report, "scorer")
-    models = {role: _settings(report, role) for role in ("drafter", "target") if report.settings.get(role)}
-    values = {
-        "vae_dtype": _settings(report, "vae").get("dtype"),
-        "text_dtype": _settings(report, "text_encoder").get("dtype"),
-        "reward_dtype": scorer.get("dtype"),
-    }
-    execution = {"compile": report.settings.get("compile")}
-    for role, model in models.items():
-        values[role] = _model_again(model)
-        values["dtype"] = model.get("dtype")
-        quantisation = str(model.get("quantisation"))
-        if quantisation.endswith(AS_ASKED):
-            values["weight_dtype"] = quantisation.removesuffix(AS_ASKED)
-        if model.get("kv_dtype") != model.get("dtype"):
-            execution["kv_dtype"] = model.get("kv_dtype")
-    return replace(load, execution=replace(load.execution, **_known(execution)), **_known(values))
-
-
-def _model_again(model: Mapping[str, Any]) -> ModelOptions:
-    values = {name: model[name] for name in settings_of(ModelOptions) if name in model}
-    texts = {name: ",".join(map(str, value)) for name, value in values.items() if isinstance(value, list)}
-    weights = {name: word for word, name in STATE_DICTS.items()}.get(str(model.get("dictionary")), AUTO)
-    return ModelOptions(**{**values, **texts, "weights": weights})
+def load_again(report: RunReport, load: LoadOptions, loras: tuple[str, ...]) -> LoadOptions:
+    """Return the load options of a report. `load`: whose devices and memory are taken. `loras`: their files."""
+    here = ("device", "side_device", "vram")
+    values = {name: value for name, value in report.load.items() if name not in here}
+    again = from_json(LoadOptions, {**values, "loras": loras})
+    return replace(again, **{name: getattr(load, name) for name in here})
 
 
 def files_again(
@@ -114,7 +90,7 @@ def files_again(
         fault = f"the video was made with the {missing[0]} {names[missing[0]]}, which is not in {models}"
         raise BadInput(f"{fault}; put it there, or give another by --{missing[0].replace('_', '-')}")
     loras = []
-    for text in dict.fromkeys(str(text) for settings in parts.values() for text in settings.get("loras") or ()):
+    for text in map(str, report.load.get("loras") or ()):
         name, _, strength = text.rpartition(":")
         if name not in paths:
             raise BadInput(f"the video was made with the LoRA {name}, which is not in {models}; put it there")
@@ -179,9 +155,9 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
         prompts = [(number, text if is_hidden(text) else hide_prompt(text)) for number, text in prompts]
     settings = {
         "prompt": "; ".join(f"{number}: {text}" if number > 1 else text for number, text in prompts),
-        "frames per second": f"{report.fps:g}",
         "seed": report.settings.get("seed"),
         "route": _settings(report, "route"),
+        **report.request,
         **report.settings,
         "version of": report.versions,
     }

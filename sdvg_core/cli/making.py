@@ -118,13 +118,13 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
     named: dict[str, Path] = {}
     if again:
         base |= request_again(again, stated(options, VideoRequest))
-        load = load_again(again, load)
+        loras: tuple[str, ...] = ()
         if embedded:
             named = embedded_again(again)
         else:
             given = [role for role in FILES.values() if getattr(options, role)]
             named, loras = files_again(again, options.models, given)
-            load = replace(load, loras=loras)
+        load = load_again(again, load, loras)
     request = video_request(options, base, route_again(again) if again else None)
     actions = [action for action in options.parser._actions if action.option_strings]
     same = ("overwrite", "reuse", "private")

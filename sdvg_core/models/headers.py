@@ -38,6 +38,7 @@ from ..errors import BadInput, count
 from ..scorers.image_reward import find_vocabulary
 from ..settings.context import Recompute
 from ..settings.execution import AUTO
+from ..settings.fields import settings_for
 from ..settings.load import LoadOptions, ModelOptions
 
 # Of larger files, which would take seconds, only evenly spread pieces are hashed: further training changes them
@@ -50,10 +51,11 @@ PIECE_BYTES = 1 << 16
 
 def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanFile]) -> Identities:
     """Return the identities of a run's parts: files, settings and arithmetic. `models`: the run's, by role."""
-    execution = load.execution
-    side = side_device(load)
     arithmetic = arithmetic_on(check_device(load.device))
-    side_arithmetic = arithmetic_on(side)
+    side_arithmetic = arithmetic_on(side_device(load))
+
+    def asked(part: str) -> dict[str, Any]:
+        return settings_for(part, load) | settings_for(part, load.execution)
 
     def model(role: str) -> str:
         path: Path | None = getattr(files, role)
@@ -72,19 +74,16 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
         ]
         if control := header.control:
             changed.append((fingerprint(control.weights.path), "control"))
-        kernels = (execution.attention, execution.kv_dtype, execution.compile)
-        rounded = (load.weight_dtype,) if role == "target" and load.weight_dtype != "default" else ()
-        return repr((fingerprint(path), identity, load.dtype, kernels, arithmetic, *changed, *rounded))
+        return repr((fingerprint(path), identity, asked(role), arithmetic, *changed))
 
-    of_codec = (load.vae_dtype, execution.vae_layers, execution.compile, load.tae_kind)
     scorer = ""
     if files.reward:
         read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
-        scorer = repr((*read, load.scorer_dtype, side_arithmetic))
+        scorer = repr((*read, asked("scorer") | {"reward_dtype": load.scorer_dtype}, side_arithmetic))
     return Identities(
         drafter=model("drafter"),
         target=model("target"),
-        codec=repr((fingerprint(files.vae), *of_codec, side_arithmetic)),
+        codec=repr((fingerprint(files.vae), asked("codec"), side_arithmetic)),
         scorer=scorer,
     )
 

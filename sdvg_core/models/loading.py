@@ -38,8 +38,6 @@ from .headers import FileHeaders, Headers, part_fingerprints
 DEFAULT: WeightDtype = "default"
 ROUNDED: WeightDtype = "fp8_e4m3fn"
 FAST: WeightDtype = "fp8_e4m3fn_fast"
-AS_ASKED = ", as asked"
-"""End of a value in reports for a target rounded while it is loaded."""
 SHARE_TO_PLAN = 0.94
 """Share of free memory to plan with: on an H100, videos took up to 5.5 % more than planned."""
 
@@ -48,8 +46,8 @@ SHARE_TO_PLAN = 0.94
 class Models:
     """The loaded models of a run; custom ones may replace some.
 
-    `settings`: for the report. `device`: of the transformers; `side`: of text encoder, VAE and scorer. `by_files`:
-    identities from the files alone. `plan`: of the memory, if it was planned.
+    `settings`: for the report. `options`: that they were loaded by. `device`: of the transformers; `side`: of text
+    encoder, VAE and scorer. `by_files`: identities from the files alone. `plan`: of the memory, if it was planned.
     """
 
     drafter: Wan | BlockGenerator | None
@@ -57,11 +55,16 @@ class Models:
     codec: VideoCodec
     scorer: ImageRewardScorer | None
     settings: Mapping[str, Any]
-    execution: Execution
+    options: LoadOptions
     device: torch.device
     side: torch.device
     by_files: Identities
     plan: Plan | None = None
+
+    @property
+    def execution(self) -> Execution:
+        """How they run."""
+        return self.options.execution
 
     @property
     def wans(self) -> dict[str, Wan]:
@@ -251,7 +254,7 @@ def load_models(
             "side_device": options.side_device or options.device,
             "compile": options.execution.compile,
         },
-        execution=options.execution,
+        options=options,
         device=device,
         side=side,
         by_files=part_fingerprints(files, options, headers.models),
@@ -327,7 +330,7 @@ def _wan_settings(header: WanFile, options: LoadOptions, wan: Wan, weight_dtype:
         "dtype": dtype,
         "kv_dtype": kept_in,
         "attention": wan.ops.backend.name,
-        "quantisation": checkpoint.quantisation.label if weight_dtype == DEFAULT else f"{weight_dtype}{AS_ASKED}",
+        "quantisation": checkpoint.quantisation.label if weight_dtype == DEFAULT else f"{weight_dtype}, as asked",
         "bytes": sum(part.nbytes for weight in wan.tree.state_dict().values() for part in stored_tensors(weight)),
         "loras_and_patches": sum(len(lora.changes) for lora in header.loras),
         "loras": list(map(str, header.loras)),

@@ -33,12 +33,13 @@ def assemble_report(
     fps: float,
     versions: Mapping[str, str],
     notes: tuple[str, ...],
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
+    load: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> RunReport:
     """Return the report of a run. `parts`: settings of its models and devices, as JSON values.
 
-    `asked`: settings of its request, with files by name; those of the run override them. `kept`: `blocks` and
+    `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
     `digest` of the blocks kept from an earlier run.
     """
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
@@ -47,8 +48,9 @@ def assemble_report(
     conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
     cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
     return RunReport(
+        request=request,
+        load=load,
         settings={
-            **asked,
             **parts,
             "scorer": scorer,
             "route": as_json(run.plan.route),

@@ -82,12 +82,15 @@ class Tally:
 class RunReport:
     """The settings and results of a run.
 
-    `settings`: JSON values of request, router, models (files by name, without folders) and devices. `versions`: of
+    `request`, `load`: what was asked for, a `VideoRequest` and, on the command line, `LoadOptions`, as JSON values
+    with files by name. `settings`: what it came to: size, route, models and devices. `versions`: of
     the packages and Python, and the device's name. `fps`: pixel frames per second. `notes`: sentences.
     """
 
     settings: Mapping[str, Any]
     versions: Mapping[str, str]
+    request: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    load: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     blocks: tuple[BlockRecord, ...]
     fps: float
     notes: tuple[str, ...] = ()
@@ -185,6 +188,8 @@ class RunReport:
         """Return the report as JSON values, with rates. Raises `TypeError` if a setting is not a JSON value."""
         return {
             "schema_version": self.schema_version,
+            "request": plain(self.request),
+            "load": plain(self.load),
             "settings": plain(self.settings),
             "versions": plain(self.versions),
             "fps": self.fps,

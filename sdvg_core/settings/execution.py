@@ -12,6 +12,7 @@ from .fields import check_fields, setting
 AUTO: Literal["auto"] = "auto"
 Dtype = Literal["float32", "float16", "bfloat16"]
 DTYPE_NAMES = get_args(Dtype)
+TRANSFORMERS = ("drafter", "target")
 TextDtype = Literal["bfloat16", "float32"]
 """The dtype of the text encoder, which overflows in float16."""
 RewardDtype = Literal["auto", "float32", "float16"]
@@ -36,15 +37,20 @@ class Execution:
     """Execution settings of models. Raises `BadInput` for an unknown choice."""
 
     attention: Attention = setting(
-        AUTO, help="kernel for drafter and target; auto takes the best exact one, sage rounds to 8 bits"
+        AUTO,
+        help="kernel for drafter and target; auto takes the best exact one, sage rounds to 8 bits",
+        parts=TRANSFORMERS,
     )
     kv_dtype: KvDtype = setting(
         AUTO,
         help="of the K/V cache: as computed, or rounded to 8 bits, half the bytes of bfloat16",
         widget={"advanced": True, "optional": True},
+        parts=TRANSFORMERS,
     )
-    vae_layers: VaeLayers = "planes"
-    compile: CompileMode = setting("off", help="default compiles the transformers and the VAE decoder")
+    vae_layers: VaeLayers = setting("planes", parts=("codec",))
+    compile: CompileMode = setting(
+        "off", help="default compiles the transformers and the VAE decoder", parts=(*TRANSFORMERS, "codec")
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -30,11 +30,11 @@ class Setting:
     """The description of a field. `settings_of` fills in `name`, `kinds` (types), `default`, `choices` (literals).
 
     `help`: of its command-line option; without it there is none. `flags`: spellings of the option, if not the
-    field's name. `metavar`: placeholder of its value in the help. `called`: its name in messages, if not
-    the field's. `least`, `most`: inclusive range of a number.
-    `check`: raises `BadInput` for an invalid value. `needs`: the field without which it has no effect. `part`: the
-    model that reads it. `widget`: details of its
-    ComfyUI widget; None without one. `reported`: whether it is in the report.
+    field's name. `metavar`: placeholder of its value in the help. `called`: its name in messages, if not the
+    field's. `least`, `most`: inclusive range of a number. `check`: raises `BadInput` for an invalid value.
+    `needs`: the field without which it has no effect. `parts`: those of a run that it is for, without which it has
+    none either. `of_files`: whether the files that are written can follow from it. `widget`: details of its ComfyUI
+    widget; None without one.
     """
 
     name: str = ""
@@ -49,9 +49,9 @@ class Setting:
     most: float | None = None
     check: Callable[[Any], object] | None = None
     needs: str | None = None
-    part: str | None = None
+    parts: tuple[str, ...] = ()
+    of_files: bool = True
     widget: Mapping[str, Any] | None = None
-    reported: bool = True
 
     @property
     def dest(self) -> str:
@@ -162,6 +162,13 @@ def as_json(value: Any, of_object: Callable[[Any], str] = lambda value: type(val
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return value.name if isinstance(value, Path) else of_object(value)
+
+
+def settings_for(part: str, settings: Any) -> dict[str, Any]:
+    """Return the values that are for one part of a run, by field name; not those of settings inside."""
+    known = settings_of(type(settings)).values()
+    values = {field.name: getattr(settings, field.name) for field in known if part in field.parts}
+    return {name: value for name, value in values.items() if not is_dataclass(value)}
 
 
 def from_json(kind: type[T], data: Any) -> T:

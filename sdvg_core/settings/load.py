@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ..errors import BadInput
 from .context import ContextMemory, ContextName, Weights
-from .execution import AUTO, Dtype, Execution, RewardDtype, TextDtype, WeightDtype, check_device_name
-from .fields import check_fields, setting
+from .execution import AUTO, TRANSFORMERS, Dtype, Execution, RewardDtype, TextDtype, WeightDtype, check_device_name
+from .fields import as_json, check_fields, setting
 from .schedules import SCHEDULES, get_schedule
 
 TaeKind = Literal["taew2_1", "lighttaew2_1"]
@@ -69,6 +69,12 @@ def split_strength(text: str) -> tuple[Path, float]:
     return Path(name if colon else text), strength
 
 
+def load_as_json(load: LoadOptions) -> dict[str, Any]:
+    """Return load options as JSON values, LoRAs by their files' names."""
+    loras = [split_strength(lora) for lora in load.loras]
+    return {**as_json(load), "loras": [f"{path.name}:{strength:g}" for path, strength in loras]}
+
+
 def _check_loras(loras: tuple[str, ...]) -> None:
     for lora in loras:
         split_strength(lora)
@@ -79,12 +85,12 @@ class LoadOptions:
     """Devices, dtypes and execution of the models; the help of each field describes it.
 
     `side_device`: as for the paper's second GPU; None for `device`. `dtype`: None as stored. `schedule`: None for
-    the presets'. `vram` does not change bits. Raises `BadInput` for invalid values, and for a schedule without
+    the presets'. Raises `BadInput` for invalid values, and for a schedule without
     effect.
     """
 
-    drafter: ModelOptions = setting(factory=ModelOptions, flags=("--drafter-settings",), part="drafter")
-    target: ModelOptions = setting(factory=ModelOptions, flags=("--target-settings",), part="target")
+    drafter: ModelOptions = setting(factory=ModelOptions, flags=("--drafter-settings",), parts=("drafter",))
+    target: ModelOptions = setting(factory=ModelOptions, flags=("--target-settings",), parts=("target",))
     schedule: str | None = setting(
         None, help=f"of both: {', '.join(SCHEDULES)}, or timesteps such as 1000,750,500", check=get_schedule
     )
@@ -92,12 +98,14 @@ class LoadOptions:
     side_device: str | None = setting(
         None, help="for text encoder, VAE and scorer, if it is not --device", check=check_device_name
     )
-    dtype: Dtype | None = setting(None, help="of drafter and target, if it is not as stored")
-    vae_dtype: Dtype = setting("float32", help="of the VAE or TAEHV")
-    tae_kind: StatedKind = setting(AUTO, help="of a TAEHV whose file's name does not say its kind")
+    dtype: Dtype | None = setting(None, help="of drafter and target, if it is not as stored", parts=TRANSFORMERS)
+    vae_dtype: Dtype = setting("float32", help="of the VAE or TAEHV", parts=("codec",))
+    tae_kind: StatedKind = setting(
+        AUTO, help="of a TAEHV whose file's name does not say its kind", parts=("codec",)
+    )
     text_dtype: TextDtype = setting("bfloat16", help="of the text encoder, which overflows in float16")
     reward_dtype: RewardDtype = setting(
-        AUTO, help="of the scorer; auto: float16 on CUDA, else float32", part="scorer"
+        AUTO, help="of the scorer; auto: float16 on CUDA, else float32", parts=("scorer",)
     )
     execution: Execution = setting(factory=Execution)
     loras: tuple[str, ...] = setting(
@@ -115,7 +123,7 @@ class LoadOptions:
         "default",
         help="of the target's weights: as stored, or rounded to fp8, half the bytes of bfloat16; fast: torchao "
         "multiplies in fp8",
-        part="target",
+        parts=("target",),
     )
     vram: float | Literal["auto", "all"] = setting(
         AUTO,
@@ -124,6 +132,7 @@ class LoadOptions:
         help="GB that a video may take of the GPU; layers of drafter and target without room are copied over in "
         "every pass, with the same result; auto: what is free; all: no plan",
         metavar="GB",
+        of_files=False,
     )
 
     def __post_init__(self) -> None:

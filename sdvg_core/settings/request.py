@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import BadInput
-from .fields import check_fields, setting, settings_of
+from .fields import check_fields, setting
 from .route import Budget, Route
 
 # The paper's size in pixels and its length.
@@ -54,14 +54,14 @@ class VideoRequest:
     seed: int = setting(42, least=0, most=MOST_SEED, help="of all noise", widget={})
     width: int | None = setting(None, least=STEP, widget={"default": WIDTH, "max": 4096, "step": STEP})
     height: int | None = setting(None, least=STEP, widget={"default": HEIGHT, "max": 4096, "step": STEP})
-    fps: float = setting(16.0, least=0.001, most=1000, help="pixel frames a second of the mp4", reported=False)
+    fps: float = setting(16.0, least=0.001, most=1000, help="pixel frames a second of the mp4")
     drafter_context: DrafterContext = setting(
         "committed",
         help="the blocks the drafter continues: those of the video or its own drafts",
-        part="drafter",
+        parts=("drafter",),
         widget={"advanced": True},
     )
-    route: Route | Budget = setting(Route(), reported=False)
+    route: Route | Budget = setting(Route())
     directions: str = setting(
         "",
         help="one letter per block: . the route decides, t the target makes it, d the draft is kept; a and r "
@@ -121,17 +121,6 @@ class VideoRequest:
         read_strengths(self.strength, self.blocks)
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings for the report, files by name; without those whose `needs` is not given."""
-        known = {name: known for name, known in settings_of(VideoRequest).items() if known.reported}
-        values = {
-            name: getattr(self, name)
-            for name, known in known.items()
-            if known.needs is None or getattr(self, known.needs)
-        }
-        return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
 
 
 def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: bool) -> str:

@@ -53,7 +53,7 @@ class WorstFrame:
         flags=("--cascade",),
         called="cascade",
         metavar="MARGIN",
-        part="scorer",
+        parts=("scorer",),
     )
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ def _bail_out() -> Any:
         least=0,
         help="target-only after this many rejections in a row (0: never)",
         widget={"max": 64, "advanced": True},
-        part="scorer",
+        parts=("scorer",),
     )
 
 
@@ -128,14 +128,14 @@ class Gate:
         help="reward gate (paper): keep a draft whose weakest frame scores at least this (paper: -0.7)",
         flags=("--gate", "--tau"),
         widget={"min": -3.0, "max": 3.0, "step": 0.05},
-        part="scorer",
+        parts=("scorer",),
     )
     by: Aggregation = setting(
         WorstFrame(),
         help="the frames' scores as one: min (the weakest frame), mean, or a quantile as a number, such as 0.1",
         flags=("--aggregation",),
         metavar="HOW",
-        part="scorer",
+        parts=("scorer",),
     )
     forced_blocks: int = _forced_blocks()
     bail_out: int = _bail_out()

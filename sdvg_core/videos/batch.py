@@ -27,12 +27,12 @@ from .folders import State, claim_folder
 from .identity import Fingerprint, request_fingerprint
 
 OF_PARTS = {
-    known.flags[0]: known.part
+    known.flags[0]: known.parts
     for config in (VideoRequest, Gate, WorstFrame, LoadOptions, ModelFiles)
     for known in settings_of(config).values()
-    if known.part
+    if known.parts
 }
-"""Option -> the model that it is for, without which it has no effect."""
+"""Option -> the parts that it is for, without which it has no effect."""
 Routes = Mapping[VideoRequest, ResolvedRequest]
 """Resolved requests of a batch, by request; seeds are ignored, so they differ in their routes only."""
 
@@ -114,7 +114,8 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         notes = [note for of_route in routes.values() for note in of_route.notes]
         notes += [note for prompt in prompts for note in notes_on_prompt(prompt, last)]
         notes += _notes_on(folder, states.values(), numbered=batch.numbered)
-        if flags := [flag for flag in batch.stated if flag in OF_PARTS and OF_PARTS[flag] not in needed]:
+        parts = needed | {"codec"}
+        if flags := [flag for flag in batch.stated if flag in OF_PARTS and parts.isdisjoint(OF_PARTS[flag])]:
             notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
         planned = BatchPlan(folder, batch, headers, routes, needed, videos, tuple(dict.fromkeys(notes)))
         if batch.reuse and planned.to_make:

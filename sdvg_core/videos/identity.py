@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device, side_device
 from ..engine.outside import cache_key
 from ..models.headers import named
-from ..settings.fields import as_json
+from ..settings.fields import as_json, settings_of
 from ..settings.load import LoadOptions, split_strength
 from ..settings.request import VideoRequest
 from ..text.prompts import PromptSchedule
@@ -39,24 +39,25 @@ def request_fingerprint(
     }
     models |= {f"control module {path.name}": named(path) for path in files.controls}
     loras = {f"LoRA {text}": _named_lora(split_strength(text)[0]) for text in load.loras}
-    settings = {field.name: getattr(request, field.name) for field in fields(request)}
-    settings["route"] = as_json(request.route, cache_key)
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(side_device(load)) if side_device(load) != device else {}
-    loading = asdict(load) | {"reward_dtype": load.scorer_dtype}
-    del loading["vram"], loading["loras"]  # the first does not change bits
-    execution = loading.pop("execution")
     return {
         **texts,
-        **flat(settings | clips),
+        **flat(_of_files(request) | clips),
         **models,
-        **flat(loading | execution),
+        **flat(_of_files(load) | {"loras": None, "reward_dtype": load.scorer_dtype}),
         **loras,
         **arithmetic_on(device),
         **{f"side {name}": value for name, value in side_arithmetic.items()},
     }
+
+
+def _of_files(settings: Any) -> dict[str, Any]:
+    """Return the settings from which the files that are written can follow, as JSON values."""
+    values = as_json(settings, cache_key)
+    return {name: values[name] for name, known in settings_of(type(settings)).items() if known.of_files}
 
 
 def _named_lora(path: Path) -> str:

@@ -19,6 +19,8 @@ from ..report.picture import route_picture
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
 from ..request.resolve import ResolvedRequest
+from ..settings.fields import as_json
+from ..settings.load import load_as_json
 from ..text.prompts import Conditions
 from .blocks import BlockFiles
 from .identity import MOST_NAMED
@@ -87,7 +89,8 @@ def render(
         fps=request.fps,
         versions=versions_on(loaded.settings["device"]),
         notes=(*resolved.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
-        asked=request.settings,
+        request=as_json(request),
+        load=load_as_json(loaded.options),
     )
 
 

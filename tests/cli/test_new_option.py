@@ -78,6 +78,6 @@ def test_a_new_option_is_one_field_and_a_new_command_or_policy_one_file(tmp_path
     assert [block["author"] for block in report(tmp_path / "odd")["blocks"]] == ["target", "drafter"]
     assert "sdvg: grain is 2.0; give 0 to 1" in errors
     assert "The same video as in made, bit for bit." in output
-    settings = [report(tmp_path / folder)["settings"]["grain"] for folder in ("made", "again")]
+    settings = [report(tmp_path / folder)["request"]["grain"] for folder in ("made", "again")]
     assert settings == [0.25, 0.25]
     assert not (tmp_path / "refused").exists()

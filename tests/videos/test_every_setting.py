@@ -99,7 +99,8 @@ def test_every_setting_is_told_of_below():
         "target",
         "execution",
         "loras",
-    }  # LoRAs: see test_lora
+        "lora_mode",
+    }  # LoRAs: see test_lora, test_lora_beside
     assert {f.name for f in fields(ModelOptions)} == {*MODEL, "draft_steps", "weights"}  # see test_fewer_models
 
 
@@ -108,6 +109,54 @@ def test_what_follows_from_a_setting_of_load_or_execution_has_another_key(files,
     value, parts = (LOAD | EXECUTION)[name]
     change = {"execution": Execution(**{name: value})} if name in EXECUTION else {name: value}
     assert changed_parts(files, usual(), usual(**change)) == parts
+
+
+ASKED: dict[str, Any] = {
+    "blocks": 2,
+    "seed": 7,
+    "width": 64,
+    "height": 64,
+    "fps": 24.0,
+    "drafter_context": "own",
+    "route": Route(Gate(-1.0)),
+    "directions": "t" * 9,
+    "takes": "2:2",
+    "continue_from": Path("clip.mp4"),
+    "start_image": Path("picture.png"),
+    "restyle": Path("clip.mp4"),
+    "colour_hold": 0.5,
+    "control": Path("depth.mp4"),
+}
+WITH_A_CLIP: dict[str, Any] = {
+    "strength": "light",
+    "control_mask": "alpha",
+    "control_strength": 0.5,
+    "control_edge": 4,
+}
+"""Another value of each field of a request; the last need a clip to restyle, a control and its mask."""
+
+
+def test_every_field_of_a_request_can_change_the_files(files, monkeypatch):
+    """`vram` alone, of all that is asked, cannot (see `LOAD`). Catches: a changed video taken for the old one."""
+    monkeypatch.setattr("sdvg_core.videos.identity.named", str)
+    clips = {"restyle": Path("clip.mp4"), "control": Path("depth.mp4"), "control_mask": Path("mask.png")}
+    prompt = one_prompt("a ball")
+    assert {*ASKED, *WITH_A_CLIP} == {field.name for field in fields(VideoRequest)}
+    for base, changes in (({}, ASKED), (clips, WITH_A_CLIP)):
+        usual_request = request_fingerprint(files, usual(), VideoRequest(**base), prompt)
+        for name, value in changes.items():
+            changed = request_fingerprint(files, usual(), VideoRequest(**{**base, name: value}), prompt)
+            assert changed != usual_request, name
+
+
+@pytest.mark.parametrize("name", [*LOAD, *EXECUTION])
+def test_every_load_option_but_memory_can_change_the_files(files, elsewhere, name):
+    value, _ = (LOAD | EXECUTION)[name]
+    change = {"execution": Execution(**{name: value})} if name in EXECUTION else {name: value}
+    prints = [
+        request_fingerprint(files, load, VideoRequest(), one_prompt("x")) for load in (usual(), usual(**change))
+    ]
+    assert (prints[0] != prints[1]) == (name != "vram")
 
 
 def test_what_follows_from_shorter_drafts_has_another_key(files, elsewhere):
