@@ -17,7 +17,6 @@ from ..settings.fields import impossible_path
 EXTRA_PATHS = "extra_model_paths.yaml"
 LARGEST = 64_000
 """Bytes; ComfyUI's example has 3,000. Reading so many takes half a second."""
-MOST_FOLDERS = 200
 
 
 def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
@@ -33,12 +32,9 @@ def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
     try:
         content = yaml.load(read_small(file, LARGEST), yaml.BaseLoader)
         sections = content.values() if isinstance(content, dict) else ()
-        folders = [
+        return [
             folder for section in sections if isinstance(section, dict) for folder in _named(section, kinds, file)
         ]
-        if len(folders) > MOST_FOLDERS:
-            raise ValueError(f"it names {len(folders)} folders for one kind of model, over {MOST_FOLDERS}")
-        return folders
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         fault = f"{file} is not read ({first_line(error)})"
         raise BadInput(f"{fault}; correct it, or name the models one by one") from error

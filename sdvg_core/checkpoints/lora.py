@@ -32,8 +32,6 @@ WHOLE = {"diff": "diff", "half": "half_bias"}
 """Kind of a change -> its one part, the change itself; the bias of a half is scaled as the halves are."""
 BASE = ".base_layer."
 """What PEFT puts before `weight` and `bias` of a layer that it changes."""
-LONGEST_LAYER = 120
-"""Characters of a layer's name, with what wrappers add: a file may have 20,000 long names."""
 
 
 class OtherModel(BadInput):
@@ -191,11 +189,11 @@ def _check_understood(
     whole = any(BASE in source for source in others)
     for source in others:
         plain = source.removesuffix(".weight")
-        if BASE in source or (whole and len(plain) <= LONGEST_LAYER and flat_name(plain) in weights):
+        if BASE in source or (whole and flat_name(plain) in weights):
             continue
         words = source.split(".")
         layers = (".".join(words[: len(words) - number]) for number in range(LONGEST_ENDING + 1))
-        if any(flat_name(layer) in weights for layer in layers if 0 < len(layer) <= LONGEST_LAYER):
+        if any(flat_name(layer) in weights for layer in layers):
             raise _unread(source, file)
 
 

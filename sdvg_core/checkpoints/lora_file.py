@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, first_line
-from ..files.small_files import MEGABYTE, parse_json, read_small
+from ..files.small_files import parse_json, read_small
 from .names import Rename
 from .weights import PICKLES, SAFETENSORS, WeightFile
 
@@ -190,7 +190,7 @@ def _statements(file: WeightFile, flat_name: Rename) -> Iterator[Statement]:
     yield _statement("the header", file.metadata, flat_name)
     if config := config_beside(file.path):
         try:
-            text = read_small(config, MEGABYTE)
+            text = read_small(config)
         except (OSError, ValueError) as error:
             raise BadInput(f"{PEFT_CONFIG} is not read ({first_line(error)}); fetch it again") from error
         yield _statement(PEFT_CONFIG, _json_object(text, PEFT_CONFIG), flat_name)

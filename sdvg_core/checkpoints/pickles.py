@@ -87,8 +87,6 @@ def note_on(file: str, taken: str, names: Collection[str], choice: Choice) -> st
 OLDEST_TORCH = "2.6"
 """Earlier versions of the restricted reader can be made to run code (CVE-2025-32434)."""
 SAFE_COPY = "use a .safetensors copy"
-LARGEST = 200_000_000_000
-"""Bytes of a pickle. The old format is read into memory whole; the largest published one has 57 GB."""
 
 
 def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
@@ -100,9 +98,6 @@ def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tup
     if torch.__version__ < OLDEST_TORCH:
         raise BadInput(f"torch {torch.__version__} cannot read a pickle safely; update it, or {SAFE_COPY}")
     on_disk = path.stat().st_size
-    if on_disk > LARGEST:
-        size = f"{on_disk / 1e9:,.0f} GB, and a pickle at most {LARGEST / 1e9:g}"
-        raise BadInput(f"{path.name} has {size}; {SAFE_COPY}")
     try:
         zipped = zipfile.is_zipfile(path)
         if zipped:

@@ -24,9 +24,9 @@ from filelock import FileLock, Timeout
 
 from ..errors import BadInput, why
 from .small_files import LATENTS as LATENTS
-from .small_files import MEGABYTE, parse_json, read_small
 from .small_files import REPORT as REPORT
 from .small_files import VIDEO as VIDEO
+from .small_files import parse_json, read_small
 
 PICTURE = "route.png"
 BLOCKS = "blocks"
@@ -44,7 +44,6 @@ HIDDEN = (LOCK, REQUEST, UNFINISHED, REPLACED)
 """Entries of a hidden folder."""
 LONGEST_NAME = 255 - len("..unfinished-999")
 """Bytes of a folder's name; that of the hidden folder of `NAME-999`, which may be proposed instead, still fits."""
-LARGEST_REQUEST = 64 * MEGABYTE
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
 
@@ -273,7 +272,7 @@ def unfinished_blocks(folder: Path) -> list[Path]:
 def unfinished_request(folder: Path) -> dict[str, Any]:
     """Return the request of an unfinished video as given to `staged_video`; empty if it is damaged."""
     try:
-        content = parse_json(read_small(hidden_folder(folder) / REQUEST, LARGEST_REQUEST))
+        content = parse_json(read_small(hidden_folder(folder) / REQUEST))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -27,8 +27,6 @@ READ = "PNG, JPEG, WebP, BMP, GIF, TIFF or AVIF"
 START = 16
 """Bytes by which Pillow knows a format."""
 MOST_PIXELS = 40_000_000
-LONGEST_SIDE = 100
-"""Largest ratio of a picture's sides."""
 MOST_IN_ALL = 10_000_000_000
 """Pixels of all frames of an animation: a small file could take hours to decode."""
 UNREADABLE = (" as a picture", "use a PNG or JPEG")
@@ -145,9 +143,9 @@ def _seconds(image: Image.Image) -> Fraction | None:
 
 
 def check_picture_size(width: int, height: int, path: Path) -> None:
-    """Raise `BadInput` for a picture that is too large or narrow."""
-    if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
-        most = f"{MOST_PIXELS // 1_000_000} million, no side over {LONGEST_SIDE} times the other"
+    """Raise `BadInput` for a picture that is too large."""
+    if not 0 < width * height <= MOST_PIXELS:
+        most = f"{MOST_PIXELS // 1_000_000} million"
         raise BadInput(f"{path.name} has {width} x {height} pixels; give at most {most}")
 
 

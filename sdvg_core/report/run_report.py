@@ -25,7 +25,7 @@ from ..engine.records import BlockRecord, Seconds
 from ..engine.routing import evenly_spaced
 from ..engine.types import Cost, Span
 from ..errors import BadInput, why
-from ..files.small_files import MEGABYTE, parse_json, read_small
+from ..files.small_files import parse_json, read_small
 from ..settings.decision import Decision, Reason
 from ..settings.fields import checked
 
@@ -33,7 +33,6 @@ SCHEMA_VERSION = 1
 WHERE = "the run report"
 HASH = "sha256:"
 DIGITS = 16
-LARGEST_FILE = 32 * MEGABYTE  # enough for ten thousand blocks
 FEWEST_TIMED = 3
 """Blocks of either model needed to estimate the cost of a block."""
 SECONDS = ("draft", "decode", "score", "target", "context")
@@ -263,7 +262,7 @@ def read_report(path: Path | str) -> RunReport:
     """Read a report.json. Raises `BadInput` if it is missing, not JSON, or not a report."""
     file: Path = checked(path, Path, "path")
     try:
-        data = parse_json(read_small(file, LARGEST_FILE), parse_constant=_refuse_constant)
+        data = parse_json(read_small(file), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
         no_json = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
         problem = f"{file} is no run report ({'it is not JSON' if no_json else why(error)})"

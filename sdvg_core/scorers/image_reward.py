@@ -21,14 +21,13 @@ from torch import Tensor
 from ..checkpoints.weights import open_weights
 from ..devices.device import begin_upload, dtype_name
 from ..errors import BadInput, why
-from ..files.small_files import MEGABYTE, read_small
+from ..files.small_files import read_small
 from .blip import MAX_TOKENS, ImageRewardConfig, RewardModel, build_model, read_config
 from .preprocess import preprocess
 
 # --- the tokenizer: bert-base-uncased's, at most 35 tokens, built from `vocab.txt` so that no release of
 # transformers can change it.
 
-LARGEST = 16 * MEGABYTE  # the vocabulary itself has 0.2 MB
 REQUIRED = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
 # BLIP appends these to the vocabulary; a prompt may contain one.
 APPENDED = ("[DEC]", "[ENC]")
@@ -73,7 +72,7 @@ def load_prompt_tokenizer(vocabulary: Path) -> PromptTokenizer:
 def read_vocabulary(vocabulary: Path) -> dict[str, int]:
     """Return token -> id of a `vocab.txt`, with one token per line. Raises `BadInput` for another file."""
     try:
-        text = read_small(vocabulary, LARGEST).decode("utf-8")
+        text = read_small(vocabulary).decode("utf-8")
     except (OSError, ValueError) as error:
         raise BadInput(f"{vocabulary.name} is not UTF-8 text ({why(error)}); take {SOURCE}") from error
     lines = text.removesuffix("\n").split("\n")

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, first_line, why
-from ..files.small_files import MEGABYTE, parse_json, read_small
+from ..files.small_files import parse_json, read_small
 from .prompts import LINE, PromptSchedule, read_video_prompt, text_lines
 
-LARGEST_FILE = 16 * MEGABYTE
 PROMPT = "prompt"
 COLUMNS = (PROMPT, "seed", "first")
 DELIMITERS = ",;\t"
@@ -36,7 +35,7 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
     Raises `BadInput` for an unreadable file and for invalid prompts.
     """
     try:
-        text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
+        text = read_small(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"the prompt file {path.name} is not UTF-8 text; save it as UTF-8") from error
     except (OSError, ValueError) as error:

@@ -23,7 +23,7 @@ from ..checkpoints.quantized import dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
 from ..errors import BadInput, first_line
-from ..files.small_files import MEGABYTE, read_small
+from ..files.small_files import read_small
 from .prompts import clean_prompt
 
 log = logging.getLogger(__name__)
@@ -105,8 +105,6 @@ def read_sizes(file: WeightFile) -> dict[str, int]:
 TOKENIZER = "spiece.model"
 # Folders of the tokenizer: next to the weights, diffusers', the original release's.
 FOLDERS = (".", "tokenizer", "../tokenizer", "google/umt5-xxl")
-LARGEST = 64 * MEGABYTE
-"""Bytes of a tokenizer; umt5-xxl's has 4.5 MB."""
 TOKENIZER_ADVICE = "fetch spiece.model of google/umt5-xxl from Hugging Face"
 
 
@@ -134,7 +132,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if file is None:
         raise BadInput(f"there is no tokenizer at {path}; {TOKENIZER_ADVICE}")
     with _refused(file.name):
-        model = read_small(file, LARGEST)
+        model = read_small(file)
     return tokenizer_from_bytes(model, file.name)
 
 

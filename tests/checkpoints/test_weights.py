@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sdvg_core.checkpoints import pickles, weights
+from sdvg_core.checkpoints import weights
 from sdvg_core.checkpoints.pickles import UNSTATED, Choice, note_on
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 from sdvg_core.cli import main
@@ -314,13 +314,6 @@ def test_a_pickle_without_named_tensors_of_one_model_is_refused(tmp_path, conten
 def test_a_tensor_without_values_of_its_own_is_refused(tmp_path, tensor):
     message = refusal(write_pickle(tmp_path / "a.pt", {"a": tensor}))
     assert "has no values of its own" in message
-
-
-@LEGACY
-def test_a_pickle_that_is_too_large_is_not_read(tmp_path, monkeypatch, legacy):
-    monkeypatch.setattr(pickles, "LARGEST", 100)
-    monkeypatch.setattr(torch, "load", None)
-    assert "a pickle at most 1e-07" in refusal(write_pickle(tmp_path / "a.pt", state(), legacy))
 
 
 def test_with_a_torch_whose_reader_could_be_tricked_no_pickle_is_read(tmp_path, monkeypatch):

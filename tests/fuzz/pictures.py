@@ -50,6 +50,13 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
 
 
+def gif(width: int, height: int, count: int) -> bytes:
+    """Return an animation of `count` pictures, each of which draws one pixel."""
+    head = b"GIF89a" + struct.pack("<HH", width, height) + b"\x80\0\0" + bytes(6)
+    frame = b"\x21\xf9\x04\x08\x01\0\0\0" + b"\x2c" + struct.pack("<HHHH", 0, 0, 1, 1) + b"\0\x02\x02\x4c\x01\0"
+    return head + frame * count + b";"
+
+
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
