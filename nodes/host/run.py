@@ -31,7 +31,7 @@ from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.report.assemble import assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
-from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
+from ...sdvg_core.request.start import NOTHING, Extend, Latents, Locked, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import Execution
 from ...sdvg_core.settings.request import strength_of
@@ -229,7 +229,9 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
         if records and not job.until_block:  # blocks of a take cannot be kept
             spans = (*run.plan.clip[ready.clip_blocks :], *run.plan.spans[: len(records)])
             size = (ready.resolved.width, ready.resolved.height)
-            live.beginnings = beginnings_of(latents, spans, size, ready.resolved.plan.lead)
+            start = run.inputs.start
+            clip = ready.resolved.start.clip_hash if start and start.pixels is not None else ""
+            live.beginnings = beginnings_of(latents, spans, size, ready.resolved.plan.lead, clip)
     finally:
         ended(live, ready.memory.models.values())
     layer_notes = [part.note for part in layers.values() if part.note]
@@ -248,11 +250,19 @@ def resolve(job: Job) -> ResolvedRequest:
 
 
 def _start(job: Job) -> Start | ReadStart:
-    """Return the start of a job's video."""
+    """Return the start of a job's video: its locked blocks, or what is wired in."""
+    start = _wired_start(job)
+    kept = job.kept
+    if kept is None:
+        return start
+    wired = start if isinstance(start, Start) else start(kept.width, kept.height)
+    return Locked(kept.latents.float(), kept.lead, kept.given_frames, kept.clip, wired)
+
+
+def _wired_start(job: Job) -> Start | ReadStart:
+    """Return the start that is wired in."""
     usual = job.start.strength if job.start else ""
     strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
-    if job.kept:
-        return Latents(job.kept.latents.float(), job.kept.lead)
     if job.models and job.continue_from is not None:
         given = job.continue_from["samples"]
         clip = job.main.model.process_latent_in(given.float())
