@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import comfy.lora
@@ -19,10 +20,12 @@ from comfy.model_patcher import ModelPatcher
 
 import nodes as host_nodes
 
-from ...sdvg_core.causal_wan.config import flat_name
+from ...sdvg_core.causal_wan.config import flat_name, wan_shapes
+from ...sdvg_core.checkpoints.lora import why_inert
 from ...sdvg_core.checkpoints.lora_file import Layers, rank_of, read_parts, read_stated
 from ...sdvg_core.checkpoints.weights import WeightFile, open_weights
 from ...sdvg_core.errors import BadInput
+from .model import config_of
 
 LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")
 NOT_READ = "ComfyUI does not read"
@@ -36,19 +39,28 @@ class Loader:
     strength: float | None
 
 
-def notes_on_loras(prompt: Any, node_id: str | None, role: str, patcher: ModelPatcher) -> tuple[str, ...]:
-    """Return notes on the LoRAs of a MODEL. `prompt`: in API form; `node_id`: of the sampler; `role`: its input."""
-    loaders = _loaders_of(prompt, node_id, role)
-    return tuple(note for loader in loaders for note in _notes_on(loader, role, patcher))
+def notes_on_loras(
+    prompt: Any, node_id: str | None, patchers: Mapping[str, ModelPatcher]
+) -> dict[str, tuple[str, ...]]:
+    """Return notes on the LoRAs of each MODEL, and on a MODEL that lacks those of the other.
 
-
-def note_on_lacking(prompt: Any, node_id: str | None, role: str, other: str) -> tuple[str, ...]:
-    """Return a note if the MODEL of one input has no LoRA and that of the other has one."""
-    loaders = _loaders_of(prompt, node_id, other)
-    if not loaders or _loaders_of(prompt, node_id, role):
-        return ()
-    names = ", ".join(loader.name for loader in loaders)
-    return (f"LoRAs are on the {other} alone ({names}): what the {role} makes lacks them.",)
+    `prompt`: in API form; `node_id`: of the sampler; `patchers`: by its inputs.
+    """
+    notes: dict[str, list[str]] = {role: [] for role in patchers}
+    active: dict[str, list[str]] = {role: [] for role in patchers}
+    for role, patcher in patchers.items():
+        for loader in _loaders_of(prompt, node_id, role):
+            inert, unread = _examine(loader, patcher)
+            if inert:
+                notes[role].append(f"The LoRA {loader.name} changes nothing in the {role}: {inert}.")
+            else:
+                active[role].append(loader.name)
+            notes[role] += unread
+    for role, other in permutations(patchers, 2):
+        if active[other] and not active[role]:
+            names = ", ".join(active[other])
+            notes[role].append(f"LoRAs are on the {other} alone ({names}): what the {role} makes lacks them.")
+    return {role: tuple(sentences) for role, sentences in notes.items()}
 
 
 def _loaders_of(prompt: Any, node_id: str | None, role: str) -> list[Loader]:
@@ -84,21 +96,27 @@ def _is_model(prompt: Mapping[str, Any], wire: Any) -> bool:
     return node_class is None or node_class.RETURN_TYPES[wire[1]] in ("MODEL", "*")
 
 
-def _notes_on(loader: Loader, role: str, patcher: ModelPatcher) -> Iterator[str]:
+def _examine(loader: Loader, patcher: ModelPatcher) -> tuple[str, tuple[str, ...]]:
+    """Return why a LoRA changes nothing in a MODEL, or nothing, and notes on what ComfyUI does not read of it."""
     path = folder_paths.get_full_path("loras", loader.name)
     if path is None:
-        return
+        return "", ()
     try:
         file = open_weights(path)
         layers, _ = read_parts(file)
         if not _is_taken(layers, path, patcher):
-            yield f"The LoRA {loader.name} changes nothing in the {role}: ComfyUI knows none of its names."
-            return
-        yield from _note_on_scale(loader, file, layers)
+            return "ComfyUI knows none of its names", ()
+        shapes = wan_shapes(config_of(patcher.model.diffusion_model))
+        if inert := why_inert(file, layers, shapes, flat_name):
+            return inert, ()
+        notes = tuple(_note_on_scale(loader, file, layers))
         if any("magnitude" in parts for parts in layers.values()):
-            yield f"The LoRA {loader.name} is a DoRA with magnitudes that {NOT_READ}: it is merged without them."
+            notes += (
+                f"The LoRA {loader.name} is a DoRA with magnitudes that {NOT_READ}: it is merged without them.",
+            )
+        return "", notes
     except BadInput as problem:
-        yield f"The LoRA {loader.name} states what {NOT_READ}, or cannot be read: {problem}."
+        return "", (f"The LoRA {loader.name} states what {NOT_READ}, or cannot be read: {problem}.",)
 
 
 def _is_taken(layers: Layers, path: str, patcher: ModelPatcher) -> bool:

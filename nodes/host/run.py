@@ -42,7 +42,7 @@ from .conditioning import has_control, read_conditions, read_controls, resolve_t
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
 from .live import LiveRun
-from .loras import note_on_lacking, notes_on_loras
+from .loras import notes_on_loras
 from .memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
 from .model import (
     check_control,
@@ -117,12 +117,9 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     """Check a job and resolve its request. Raises `BadInput` for any unusable input."""
-    of_models = {
-        role: (*check_model(patcher, role), *notes_on_loras(wired.api_prompt, wired.node_id, role, patcher))
-        for role, patcher in wired.models.items()
-    }
-    for role, other in (tuple(wired.models), tuple(wired.models)[::-1]) if len(wired.models) == 2 else ():
-        of_models[role] += note_on_lacking(wired.api_prompt, wired.node_id, role, other)
+    of_models = {role: check_model(patcher, role) for role, patcher in wired.models.items()}
+    for role, of_loras in notes_on_loras(wired.api_prompt, wired.node_id, wired.models).items():
+        of_models[role] += of_loras
     check_vae(wired.vae, wired.tae_kind)
     job = from_start(with_kept(wired, kept_blocks))
     prompts, text_notes = resolve_texts(job.prompts)
