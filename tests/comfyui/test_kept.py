@@ -24,6 +24,7 @@ from sdvg_pack.sdvg_core.engine.memo import Store
 from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
+from thinned import in_turn
 from torch import Tensor
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
@@ -207,7 +208,7 @@ def test_a_start_that_the_kept_blocks_replace_is_told(parts, kept, start):
     assert (store.UNREAD in again[2].notes) == bool(start)
 
 
-STARTS = ["picture", "start image", "1 latent frame", "2 latent frames", "4 latent frames", 1, 5, 9, 10, 45]
+STARTS = ["picture", "start image", "1 latent frame", "2 latent frames", "4 latent frames", 1, 5, 9, 10]
 """Starts of every kind: clips in pixels by their number of frames. 2 latent frames and 5 frames fill no block."""
 
 
@@ -225,8 +226,7 @@ def begun_with(job, start, latents):
     return replace(job, start_image=image)
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["remembered", "from disk"])
-@pytest.mark.parametrize("start", STARTS)
+@in_turn("start, restarted", STARTS, [False, True])
 def test_lock_shows_the_video_of_the_run_before(parts, kept, monkeypatch, start, restarted):
     """Catches: a locked run that decodes what the run before showed as it was given, and is longer by that."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), start, kept[2])
@@ -244,8 +244,7 @@ def test_lock_shows_the_video_of_the_run_before(parts, kept, monkeypatch, start,
     assert notes <= set(again[2].notes)
 
 
-@pytest.mark.parametrize("start", ["2 latent frames", 5, 9, 10])
-@pytest.mark.parametrize("other", [None, "start image", "4 latent frames", 45], ids=str)
+@in_turn("other, start", [None, "start image", "4 latent frames", 5], ["2 latent frames", 10])
 def test_lock_refuses_another_clip_than_its_own(parts, kept, start, other):
     """Catches: the old clip in the video, or its decoding, where another one or none is wired."""
     job = with_inputs(make_job(parts), blocks=3)
@@ -264,7 +263,7 @@ def test_lock_refuses_a_clip_changed_by_one_value(parts, kept):
         run_job(replace(job, start=replace(job.start, images=images)), text)
 
 
-def test_lock_without_a_hash_of_its_clip_still_loads(parts, kept, monkeypatch):
+def test_lock_without_a_hash_of_its_clip_loads(parts, kept, monkeypatch):
     """Catches: files of earlier versions, which do not know their clip, no longer found or refused."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
     _, whole, _, live = run_job(job)
