@@ -27,7 +27,8 @@ from .vae import header_of
 class KeptBlocks:
     """The first `blocks` blocks of a run of `width` x `height` pixels.
 
-    `latents`: normalised, `b c t h w`. `lead`: their latent frames that no model made.
+    `latents`: normalised, `b c t h w`. `lead`: their latent frames that no model made. `given_frames`: number of
+    latent frames before the blocks. `clip`: hash of the clip whose pixels the video shows for those, or empty.
     """
 
     blocks: int
@@ -36,6 +37,8 @@ class KeptBlocks:
     width: int
     height: int
     lead: Lead
+    given_frames: int
+    clip: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

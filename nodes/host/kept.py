@@ -21,8 +21,10 @@ from ...sdvg_core.settings.request import read_takes
 from .job import Job, KeptBlocks
 from .live import RUNS
 
-UNREAD = "The start that is wired in has no effect: the locked blocks are the beginning."
+UNREAD = "The locked blocks begin with the start that they were made from; the one that is wired in has no effect."
 FOLDER = "sdvg/kept"
+CLIP = "clip"
+"""Metadata: hash of the clip whose pixels the video shows before the blocks."""
 NO_FILE = f"output/{FOLDER} has no file of the locked {{blocks}}; unlock, press Run, then lock again"
 FORGOTTEN = "the server no longer has {blocks} (restarted, or too many runs since); press Run, then lock"
 LONGEST_BLOCK = 21
@@ -32,23 +34,26 @@ _writing = threading.Lock()  # the page's request is answered in another thread
 
 
 def beginnings_of(
-    latents: Tensor, spans: Sequence[Span], size: tuple[int, int], lead: Lead
+    latents: Tensor, spans: Sequence[Span], size: tuple[int, int], lead: Lead, clip: str = ""
 ) -> dict[str, KeptBlocks]:
     """Return every beginning of a finished run, by digest. `spans`: of its kept and new blocks.
 
-    Their latents are views of one CPU tensor: about 10 MB for nine blocks of 832 x 480.
+    `clip`: hash of the clip whose pixels the video shows before them, or empty. Their latents are views of one CPU
+    tensor: about 10 MB for nine blocks of 832 x 480.
     """
     latents = latents.detach().cpu()
     beginnings = dict[str, KeptBlocks]()
     digest = hashlib.sha256()
     start = latents[:, :, : spans[0].start]
-    given = (lead.start_image_frames, lead.from_pixels)
+    # Without a clip, the digests are those of files from before its hash was kept.
+    given = (lead.start_image_frames, lead.from_pixels, *([clip] if clip else []))
     digest.update(f"{latents.dtype} {size} {given} {start.shape}".encode())
     digest.update(start.contiguous().float().numpy().tobytes())
     for number, span in enumerate(spans, 1):
         digest.update(latents[:, :, span.start : span.stop].contiguous().float().numpy().tobytes())
         name = digest.hexdigest()[:16]
-        beginnings[name] = KeptBlocks(number, name, latents[:, :, : span.stop], *size, lead)
+        beginning = latents[:, :, : span.stop]
+        beginnings[name] = KeptBlocks(number, name, beginning, *size, lead, spans[0].start, clip)
     return beginnings
 
 
@@ -84,10 +89,11 @@ def _read_lock(name: str, blocks: int) -> KeptBlocks | None:
     saved = load_latents(path)
     size = (saved.metadata.get("width"), saved.metadata.get("height"))
     lead = read_lead(saved.metadata, saved.latents)
+    clip = saved.metadata.get(CLIP, "")
     frames = saved.latents.shape[2]
     for block_frames in range(1, min(frames // blocks, LONGEST_BLOCK) + 1):
         spans = plan_spans(blocks, block_frames, frames - blocks * block_frames)
-        kept = beginnings_of(saved.latents, spans, size, lead).get(name)
+        kept = beginnings_of(saved.latents, spans, size, lead, clip).get(name)
         if kept is not None:
             return kept
     message = f"output/{FOLDER}/{path.name} is not the lock of {blocks} blocks that it is named after"
@@ -102,7 +108,7 @@ def write_kept(kept: KeptBlocks) -> int:
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
     values = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
-    values |= lead_metadata(kept.lead, kept.latents)
+    values |= lead_metadata(kept.lead, kept.latents) | ({CLIP: kept.clip} if kept.clip else {})
     try:
         with _writing:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,9 +152,11 @@ def with_kept(job: Job, text: str) -> Job:
         directions=request.directions[kept.blocks :],
         takes=", ".join(f"{at + 1 - kept.blocks}:{take}" for at, take in takes if at >= kept.blocks),
     )
+    job = replace(job, kept=kept, request=request)
     wired = any(start is not None for start in (job.start, job.start_image, job.continue_from))
-    notes = (*job.notes, UNREAD) if wired else job.notes
-    return replace(job, kept=kept, continue_from=None, start_image=None, start=None, request=request, notes=notes)
+    if kept.clip or not wired:
+        return job
+    return replace(job, continue_from=None, start_image=None, start=None, notes=(*job.notes, UNREAD))
 
 
 def _locked(kept: KeptBlocks) -> bool:

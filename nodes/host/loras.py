@@ -7,8 +7,9 @@ ones. What the loaders of other packs do is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import comfy.lora
@@ -19,11 +20,12 @@ from comfy.model_patcher import ModelPatcher
 
 import nodes as host_nodes
 
-from ...sdvg_core.causal_wan.config import flat_name
+from ...sdvg_core.causal_wan.config import flat_name, wan_shapes
+from ...sdvg_core.checkpoints.lora import why_inert
 from ...sdvg_core.checkpoints.lora_file import Layers, rank_of, read_parts, read_stated
 from ...sdvg_core.checkpoints.weights import WeightFile, open_weights
 from ...sdvg_core.errors import BadInput
-from .model import form_of
+from .model import config_of, form_of
 
 LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")
 NOT_READ = "ComfyUI does not read"
@@ -38,24 +40,38 @@ class Loader:
     bypass: bool = False
 
 
-def notes_on_loras(prompt: Any, node_id: str | None, role: str, patcher: ModelPatcher) -> tuple[str, ...]:
-    """Return notes on the LoRAs of a MODEL. `prompt`: in API form; `node_id`: of the sampler; `role`: its input."""
-    loaders = _loaders_of(prompt, node_id, role)
-    notes = [note for loader in loaders for note in _notes_on(loader, role, patcher)]
+def notes_on_loras(
+    prompt: Any, node_id: str | None, patchers: Mapping[str, ModelPatcher]
+) -> dict[str, tuple[str, ...]]:
+    """Return notes on the LoRAs of each MODEL, and on a MODEL that lacks those of the other.
+
+    `prompt`: in API form; `node_id`: of the sampler; `patchers`: by its inputs.
+    """
+    notes: dict[str, list[str]] = {role: [] for role in patchers}
+    active: dict[str, list[str]] = {role: [] for role in patchers}
+    for role, patcher in patchers.items():
+        loaders = _loaders_of(prompt, node_id, role)
+        for loader in loaders:
+            inert, unread = _examine(loader, patcher)
+            if inert:
+                notes[role].append(f"The LoRA {loader.name} changes nothing in the {role}: {inert}.")
+            else:
+                active[role].append(loader.name)
+            notes[role] += unread
+        notes[role] += _note_on_rounding(role, patcher, loaders)
+    for role, other in permutations(patchers, 2):
+        if active[other] and not active[role]:
+            names = ", ".join(active[other])
+            notes[role].append(f"LoRAs are on the {other} alone ({names}): what the {role} makes lacks them.")
+    return {role: tuple(sentences) for role, sentences in notes.items()}
+
+
+def _note_on_rounding(role: str, patcher: ModelPatcher, loaders: Sequence[Loader]) -> Iterator[str]:
+    """Yield a note if LoRAs are merged into weights of 8 or 4 bits."""
     forms = {form_of(weight) for weight in patcher.model.parameters()} - {None}
     if forms and not all(loader.bypass for loader in loaders):
         fault = f"The {role} is {' and '.join(sorted(forms))}: ComfyUI rounds what a LoRA changes by chance"
-        notes.append(f"{fault}, but not in layers that are copied over; its bypass loader adds beside the weights.")
-    return tuple(notes)
-
-
-def note_on_lacking(prompt: Any, node_id: str | None, role: str, other: str) -> tuple[str, ...]:
-    """Return a note if the MODEL of one input has no LoRA and that of the other has one."""
-    loaders = _loaders_of(prompt, node_id, other)
-    if not loaders or _loaders_of(prompt, node_id, role):
-        return ()
-    names = ", ".join(loader.name for loader in loaders)
-    return (f"LoRAs are on the {other} alone ({names}): what the {role} makes lacks them.",)
+        yield f"{fault}, but not in layers that are copied over; its bypass loader adds beside the weights."
 
 
 def _loaders_of(prompt: Any, node_id: str | None, role: str) -> list[Loader]:
@@ -92,21 +108,27 @@ def _is_model(prompt: Mapping[str, Any], wire: Any) -> bool:
     return node_class is None or node_class.RETURN_TYPES[wire[1]] in ("MODEL", "*")
 
 
-def _notes_on(loader: Loader, role: str, patcher: ModelPatcher) -> Iterator[str]:
+def _examine(loader: Loader, patcher: ModelPatcher) -> tuple[str, tuple[str, ...]]:
+    """Return why a LoRA changes nothing in a MODEL, or nothing, and notes on what ComfyUI does not read of it."""
     path = folder_paths.get_full_path("loras", loader.name)
     if path is None:
-        return
+        return "", ()
     try:
         file = open_weights(path)
         layers, _ = read_parts(file)
         if not _is_taken(layers, path, patcher):
-            yield f"The LoRA {loader.name} changes nothing in the {role}: ComfyUI knows none of its names."
-            return
-        yield from _note_on_scale(loader, file, layers)
+            return "ComfyUI knows none of its names", ()
+        shapes = wan_shapes(config_of(patcher.model.diffusion_model))
+        if inert := why_inert(file, layers, shapes, flat_name):
+            return inert, ()
+        notes = tuple(_note_on_scale(loader, file, layers))
         if any("magnitude" in parts for parts in layers.values()):
-            yield f"The LoRA {loader.name} is a DoRA with magnitudes that {NOT_READ}: it is merged without them."
+            notes += (
+                f"The LoRA {loader.name} is a DoRA with magnitudes that {NOT_READ}: it is merged without them.",
+            )
+        return "", notes
     except BadInput as problem:
-        yield f"The LoRA {loader.name} states what {NOT_READ}, or cannot be read: {problem}."
+        return "", (f"The LoRA {loader.name} states what {NOT_READ}, or cannot be read: {problem}.",)
 
 
 def _is_taken(layers: Layers, path: str, patcher: ModelPatcher) -> bool:

@@ -31,7 +31,7 @@ from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.report.assemble import assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
-from ...sdvg_core.request.start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start
+from ...sdvg_core.request.start import NOTHING, Extend, Latents, Locked, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import Execution
 from ...sdvg_core.settings.fields import as_json
@@ -43,7 +43,7 @@ from .conditioning import has_control, read_conditions, read_controls, resolve_t
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
 from .live import LiveRun
-from .loras import note_on_lacking, notes_on_loras
+from .loras import notes_on_loras
 from .memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
 from .model import (
     check_control,
@@ -118,12 +118,9 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     """Check a job and resolve its request. Raises `BadInput` for any unusable input."""
-    of_models = {
-        role: (*check_model(patcher, role), *notes_on_loras(wired.api_prompt, wired.node_id, role, patcher))
-        for role, patcher in wired.models.items()
-    }
-    for role, other in (tuple(wired.models), tuple(wired.models)[::-1]) if len(wired.models) == 2 else ():
-        of_models[role] += note_on_lacking(wired.api_prompt, wired.node_id, role, other)
+    of_models = {role: check_model(patcher, role) for role, patcher in wired.models.items()}
+    for role, of_loras in notes_on_loras(wired.api_prompt, wired.node_id, wired.models).items():
+        of_models[role] += of_loras
     check_vae(wired.vae, wired.tae_kind)
     job = from_start(with_kept(wired, kept_blocks))
     prompts, text_notes = resolve_texts(job.prompts)
@@ -230,7 +227,9 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
         if records and not job.until_block:  # blocks of a take cannot be kept
             spans = (*run.plan.clip[ready.clip_blocks :], *run.plan.spans[: len(records)])
             size = (ready.resolved.width, ready.resolved.height)
-            live.beginnings = beginnings_of(latents, spans, size, ready.resolved.plan.lead)
+            start = run.inputs.start
+            clip = ready.resolved.start.clip_hash if start and start.pixels is not None else ""
+            live.beginnings = beginnings_of(latents, spans, size, ready.resolved.plan.lead, clip)
     finally:
         ended(live, ready.memory.models.values())
     layer_notes = [part.note for part in layers.values() if part.note]
@@ -249,11 +248,19 @@ def resolve(job: Job) -> ResolvedRequest:
 
 
 def _start(job: Job) -> Start | ReadStart:
-    """Return the start of a job's video."""
+    """Return the start of a job's video: its locked blocks, or what is wired in."""
+    start = _wired_start(job)
+    kept = job.kept
+    if kept is None:
+        return start
+    wired = start if isinstance(start, Start) else start(kept.width, kept.height)
+    return Locked(kept.latents.float(), kept.lead, kept.given_frames, kept.clip, wired)
+
+
+def _wired_start(job: Job) -> Start | ReadStart:
+    """Return the start that is wired in."""
     usual = job.start.strength if job.start else ""
     strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
-    if job.kept:
-        return Latents(job.kept.latents.float(), job.kept.lead)
     if job.models and job.continue_from is not None:
         given = job.continue_from["samples"]
         clip = job.main.model.process_latent_in(given.float())

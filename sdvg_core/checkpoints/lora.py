@@ -18,7 +18,7 @@ from torch import Tensor
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..settings.load import split_strength
-from .lora_file import FLAGS, UNREAD, Stated, add_part, read_parts, read_stated
+from .lora_file import FLAGS, UNREAD, Layers, Stated, add_part, rank_of, read_parts, read_stated
 from .names import Rename
 from .weights import WeightFile, open_weights
 
@@ -151,13 +151,7 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Renam
     weights = {flat_name(name.removesuffix(".weight")): name for name in shapes}
     layers, others = read_parts(file)
     _check_understood(file, others, weights, flat_name)
-    parts: dict[str, dict[str, str]] = {}
-    for layer, named in layers.items():
-        name = weights.get(flat_name(layer))
-        if name is None:
-            continue
-        for part, source in named.items():
-            add_part(file, parts.setdefault(name, {}), name, part, source)
+    parts = _by_weight(file, layers, weights, flat_name)
     used = {source for named in parts.values() for source in named.values()}
     unused = [source for source in file if source not in used and source not in FLAGS]
     if not layers:
@@ -176,6 +170,58 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Renam
     if len(misfits) > len(changes):
         raise misfits[0]
     return Lora(file, strength, changes, tuple(unused))
+
+
+def why_inert(file: WeightFile, layers: Layers, shapes: Mapping[str, tuple[int, ...]], flat_name: Rename) -> str:
+    """Return why a LoRA changes no weight of these `shapes`, or nothing if it may change one.
+
+    `layers`: its parts. Values are read until a change that is not zero; kinds not read here may change one.
+    """
+    weights = {flat_name(name.removesuffix(".weight")): name for name in shapes}
+    changes = _by_weight(file, layers, weights, flat_name)
+    fitting = [parts for name, parts in changes.items() if _may_fit(file, parts, shapes[name])]
+    if changes and not fitting:
+        return "it is for a model of another size"
+    if fitting and not any(_is_nonzero(file, parts) for parts in fitting):
+        return "all its changes are zeros"
+    return ""
+
+
+def _may_fit(file: WeightFile, parts: Mapping[str, str], shape: tuple[int, ...]) -> bool:
+    """False if a change is known to be of another shape than its weight, `shape`."""
+    kinds = {part.partition("_")[0] for part in parts if part not in SHARED}
+    if len(kinds) != 1 or UNREAD in kinds:
+        return True
+    try:
+        return _fits(kinds.pop(), {part: file.info[source].shape for part, source in parts.items()}, shape)
+    except KeyError:
+        return True
+
+
+def _is_nonzero(file: WeightFile, parts: Mapping[str, str]) -> bool:
+    """True if a change may differ from zero: none of its factors is zero, or it has magnitudes."""
+    if not parts.keys().isdisjoint(MAGNITUDES):
+        return True
+    ranked = bool(rank_of(file, parts))
+    factors = (source for part, source in parts.items() if ranked or part != "alpha")
+    return all(bool(file[source].float().any()) for source in factors)
+
+
+def _by_weight(
+    file: WeightFile, layers: Layers, weights: Mapping[str, str], flat_name: Rename
+) -> dict[str, dict[str, str]]:
+    """Return the parts of a LoRA by the model's weights, whose names are given by flat name.
+
+    Raises `BadInput` for a weight that is changed twice.
+    """
+    changes: dict[str, dict[str, str]] = {}
+    for layer, parts in layers.items():
+        name = weights.get(flat_name(layer))
+        if name is None:
+            continue
+        for part, source in parts.items():
+            add_part(file, changes.setdefault(name, {}), name, part, source)
+    return changes
 
 
 def _check_understood(

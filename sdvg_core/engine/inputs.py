@@ -143,11 +143,13 @@ class ControlClip(Control):
 class StartClip:
     """A clip to continue, or a start image. `latents`: normalised, `b c t h w`.
 
-    `pixels`: `1 f c h w` in [0, 1], shown in the video; None to show the decoded latents.
+    `pixels`: `1 f c h w` in [0, 1], shown in the video in place of the first `replaced` latent frames; None to show
+    the decoded latents.
     """
 
     latents: Tensor
     pixels: Tensor | None = None
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

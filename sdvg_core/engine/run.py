@@ -98,7 +98,8 @@ class Run:
             check_frames(checks, self.engine.codec, frames, span)
             checks.read()
             pixels.release()
-            if start.pixels is not None:  # with a held first frame, fewer pixels than the latents show
+            if start.pixels is not None and span.start < start.replaced:
+                # With a held first frame, they are fewer than the latents show.
                 first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
                 frames = start.pixels[:, first:last]
             elif history.frames < self.plan.lead.start_image_frames:

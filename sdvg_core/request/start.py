@@ -1,4 +1,4 @@
-"""How a video starts: from nothing, latents, a picture, a clip to extend, or a clip to restyle.
+"""How a video starts: from nothing, latents, a picture, a clip to extend or to restyle, or locked blocks.
 
 One value of a sum type, not a group of optional fields, so that two starts cannot be given. Each kind knows the
 latent frames before the first new block, and encodes them when a VAE is loaded. No model was trained to continue
@@ -16,7 +16,8 @@ from torch import Tensor
 from ..engine.inputs import InputClip, StartClip
 from ..engine.plan import Lead, RunPlan
 from ..engine.protocols import VideoCodec
-from ..engine.types import check_clip
+from ..engine.types import check_clip, hash_tensor
+from ..errors import BadInput
 from ..files.footage import Footage
 from ..settings.request import USUAL_STRENGTH, Strength, read_strengths
 from .control import padding_note
@@ -31,6 +32,11 @@ class Start:
 
     __slots__ = ()
     footage: Footage | None = None
+
+    @property
+    def clip_hash(self) -> str:
+        """Return a hash of the clip to continue, as it was given; empty if there is none."""
+        return ""
 
     def size(self, stride: int) -> tuple[int, int] | None:
         """Return width and height in pixels, or None if any size will do."""
@@ -63,6 +69,10 @@ class Start:
         """Return the clip before the first new block, and the clip to restyle; None where there is none."""
         return None, None
 
+    def in_pixels(self, codec: VideoCodec) -> Tensor | None:
+        """Return the clip to continue as pixels `1 f c h w`, or None if there is none."""
+        return None
+
 
 NOTHING = Start()
 ReadStart = Callable[[int, int], Start]
@@ -75,6 +85,10 @@ class Latents(Start):
 
     clip: Tensor
     begun: Lead
+
+    @property
+    def clip_hash(self) -> str:
+        return hash_tensor(self.clip)
 
     def size(self, stride: int) -> tuple[int, int]:
         return self.clip.shape[4] * stride, self.clip.shape[3] * stride
@@ -99,7 +113,10 @@ class Latents(Start):
     def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip, None]:
         if self.clip.shape[2] == plan.spans[0].start:
             return StartClip(self.clip), None
-        return _encode(codec.decode(self.clip)[0], codec, plan), None
+        return _encode(self.in_pixels(codec), codec, plan), None
+
+    def in_pixels(self, codec: VideoCodec) -> Tensor:
+        return codec.decode(self.clip)[0]
 
     def _held(self, plan: RunPlan) -> int:
         """Return the number of latent frames for which the first one is held."""
@@ -135,6 +152,10 @@ class Extend(Start):
 
     footage: Footage
 
+    @property
+    def clip_hash(self) -> str:
+        return hash_tensor(self.footage.pixels)
+
     def lead(self, block_frames: int, stride: int) -> Lead:
         frames = 1 + -(-(max(self.footage.frames, LEAST_FRAMES) - 1) // stride)
         return Lead(frames=frames, from_pixels=frames)
@@ -150,7 +171,10 @@ class Extend(Start):
         return (f"{self.footage.note} Its first frame {HELD}" if short else self.footage.note,)
 
     def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip, None]:
-        return _encode(self.footage.fill(self.footage.frames), codec, plan), None
+        return _encode(self.in_pixels(codec), codec, plan), None
+
+    def in_pixels(self, codec: VideoCodec) -> Tensor:
+        return self.footage.fill(self.footage.frames)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,11 +200,54 @@ class Restyle(Start):
         return None, InputClip(latents, plan.spans[0].start, plan.strengths)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Locked(Latents):
+    """Latents of locked blocks, and of what came before them. `given_frames`: number of latent frames before them.
+
+    `shown_hash`: of the clip whose pixels the video shows for those; empty if it shows the decoded latents.
+    `start`: what is wired in. Raises `BadInput` if it is another clip.
+    """
+
+    given_frames: int
+    shown_hash: str = ""
+    start: Start = NOTHING
+
+    def __post_init__(self) -> None:
+        if self.shown_hash and self.start.clip_hash != self.shown_hash:
+            raise BadInput("the locked blocks begin with another clip; wire that clip in again, or unlock them")
+
+    @property
+    def clip_hash(self) -> str:
+        return self.shown_hash
+
+    def lead(self, block_frames: int, stride: int) -> Lead:
+        return replace(self.begun, frames=self.clip.shape[2])
+
+    def encoded(self, lead: Lead) -> tuple[str, ...]:
+        return ()
+
+    def padding(self, plan: RunPlan, stride: int) -> int:
+        if self.shown_hash:
+            return self.start.padding(self._first_plan(plan), stride)
+        return stride * max(plan.lead.start_image_frames - 1, 0)
+
+    def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
+        return self.start.notes(self._first_plan(plan), stride) if self.shown_hash else ()
+
+    def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip, None]:
+        pixels = self.start.in_pixels(codec) if self.shown_hash else None
+        return StartClip(self.clip, pixels, self.given_frames), None
+
+    def _first_plan(self, plan: RunPlan) -> RunPlan:
+        """Return the plan with the lead of the run that made the locked blocks."""
+        return replace(plan, lead=replace(plan.lead, frames=self.given_frames))
+
+
 def _encode(pixels: Tensor, codec: VideoCodec, plan: RunPlan) -> StartClip:
     """Encode pixels with the first frame held to the lead's length; keep the pixels unless it is a start image."""
     held = pixel_count(plan.lead.frames, codec.temporal_stride) - pixels.shape[1]
     latents = codec.encode(torch.cat([pixels[:, :1].expand(-1, held, -1, -1, -1), pixels], dim=1))
-    return StartClip(latents, None if plan.lead.start_image_frames else pixels)
+    return StartClip(latents, None if plan.lead.start_image_frames else pixels, plan.lead.frames)
 
 
 def pixel_count(latent_frames: int, stride: int) -> int:

@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 
 import comfy.sd
+import folder_paths
 import pytest
 import torch
 from comfy_extras.nodes_wan import WanVaceToVideo
-from host_run import load_parts, make_job, same_video, state_of, video_of
+from host_run import load_parts, make_job, same_video, state_of, video_of, with_inputs
 from host_tiny import (
     CONFIG,
     NOISE,
@@ -27,7 +28,9 @@ from sdvg_pack.nodes.host.conditioning import VACE_KEYS, VACE_NODE, read_control
 from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin, check_control, comfy_wan, compute_dtype
-from sdvg_pack.nodes.sockets import PromptEntry
+from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.sockets import PromptEntry, StartValue
+from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_control, open_control
 from sdvg_pack.sdvg_core.causal_wan.config import control_shapes
@@ -171,6 +174,17 @@ def test_a_run_obeys_what_the_conditioning_carries_and_strength_zero_is_the_plai
         here = slice(3 * block, 3 * block + 3)
         assert not torch.equal(whole[1][:, :, here], plain[1][:, :, here])
     assert whole[2].settings["control_strengths"] == [1.0]
+
+
+def test_control_keeps_its_place_after_a_lock(parts, tmp_path, monkeypatch):
+    """Catches: a control that begins with the held frames of a short clip once its blocks are locked."""
+    monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
+    clip = StartValue(CLIP[:5], EXTEND, "", "")
+    job = with_inputs(job_of(parts, positive(parts)), blocks=3, start=clip)
+    frames, latent, _, live = run_job(job)
+    again = run_job(job, f"2:{live.done['digests'][1]}")
+    assert torch.equal(again[1]["samples"], latent["samples"])
+    assert torch.equal(again[0], frames)
 
 
 def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts):

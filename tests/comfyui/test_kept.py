@@ -13,14 +13,18 @@ from sdvg_pack.nodes.host import kept as store
 from sdvg_pack.nodes.host import reuse
 from sdvg_pack.nodes.host.kept import find_kept
 from sdvg_pack.nodes.host.live import RUNS
+from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.routes import answer_keep
 from sdvg_pack.nodes.sampler import SpeculativeSampler
-from sdvg_pack.nodes.sockets import StartValue
+from sdvg_pack.nodes.sockets import PICTURE, StartValue
 from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.checkpoints.latents import load_latents, save_latents
 from sdvg_pack.sdvg_core.engine.memo import Store
+from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.settings.context import get_preset
+from thinned import in_turn
 from torch import Tensor
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
@@ -132,6 +136,7 @@ def altered(latents, at):
         {"height": [32]},
         {"from_pixels": 3},
         {"start_image_frames": 1},
+        {"clip": "0123456789abcdef"},
     ],
     ids=str,
 )
@@ -201,6 +206,89 @@ def test_a_start_that_the_kept_blocks_replace_is_told(parts, kept, start):
     again = run_job(job, text)
     assert torch.equal(again[0], frames)
     assert (store.UNREAD in again[2].notes) == bool(start)
+
+
+STARTS = ["picture", "start image", "1 latent frame", "2 latent frames", "4 latent frames", 1, 5, 9, 10]
+"""Starts of every kind: clips in pixels by their number of frames. 2 latent frames and 5 frames fill no block."""
+
+
+def begun_with(job, start, latents):
+    """Return the job with a start: one of `STARTS`."""
+    random = torch.Generator().manual_seed(0)
+    if isinstance(start, int):
+        images = torch.rand(start, 40, 32, 3, generator=random)
+        return replace(job, start=StartValue(images, EXTEND, "", "IMAGE"))
+    if "latent" in start:
+        return replace(job, continue_from={"samples": latents[:, :, : int(start[0])]})
+    image = torch.rand(1, 32, 32, 3, generator=random)
+    if start == "picture":
+        return replace(job, start=StartValue(image, PICTURE, "", ""))
+    return replace(job, start_image=image)
+
+
+@in_turn("start, restarted", STARTS, [False, True])
+def test_lock_shows_the_video_of_the_run_before(parts, kept, monkeypatch, start, restarted):
+    """Catches: a locked run that decodes what the run before showed as it was given, and is longer by that."""
+    job = begun_with(with_inputs(make_job(parts), blocks=3), start, kept[2])
+    frames, latent, report, live = run_job(job)
+    text = text_of(live, 2)
+    if restarted:
+        answer_keep({"blocks": text})
+        monkeypatch.setattr(store.RUNS, "now", list)
+    again = run_job(job, text)
+    assert torch.equal(again[0], frames)
+    assert torch.equal(again[1]["samples"], latent["samples"])
+    assert again[3].clip_frames == live.clip_frames
+    assert again[3].done["digests"] == live.done["digests"]
+    notes = {note for note in report.notes if "clip" in note}
+    assert notes <= set(again[2].notes)
+
+
+@in_turn("other, start", [None, "start image", "4 latent frames", 5], ["2 latent frames", 10])
+def test_lock_refuses_another_clip_than_its_own(parts, kept, start, other):
+    """Catches: the old clip in the video, or its decoding, where another one or none is wired."""
+    job = with_inputs(make_job(parts), blocks=3)
+    text = text_of(run_job(begun_with(job, start, kept[2]))[3], 2)
+    with pytest.raises(BadInput, match="another clip"):
+        run_job(begun_with(job, other, kept[2]) if other else job, text)
+
+
+def test_lock_refuses_a_clip_changed_by_one_value(parts, kept):
+    """Catches: a clip known by its length or its first frame alone."""
+    job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
+    text = text_of(run_job(job)[3], 2)
+    images = job.start.images.clone()
+    images[9, 20, 16, 0] += 0.5
+    with pytest.raises(BadInput, match="another clip"):
+        run_job(replace(job, start=replace(job.start, images=images)), text)
+
+
+def test_lock_without_a_hash_of_its_clip_loads(parts, kept, monkeypatch):
+    """Catches: files of earlier versions, which do not know their clip, no longer found or refused."""
+    job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
+    _, whole, _, live = run_job(job)
+    blocks = find_kept(text_of(live, 2))
+    spans = (Span(1, 4, 3), Span(2, 7, 3))
+    (_, older) = store.beginnings_of(blocks.latents, spans, (32, 32), blocks.lead).values()
+    store.write_kept(older)
+    monkeypatch.setattr(store.RUNS, "now", list)
+    assert older.digest != blocks.digest
+    frames, latent, report, _ = run_job(job, f"2:{older.digest}")
+    assert torch.equal(latent["samples"], whole["samples"])
+    assert len(frames) == 1 + 4 * 12
+    assert store.UNREAD in report.notes
+
+
+def test_lock_of_one_frame_is_no_picture(parts):
+    """Catches: a single latent frame of locked blocks held for a block of its own, as a start image is."""
+    preset = get_preset("self-gradient-forcing-framewise")
+    drafter = attach_origin(parts.drafter.clone(), preset=preset)
+    target = attach_origin(parts.target.clone(), preset=preset)
+    job = replace(make_job(parts, script="ddd"), drafter=drafter, target=target)
+    frames, latent, _, live = run_job(job)
+    again = run_job(job, text_of(live, 1))
+    assert torch.equal(again[0], frames)
+    assert torch.equal(again[1]["samples"], latent["samples"])
 
 
 def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(parts, kept, tmp_path, monkeypatch):

@@ -2,15 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 
 import folder_paths
 import pytest
 import torch
 from comfy_page import browse
-from host_tiny import load_model, lora_weights, onto_device
+from host_tiny import CONFIG, load_model, lora_weights, onto_device, random_weights
 from running_server import ROOT, node
 from safetensors.torch import load_file, save_file
-from sdvg_pack.nodes.host.loras import loaders_upstream, note_on_lacking, notes_on_loras
+from sdvg_pack.nodes.host.loras import loaders_upstream, notes_on_loras
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 
@@ -19,6 +20,7 @@ from nodes import LoraLoader
 pytestmark = pytest.mark.comfyui
 
 LAYER = "blocks.0.self_attn.q"
+ROLES = ("drafter", "target")
 RANK = 4
 SIXTEEN = {"lora_adapter_metadata": json.dumps({"transformer.r": RANK, "transformer.lora_alpha": 16})}
 """Metadata of a LoRA of rank 4 that is meant four times as strong as its halves' product."""
@@ -57,7 +59,20 @@ def only(name, strength=0.7):
 
 
 def notes_of(patcher, *loaders):
-    return notes_on_loras(upstream(*loaders), "7:2", "drafter", patcher)
+    return notes_on_loras(upstream(*loaders), "7:2", {"drafter": patcher})["drafter"]
+
+
+def pair_of(drafter, target):
+    """A prompt whose drafter and target each come through loaders of their own."""
+    prompt = upstream(*drafter)
+    for name, part in upstream(*target, role="target").items():
+        wires = {
+            key: [f"t{wire[0]}", wire[1]] if isinstance(wire, list) else wire
+            for key, wire in part["inputs"].items()
+        }
+        prompt[f"t{name}"] = {**part, "inputs": wires}
+    prompt["7:2"]["inputs"]["target"] = prompt["t7:2"]["inputs"]["target"]
+    return prompt
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +131,7 @@ def test_every_core_loader_of_a_chain_has_its_note(loras, patcher):
     assert ("a.safetensors" in a, "b.safetensors" in b, "e.safetensors" in e) == (True, True, True)
     assert "strength_model 4 is the file's 1, and the 0.5 set here is its 0.125" in b
     assert e.endswith("strength_model 4 is the file's 1.")
-    assert notes_on_loras(upstream(*chain), "7:2", "target", patcher) == ()
+    assert notes_on_loras(upstream(*chain), "7:2", {"target": patcher}) == {"target": ()}
 
 
 @pytest.mark.parametrize(
@@ -129,21 +144,100 @@ def test_every_core_loader_of_a_chain_has_its_note(loras, patcher):
         ([], [], ()),
     ],
 )
-def test_note_names_the_model_without_the_lora(drafter, target, noted):
+def test_note_names_the_model_without_the_lora(drafter, target, noted, patcher):
     """Catches: a look that only some blocks have, unsaid; a note where each model has a LoRA of its own."""
-    prompt = upstream(*drafter)
-    prompt |= {f"t{name}": {**value} for name, value in upstream(*target, role="target").items()}
-    for name, value in prompt.items():
-        if name.startswith("t"):
-            value["inputs"] = {
-                key: [f"t{wire[0]}", wire[1]] if isinstance(wire, list) else wire
-                for key, wire in value["inputs"].items()
-            }
-    prompt["7:2"]["inputs"]["target"] = prompt["t7:2"]["inputs"]["target"]
-    roles = {"drafter": "target", "target": "drafter"}
-    lacking = {role: note_on_lacking(prompt, "7:2", role, other) for role, other in roles.items()}
-    assert tuple(role for role, notes in lacking.items() if notes) == noted
-    assert all("style.safetensors" in note for notes in lacking.values() for note in notes)
+    notes = notes_on_loras(pair_of(drafter, target), "7:2", {"target": patcher, "drafter": patcher})
+    assert tuple(role for role, lacking in notes.items() if lacking) == noted
+    assert all("style.safetensors" in note for lacking in notes.values() for note in lacking)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A MODEL twice as wide."""
+    weights = random_weights(1, replace(CONFIG, dim=128, num_heads=4))
+    return load_model(tmp_path_factory.mktemp("wide"), weights, num_heads=4)
+
+
+def save_kohya(path, width):
+    """Save kohya's LoRA for a model of a width."""
+    halves = {"lora_down.weight": torch.ones(RANK, width), "lora_up.weight": torch.ones(width, RANK)}
+    save_file({f"lora_unet_blocks_0_self_attn_q.{part}": half for part, half in halves.items()}, path)
+
+
+@pytest.mark.parametrize(
+    "drafter, target, inert, lacking",
+    [
+        ("small", "large", (), ()),
+        ("large", "small", ("drafter", "target"), ()),
+        (None, "small", ("target",), ()),
+        ("large", None, ("drafter",), ()),
+        ("large", "large", ("drafter",), ("drafter",)),
+        (None, "large", (), ("drafter",)),
+        ("unknown", None, ("drafter",), ()),
+        ("unknown", "large", ("drafter",), ("drafter",)),
+        ("zeros", None, ("drafter",), ()),
+    ],
+)
+def test_lora_without_effect_is_named_and_lacks_nowhere(drafter, target, inert, lacking, loras, patcher, wide):
+    """Catches: a LoRA for the other model taken for one that changes its own, and missed in the other."""
+    save_kohya(loras / "small.safetensors", 64)
+    save_kohya(loras / "large.safetensors", 128)
+    save(loras, "unknown.safetensors", prefix="transformer.")
+    zeros = {name: torch.zeros_like(half) if "lora_B" in name else half for name, half in lora_weights().items()}
+    save_file(zeros, loras / "zeros.safetensors")
+    chains = [[only(f"{name}.safetensors")] if name else [] for name in (drafter, target)]
+    notes = notes_on_loras(pair_of(*chains), "7:2", {"target": wide, "drafter": patcher})
+    assert tuple(role for role in ROLES if "changes nothing" in " ".join(notes[role])) == inert
+    assert tuple(role for role in ROLES if "lacks" in " ".join(notes[role])) == lacking
+    assert sum(map(len, notes.values())) == len(inert) + len(lacking)
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"diff": torch.ones(128, 128)}, "size"),
+        ({"lokr_w1": torch.ones(2, 2), "lokr_w2": torch.ones(64, 64)}, "size"),
+        ({f"hada_w{n}_{half}": torch.ones(128, 128) for n in (1, 2) for half in "ab"}, "size"),
+        ({"diff": torch.zeros(64, 64)}, "zeros"),
+        ({"lora_A.weight": torch.zeros(4, 64), "lora_B.weight": torch.ones(64, 4)}, "zeros"),
+        (
+            {"lora_A.weight": torch.ones(4, 64), "lora_B.weight": torch.ones(64, 4), "alpha": torch.zeros(())},
+            "zeros",
+        ),
+        ({"diff": torch.ones(64, 64), "alpha": torch.zeros(())}, ""),
+        (
+            {
+                "lora_A.weight": torch.ones(4, 64),
+                "lora_B.weight": torch.zeros(64, 4),
+                "dora_scale": torch.ones(64, 1),
+            },
+            "",
+        ),
+        ({"lora_A.weight": torch.ones(4, 64), "lora_B.weight": torch.ones(64, 4).to(torch.float8_e4m3fn)}, ""),
+        ({"lokr_w1": torch.ones(2, 2), "lokr_w2": torch.ones(32, 32)}, ""),
+    ],
+)
+def test_note_of_no_effect_is_true_of_comfyui(change, word, loras, tmp_path):
+    """Catches: a note that ComfyUI's merge belies; a whole difference, LoHa or LoKr whose size is not known."""
+    save_file(
+        {f"diffusion_model.{LAYER}.{part}": value for part, value in change.items()}, loras / "style.safetensors"
+    )
+    model = load_model(tmp_path)
+    notes = notes_of(model, only("style.safetensors"))
+    assert [word in note and "changes nothing" in note for note in notes] == ([True] if word else [])
+    plain = onto_device(model).model.diffusion_model.get_submodule(LAYER).weight.clone()
+    merged, _ = LoraLoader().load_lora(model, None, "style.safetensors", 1.0, 0)
+    weight = onto_device(merged).model.diffusion_model.get_submodule(LAYER).weight
+    assert torch.equal(weight, plain) == bool(word)
+
+
+def test_lora_that_fits_one_layer_changes_something(loras, patcher):
+    """Catches: a LoRA called one for another size by a single layer; one that is zero in its first."""
+    fitting = lora_weights((LAYER, "blocks.1.ffn.0"))
+    first = f"diffusion_model.{LAYER}.lora_B.weight"
+    save_file({**fitting, first: torch.ones(128, 4)}, loras / "size.safetensors")
+    save_file({**fitting, first: torch.zeros(64, 4)}, loras / "zero.safetensors")
+    assert notes_of(patcher, only("size.safetensors"), only("zero.safetensors")) == ()
 
 
 def test_a_loader_on_the_text_encoder_alone_is_not_upstream():
@@ -191,7 +285,7 @@ def test_a_spelling_that_comfyui_converts_changes_something(kohya, loras, patche
     "prompt", [None, {}, {"7:2": None}, {"7:2": {}}, {"7:2": {"inputs": {"drafter": ["7:2", 0]}}}]
 )
 def test_a_prompt_that_is_none_has_no_notes(prompt, patcher):
-    assert notes_on_loras(prompt, "7:2", "drafter", patcher) == ()
+    assert notes_on_loras(prompt, "7:2", {"drafter": patcher}) == {"drafter": ()}
 
 
 # --- on a server
