@@ -24,7 +24,7 @@ from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..settings.execution import AUTO
 from ..settings.fields import from_json, settings_of
-from ..settings.load import LoadOptions, ModelOptions
+from ..settings.load import LoadOptions, LoraMode, ModelOptions
 from ..settings.request import VideoRequest
 from ..settings.route import Custom, Route
 from ..text.prompts import PromptSchedule
@@ -91,6 +91,14 @@ def load_again(report: RunReport, load: LoadOptions) -> LoadOptions:
         if model.get("kv_dtype") != model.get("dtype"):
             execution["kv_dtype"] = model.get("kv_dtype")
     return replace(load, execution=replace(load.execution, **_known(execution)), **_known(values))
+
+
+def lora_mode_again(report: RunReport) -> LoraMode:
+    """Return how a report's LoRAs were added; only the mode that is not the usual one is written."""
+    modes = [
+        _settings(report, role).get("lora_mode") for role in ("drafter", "target") if report.settings.get(role)
+    ]
+    return "beside" if "beside" in modes else "merge"
 
 
 def _model_again(model: Mapping[str, Any]) -> ModelOptions:

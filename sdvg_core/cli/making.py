@@ -45,6 +45,7 @@ from .again import (
     is_embedded,
     latents_in,
     load_again,
+    lora_mode_again,
     prompts_again,
     request_again,
     route_again,
@@ -124,7 +125,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
         else:
             given = [role for role in FILES.values() if getattr(options, role)]
             named, loras = files_again(again, options.models, given)
-            load = replace(load, loras=loras)
+            load = replace(load, loras=loras, lora_mode=lora_mode_again(again))
     request = video_request(options, base, route_again(again) if again else None)
     actions = [action for action in options.parser._actions if action.option_strings]
     same = ("overwrite", "reuse", "private")

@@ -331,6 +331,7 @@ def _wan_settings(header: WanFile, options: LoadOptions, wan: Wan, weight_dtype:
         "bytes": sum(part.nbytes for weight in wan.tree.state_dict().values() for part in stored_tensors(weight)),
         "loras_and_patches": sum(len(lora.changes) for lora in header.loras),
         "loras": list(map(str, header.loras)),
+        **({"lora_mode": options.lora_mode} if any(lora.beside for lora in header.loras) else {}),
     }
 
 

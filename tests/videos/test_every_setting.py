@@ -99,6 +99,7 @@ def test_every_setting_is_told_of_below():
         "target",
         "execution",
         "loras",
+        "lora_mode",
     }  # LoRAs: see test_lora
     assert {f.name for f in fields(ModelOptions)} == {*MODEL, "draft_steps", "weights"}  # see test_fewer_models
 
