@@ -273,6 +273,6 @@ def test_the_file_of_a_row_leads_back_to_it(model):
 def test_the_files_looked_for_are_those_of_the_table():
     for known in KNOWN_FILES[:2]:
         rows = [model for model in KNOWN_MODELS if model.role == known.role]
-        assert known.names == tuple(name for row in rows for name in row.files)
+        assert known.names == tuple(name for row in rows for name in row.names)
         assert known.source.startswith(rows[0].repository)
         assert known.gigabytes == rows[0].gigabytes

@@ -18,6 +18,7 @@ from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_core.checkpoints.lora import OtherModel
 from sdvg_core.errors import BadInput
 from sdvg_core.models.headers import check_models, part_fingerprints
+from sdvg_core.report.run_report import read_report
 from sdvg_core.settings.load import LoadOptions, ModelOptions, split_strength
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
@@ -202,6 +203,30 @@ def test_a_config_beside_a_lora_belongs_to_the_identity(files, checkpoint, tmp_p
         identities.add(part_fingerprints(files, load, check_models(files, load).models).drafter)
         requests.add(digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball"))))
     assert (len(identities), len(requests)) == (2, 2)
+
+
+def test_the_mode_of_a_lora_belongs_to_the_identity(files, checkpoint, tmp_path):
+    """Catches: merged blocks used again beside those of the other mode, which round otherwise."""
+    save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
+    identities = set()
+    requests = set()
+    for mode in ("merge", "beside"):
+        load = LoadOptions(
+            drafter=CUSTOM, target=CUSTOM, loras=(str(tmp_path / "style.safetensors"),), lora_mode=mode
+        )
+        identities.add(part_fingerprints(files, load, check_models(files, load).models).drafter)
+        requests.add(digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball"))))
+    assert (len(identities), len(requests)) == (2, 2)
+
+
+@pytest.mark.parametrize("mode", ["merge", "beside"])
+def test_a_report_repeats_the_mode(mode, files, checkpoint, base, tmp_path):
+    """Catches: `--from` that makes another video, as the mode is in no report."""
+    save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
+    more = ["--prompt", "a red ball", "--blocks", "2", "--policy", "first"]
+    more += ["--lora", str(tmp_path / "style.safetensors"), "--lora-mode", mode]
+    assert generate(base, tmp_path / "one", *more) == 0
+    assert read_report(tmp_path / "one" / "report.json").load["lora_mode"] == mode
 
 
 def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, checkpoint, tmp_path):
