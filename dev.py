@@ -14,8 +14,8 @@ Campaigns take too long for either and are run by their mark or their own comman
 The first use of a command makes an environment next to this file (.venv-demo, .venv-test, .venv-comfyui) from the
 versions in constraints.txt; `demo`, `run`, `study` and `bench` share one. ComfyUI is looked for at
 COMFYUI_PATH, ~/comfy/ComfyUI and two folders up. Further options of `demo` go to `python -m sdvg_core demo`, all of
-`run` to `python -m sdvg_core`, of `study` to `python -m research`, of `bench` to `python -m benchmarks`, those
-of the others to pytest.
+`run` to `python -m sdvg_core`, of `study` to `python -m lab.research`, of `bench` to `python -m lab.benchmarks`,
+those of the others to pytest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 OLDEST, NEWEST = (3, 10), (3, 14)
 EXTRAS = {"demo": "standalone,research", "test": "dev,quantised"}
-PACKAGES = {"study": "research", "bench": "benchmarks"}
+PACKAGES = {"study": "lab.research", "bench": "lab.benchmarks"}
 COMFYUI_TESTS = "tests/comfyui"
 SHOWN = ("Collecting ", "Downloading ", "Installing collected", "Successfully")  # so pip's lines begin that tell
 CPU_BUILD = """

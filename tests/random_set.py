@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from benchmarks.models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
+from lab.benchmarks.models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
 from sdvg_core.causal_wan.config import control_shapes, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.checkpoints.names import renamer

@@ -135,7 +135,7 @@ def x264_options() -> dict[str, str]:
     """Return the encoder's options, without AVX-512 code, which reads uninitialised memory.
 
     With it, x264's look-ahead (mbtree) is not reproducible, and pixels differ by up to 40 of 255. AVX2 and older
-    code agree bit for bit (benchmarks/LOG.md).
+    code agree bit for bit (lab/benchmarks/LOG.md).
     """
     if torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         return {**X264_OPTIONS, "x264-params": "asm=avx2"}

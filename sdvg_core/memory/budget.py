@@ -27,7 +27,7 @@ WEIGHTS: Mapping[str, float] = {
 """The cost of each kind of pass in target blocks: four denoising steps, a context pass, a decode, an encode.
 
 Named as in `RunReport.passes`; `encodes` and `scores` are of one pixel frame. From seconds of the published sizes
-on one H200, compiled; benchmarks/LOG.md has the conditions, and how each weight follows.
+on one H200, compiled; lab/benchmarks/LOG.md has the conditions, and how each weight follows.
 """
 
 

@@ -1,7 +1,7 @@
-"""The embedded models: a complete miniature of the real system, trained on the small world (training/).
+"""The embedded models: a complete miniature of the real system, trained on the small world (lab/training/).
 
 They use the classes, file formats and loaders of the published models, not mocks, so that the demo exercises the
-whole path in a few megabytes. `manifest.json` has their hashes and measurements; training/export.py writes both.
+whole path in a few megabytes. `manifest.json`, by lab/training/export.py, has their hashes and measurements.
 """
 
 from __future__ import annotations

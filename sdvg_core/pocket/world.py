@@ -1,6 +1,6 @@
 """The vocabulary of the small world: one or two flat things on a ground, of which one moves.
 
-`research/world.py` renders the clip of a prompt; it is not needed to run the models.
+`lab/research/world.py` renders the clip of a prompt; it is not needed to run the models.
 """
 
 from __future__ import annotations

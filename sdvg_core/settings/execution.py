@@ -28,7 +28,7 @@ WeightDtype = Literal["default", "fp8_e4m3fn", "fp8_e4m3fn_fast"]
 VaeLayers = Literal["diffusers", "planes"]
 """The VAE's layers: diffusers' own, or 2-D ones, which are faster and equal up to rounding.
 
-Nine blocks of full size take an H100 1.67 s as planes, and 2.70 s as diffusers' own (benchmarks/LOG.md).
+Nine blocks of full size take an H100 1.67 s as planes, and 2.70 s as diffusers' own (lab/benchmarks/LOG.md).
 """
 
 

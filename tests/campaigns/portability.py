@@ -1,9 +1,9 @@
 """The default test suite under the oldest and newest libraries that are supported, one environment a row.
 
-    python3 tests/campaigns/portability.py FOLDER             run every row, and write release/portability.md
+    python3 tests/campaigns/portability.py FOLDER             run every row, and write tools/release/portability.md
     python3 tests/campaigns/portability.py FOLDER ROW ...     run some; the others keep their last result
 
-Rows are named below; each is a run of its own, logged in release/portability.json. Environments are made in
+Rows are named below; each is a run of its own, logged in tools/release/portability.json. Environments are made in
 FOLDER and used again. pip's own choice of torch on Linux is a CUDA build of several GB: put wheels of the CPU
 builds into a folder, named in PIP_FIND_LINKS.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE, LOG = ROOT / "release" / "portability.md", ROOT / "release" / "portability.json"
+TABLE, LOG = ROOT / "tools/release/portability.md", ROOT / "tools/release/portability.json"
 TOOLS = ("pytest", "jsonschema", "ftfy", "sentencepiece", "tqdm", "Pillow", "tokenizers")
 INTRODUCTION = """\
 # Portability

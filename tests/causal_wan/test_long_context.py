@@ -21,7 +21,7 @@ from tiny import (
     random_tree,
 )
 
-from benchmarks.models import SCALES
+from lab.benchmarks.models import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.context import BlockContext

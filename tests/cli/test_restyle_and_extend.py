@@ -12,7 +12,7 @@ from cli_runs import latents, pixel_frames, refused, report
 from PIL import Image
 from sounds import heard, tone
 
-from research.world import render
+from lab.research.world import render
 from sdvg_core.cli import main
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.files.footage import read_footage

@@ -27,7 +27,7 @@ from sdvg_pack.sdvg_core.settings.route import Custom, Route
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from research.routers import PlannedRouter
+from lab.research.routers import PlannedRouter
 
 TEXT = "a small red ball moves from left to right"
 ROUTE = "raaraarar"

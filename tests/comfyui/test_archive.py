@@ -29,7 +29,7 @@ TEXTS = {
 def packed(tmp_path_factory):
     """A server whose only packs are the archive and the example."""
     folder = tmp_path_factory.mktemp("archive")
-    subprocess.run([sys.executable, ROOT / "release" / "archive.py", folder / "sdvg.zip"], check=True)
+    subprocess.run([sys.executable, ROOT / "tools" / "release" / "archive.py", folder / "sdvg.zip"], check=True)
     with zipfile.ZipFile(folder / "sdvg.zip") as archive:
         archive.extractall(folder / "sdvg")
     shutil.copytree(

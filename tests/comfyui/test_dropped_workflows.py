@@ -12,7 +12,7 @@ from PIL import Image
 from running_server import ROOT
 from test_workflows import count_frames, with_tiny_models
 
-sys.path.insert(0, str(ROOT / "release"))
+sys.path.insert(0, str(ROOT / "tools" / "release"))
 import subgraphs
 
 pytestmark = pytest.mark.comfyui

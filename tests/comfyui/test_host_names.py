@@ -89,13 +89,13 @@ def test_this_comfyui_has_all_that_is_used_and_what_is_missing_is_named(monkeypa
     assert fault.startswith("comfy.model_management.loaded_models is not there (")
 
 
-# --- the benchmark of the nodes, tiny and on a CPU, in a process of its own as `benchmarks.run_gpu` starts it
+# --- the benchmark of the nodes, tiny and on a CPU, in a process of its own as `lab.benchmarks.run_gpu` starts it
 
 
 @pytest.mark.parametrize("more, layouts", [((), 5), pytest.param(("--dynamic",), 4, marks=pytest.mark.exhaustive)])
 def test_every_layout_makes_the_same_video(more, layouts):
     """Catches a name of the host or of the nodes that has changed, and a layout that fails."""
-    program = "import gc, runpy; gc.disable(); runpy.run_module('benchmarks.nodes', run_name='__main__')"
+    program = "import gc, runpy; gc.disable(); runpy.run_module('lab.benchmarks.nodes', run_name='__main__')"
     words = [sys.executable, "-c", program, str(find_comfyui()), "cpu", *more]  # its imports take longer with it
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)

@@ -20,11 +20,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks import models
-from benchmarks.measure import Bench, Gauge, metered
-from benchmarks.models import PROMPT, Models, random_models
-from benchmarks.variants import Case, Setup, Variant, parse_route, parse_variant, set_up
-from research.routers import planned_route
+from lab.benchmarks import models
+from lab.benchmarks.measure import Bench, Gauge, metered
+from lab.benchmarks.models import PROMPT, Models, random_models
+from lab.benchmarks.variants import Case, Setup, Variant, parse_route, parse_variant, set_up
+from lab.research.routers import planned_route
 from sdvg_core.causal_wan import attention, forward
 from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders import wan_vae

@@ -23,9 +23,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_any, tree_leaves, tree_map
 
-from benchmarks import models
-from benchmarks.models import TINY
-from benchmarks.variants import OURS, Case, parse_route, set_up
+from lab.benchmarks import models
+from lab.benchmarks.models import TINY
+from lab.benchmarks.variants import OURS, Case, parse_route, set_up
 from sdvg_core.devices import device as devices
 from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.records import BlockRecord

@@ -26,7 +26,7 @@ from tiny import (
     scripted,
 )
 
-from research.memo import ShortDrafts
+from lab.research.memo import ShortDrafts
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.plan import Roles, check_available
 from sdvg_core.engine.types import History, Span, plan_spans

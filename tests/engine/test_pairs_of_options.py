@@ -10,7 +10,7 @@ from test_reuse import Asked, Made, made, same, same_video
 from thinned import every_pair
 from tiny import CONTEXTS, POLICIES, scripted
 
-from research.routers import PlannedRouter
+from lab.research.routers import PlannedRouter
 from sdvg_core.engine.memo import Store
 from sdvg_core.settings.request import Strength
 from sdvg_core.settings.route import Custom, First, Gate, Policy, Route, TargetOnly

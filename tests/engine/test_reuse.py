@@ -31,7 +31,7 @@ from tiny import (
 )
 from torch import Tensor
 
-from research.routers import PlannedRouter, RandomRouter, planned_route
+from lab.research.routers import PlannedRouter, RandomRouter, planned_route
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.memo import Identities, PixelStore, Result, Reuse, Store

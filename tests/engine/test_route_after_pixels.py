@@ -14,7 +14,7 @@ import torch
 from tiny import POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, make_noise, scripted
 from torch import Tensor
 
-from research.routers import RandomRouter
+from lab.research.routers import RandomRouter
 from sdvg_core.engine.inputs import BlockInputs, StartClip
 from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine

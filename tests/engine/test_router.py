@@ -12,7 +12,7 @@ import torch
 from thinned import every_pair
 from tiny import CONTEXTS, POLICIES, frames_of, latents_of, make_engine, run, scripted
 
-from research.routers import PlannedRouter
+from lab.research.routers import PlannedRouter
 from sdvg_core.engine.routing import PlannedBlock, evenly_spaced, score_and_decide
 from sdvg_core.engine.types import Span
 from sdvg_core.settings.decision import Decision, Reason

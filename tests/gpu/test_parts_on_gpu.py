@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.models import PROMPT, TINY, Random, codec_of, fast_codec, random_models, random_wan
+from lab.benchmarks.models import PROMPT, TINY, Random, codec_of, fast_codec, random_models, random_wan
 from sdvg_core.causal_wan.attention import choose_attention
 from sdvg_core.checkpoints.quantized import multiply_in_fp8
 from sdvg_core.decoders.taehv import TaehvCodec

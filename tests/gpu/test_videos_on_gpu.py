@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.models import TINY, Models, random_models
-from benchmarks.variants import OURS, Case, parse_route, set_up
+from lab.benchmarks.models import TINY, Models, random_models
+from lab.benchmarks.variants import OURS, Case, parse_route, set_up
 from sdvg_core.devices.device import device_clock
 from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.speculate import EmittedBlock

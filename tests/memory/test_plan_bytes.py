@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
+from lab.benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache
 from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED, WanConfig, wan_shapes

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from research.metrics import judge
-from research.videos import StudyOptions, load_study_models
-from research.world import held_out_prompts, render
+from lab.research.metrics import judge
+from lab.research.videos import StudyOptions, load_study_models
+from lab.research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.cli import main
 from sdvg_core.decoders.open import load_vae

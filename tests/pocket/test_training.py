@@ -9,8 +9,19 @@ import pytest
 import torch
 from tiny import as_anchors, random_tree
 
-from research.metrics import REACH, judge
-from research.world import render, render_with_mask
+from lab.research.metrics import REACH, judge
+from lab.research.world import render, render_with_mask
+from lab.training import gpu_clips, train_drafter, train_hours
+from lab.training.causal import FRAMES, SCHEDULE, Prompted
+from lab.training.common import seeded
+from lab.training.gpu_clips import Data, World
+from lab.training.many_scenes import Scenes, quality, recognise
+from lab.training.measure_pair import SEAMS, HandedOver, scenes_of
+from lab.training.on_gpu import Gradients, HalfPrompted
+from lab.training.presence import at_its_place, presence
+from lab.training.roll_out import moment
+from lab.training.shipped import Shipped, load_model
+from lab.training.train_drafter import Trainer, first_losses, later_losses, main
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, RecomputedContext, Wan
@@ -21,17 +32,6 @@ from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.context import get_preset
-from training import gpu_clips, train_drafter, train_hours
-from training.causal import FRAMES, SCHEDULE, Prompted
-from training.common import seeded
-from training.gpu_clips import Data, World
-from training.many_scenes import Scenes, quality, recognise
-from training.measure_pair import SEAMS, HandedOver, scenes_of
-from training.on_gpu import Gradients, HalfPrompted
-from training.presence import at_its_place, presence
-from training.roll_out import moment
-from training.shipped import Shipped, load_model
-from training.train_drafter import Trainer, first_losses, later_losses, main
 
 SIZES = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=16)
 NOISE = KeyedNoise(seed=1, channels=16, height=8, width=8)

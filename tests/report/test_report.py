@@ -15,7 +15,7 @@ import pytest
 from sample_reports import SECONDS, of_every_reason, record, report, route
 
 import sdvg_core.report.run_report
-from research.routers import planned_route
+from lab.research.routers import planned_route
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput

@@ -12,8 +12,8 @@ import torch
 from cli_runs import override
 from PIL import Image
 
-from benchmarks import bench
-from research import study
+from lab.benchmarks import bench
+from lab.research import study
 from sdvg_core.checkpoints.model_files import KNOWN_FILES, KNOWN_MODELS, known_model
 from sdvg_core.cli import main, make_parser
 from sdvg_core.files.video import write_mp4
@@ -25,8 +25,8 @@ PLACES = (
     "docs/**/*.md",
     "nodes/**/*.md",
     "tests/**/*.md",
-    "benchmarks/*.md",
-    "training/**/*.md",
+    "lab/benchmarks/*.md",
+    "lab/training/**/*.md",
     "workflows/*.md",
 )
 PAGES = sorted({path for place in PLACES for path in ROOT.glob(place) if ".venv" not in str(path)})
@@ -193,7 +193,7 @@ def test_every_name_is_in_its_file(name, path):
 
 def test_the_picture_has_the_rooms_that_there_are():
     """Which way the arrows point, test_rooms.py says. Catches a room that the script or the page leaves out."""
-    drawn = runpy.run_path(str(ROOT / "docs" / "draw_rooms.py"))
+    drawn = runpy.run_path(str(ROOT / "tools" / "draw_rooms.py"))
     rooms = {path.name for path in (ROOT / "sdvg_core").iterdir() if (path / "__init__.py").is_file()} | {"nodes"}
     shown = [room for floor in drawn["FLOORS"] for room in floor]
     assert sorted(shown) == sorted(rooms)
@@ -247,8 +247,8 @@ each = pytest.mark.parametrize("model", KNOWN_MODELS, ids=lambda m: m.name)
 
 
 def test_the_page_is_what_the_code_gives():
-    """After a change: python docs/list_models.py."""
-    script = runpy.run_path(str(ROOT / "docs" / "list_models.py"))
+    """After a change: python tools/list_models.py."""
+    script = runpy.run_path(str(ROOT / "tools" / "list_models.py"))
     written = script["page"]()
     assert (ROOT / "docs" / "models.md").read_text(encoding="utf-8") == written
     assert all(name in written for name in (*script["OTHERS"], *(model.name for model in KNOWN_MODELS)))

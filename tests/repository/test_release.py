@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from PIL import Image, ImageChops, ImageStat
 
-from release import archive, covers
+from tools.release import archive, covers
 
 ROOT = Path(__file__).resolve().parents[2]
 
-RELEASE = ROOT / "release"
+RELEASE = ROOT / "tools" / "release"
 LOCKED = RELEASE / "locked-linux-x86_64-py311.txt"
 # The environments of the core's tests and of those in ComfyUI.
 PAIRS = {
@@ -40,11 +40,7 @@ def test_the_archive_holds_what_the_nodes_need_and_nothing_that_is_ignored(tmp_p
     assert archive.problems(tmp_path / "one.zip") == []
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
     names = archive.members()
-    assert not [
-        name
-        for name in names
-        if name.startswith(("tests/", "training/", "benchmarks/", "research/", "release/", "."))
-    ]
+    assert not [name for name in names if name.startswith(("tests/", "lab/", "tools/", "."))]
     assert {"sdvg_core/pocket/weights/manifest.json", "nodes/web/docs/SDVGRouteReport.md"} <= set(names)
 
 
@@ -102,7 +98,8 @@ def test_the_registry_gets_what_its_specification_asks_for():
 def test_the_address_of_the_repository_is_one_placeholder_in_one_file():
     """To publish, put the address into pyproject.toml: a name and a repository in place of OWNER/REPOSITORY."""
     listed = subprocess.check_output(["git", "-C", ROOT, "grep", "-lI", archive.PLACEHOLDER], text=True)
-    assert set(listed.split()) - {"release/archive.py", "tests/repository/test_release.py"} <= {"pyproject.toml"}
+    here = {"tools/release/archive.py", "tests/repository/test_release.py"}
+    assert set(listed.split()) - here <= {"pyproject.toml"}
 
 
 def locked(path: Path = LOCKED) -> dict[str, tuple[str, str]]:
@@ -221,7 +218,7 @@ def test_help_of_the_tests_installs_nothing(dev, asked, capsys, command):
     assert f"python3 dev.py {command} " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command, package", [("study", "research"), ("bench", "benchmarks")])
+@pytest.mark.parametrize("command, package", [("study", "lab.research"), ("bench", "lab.benchmarks")])
 def test_study_and_benchmark_are_found_from_any_folder(dev, asked, monkeypatch, command, package):
     """They are not installed with the package. Catches: `dev.py study` from another folder than this one."""
     monkeypatch.setenv("PYTHONPATH", "elsewhere")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from release import pages
+from tools.release import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "sdvg_core"
@@ -175,10 +175,10 @@ def test_the_page_is_the_one_that_the_release_script_writes():
 
 def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
     """These lie next to the package, and are not in the registry's archive."""
-    assert not {"research", "benchmarks"} & packages("sdvg_core", "nodes")
-    asked = import_names(declared() | declared("standalone", "research")) | {"research", "benchmarks", "filelock"}
+    assert "lab" not in packages("sdvg_core", "nodes")
+    asked = import_names(declared() | declared("standalone", "research")) | {"lab", "filelock"}
     of_the_host = COMFYUI | {"comfy_aimdo", "cuda_malloc", "utils", "sdvg_pack"}
-    assert packages("research", "benchmarks") <= asked | of_the_host
+    assert packages("lab/research", "lab/benchmarks") <= asked | of_the_host
 
 
 def test_no_file_of_the_core_can_connect():

@@ -7,7 +7,7 @@ import torch
 from thinned import every_pair
 from tiny import as_anchors, planned_blocks
 
-from research.routers import planned_route
+from lab.research.routers import planned_route
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.speculate import speculate

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from research.routers import planned_route
+from lab.research.routers import planned_route
 from sdvg_core.causal_wan import generator
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer

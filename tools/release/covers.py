@@ -1,0 +1,189 @@
+"""Picture every template for ComfyUI's list of them: six frames, who made the blocks, and by which models.
+
+    python3 -m tools.release.covers FOLDER [NAME ...]
+
+The embedded miniature makes what it can, of the demo's prompts in their order, with a fixed seed. It has no control
+model and no upscaler, so the pictures of those templates are drawn from its world, and say so. ComfyUI prints a
+template's name below its picture, and a badge over the upper left corner: no words stand there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from lab.research.world import render, render_with_mask
+from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
+from sdvg_core.files.video import write_mp4
+from sdvg_core.pocket import EXAMPLES
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.world import SIZE
+from sdvg_core.report.summary import COLOURS, INKS, Outcome, outcome_of
+from sdvg_core.settings.route import ROUTE_PRESETS, Route
+from sdvg_core.text.prompts import read_prompt
+
+SIDE, MARGIN, GAP, QUALITY = 640, 24, 6, 80
+GROUND, FAINT = "#16181d", "#b8bec8"
+COLUMNS, ROWS = 3, 2
+CELL = SIDE // COLUMNS
+BLOCKS, FRAMES, SEED = 9, 105, 42
+MINIATURE, DRAWN, HOST = "by the embedded miniature", "drawn: goes in, comes out", "by ComfyUI's own nodes"
+SHOWN = {
+    Outcome.FORCED: "large model",
+    Outcome.REMADE: "remade",
+    Outcome.KEPT: "small, checked",
+    Outcome.DRAFTED_UNSEEN: "small model",
+}
+"""Who made a block, short enough to be read at a third of the size."""
+
+Frames = Sequence[Tensor]
+Cover = tuple[Frames, Sequence[Outcome], str]
+"""Six frames `c h w`, the outcome of every block, and who made the frames."""
+
+
+def evenly(clip: Tensor, count: int = COLUMNS * ROWS) -> list[Tensor]:
+    """Return frames of a clip `f c h w` from its whole length, not the very first."""
+    return [clip[i] for i in torch.linspace(len(clip) / (2 * count), len(clip) - 1, count).int()]
+
+
+def made(streamer: Streamer, text: str, route: Route, **settings: Any) -> tuple[Tensor, list[Outcome]]:
+    """Make a clip of a prompt, and return its frames `f c h w` with the outcome of each block."""
+    settings = {"blocks": BLOCKS, "seed": SEED, "width": SIZE, "height": SIZE, **settings}
+    request = VideoRequest(route=route, **settings)
+    with streamer.stream(request, read_prompt(text)) as stream:
+        blocks = [*stream]
+    return torch.cat([block.frames for block in blocks]).movedim(-1, 1), [outcome_of(one.record) for one in blocks]
+
+
+def plain(streamer: Streamer, prompt: int, preset: str, **settings: Any) -> Cover:
+    """A clip from a prompt alone."""
+    frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], **settings)
+    return evenly(frames), outcomes, MINIATURE
+
+
+def from_picture(streamer: Streamer, prompt: int, preset: str) -> Cover:
+    """A clip from a given picture, which is the first cell."""
+    scene = parse(EXAMPLES[prompt])
+    picture = render(scene, torch.zeros(1))[0]
+    with tempfile.TemporaryDirectory() as folder:
+        Image.fromarray(_pixels(picture)).save(Path(folder) / "start.png")
+        start = Path(folder) / "start.png"
+        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], start_image=start)
+    return [picture, *evenly(frames, 5)], outcomes, MINIATURE
+
+
+def from_clip(streamer: Streamer, prompt: int, preset: str, shown: int, way: str, **settings: Any) -> Cover:
+    """A clip that is extended or restyled: given frames in the upper row, what is made of them in the lower."""
+    given = render(parse(EXAMPLES[shown]), torch.arange(45 if way == "continue_from" else FRAMES))
+    with tempfile.TemporaryDirectory() as folder:
+        clip = Path(folder) / "clip.mp4"
+        write_mp4(clip, given, fps=16)
+        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], **{way: clip}, **settings)
+    return [*evenly(given, 3), *evenly(frames, 3)], outcomes, MINIATURE
+
+
+def storyboard(streamer: Streamer) -> Cover:
+    """Three shots."""
+    text = "\n".join(f"{1 + 3 * i} cut: {EXAMPLES[prompt]}" for i, prompt in enumerate((0, 3, 4)))
+    frames, outcomes = made(streamer, text.replace("1 cut:", "1:", 1), ROUTE_PRESETS["paper"])
+    shots = frames.tensor_split([1 + 4 * (9 * shot - 1) for shot in (1, 2)])
+    return [frame for shot in shots for frame in evenly(shot, 4)[1:3]], outcomes, MINIATURE
+
+
+def controlled(control: Callable[[Tensor, Tensor], Tensor], prompt: int) -> Cover:
+    """What goes in (upper row) and what is to come out, as the world draws them."""
+    frames, mask = render_with_mask(parse(EXAMPLES[prompt]), torch.arange(FRAMES))
+    given = control(frames, mask.expand_as(frames))
+    outcomes = [Outcome.FORCED] * 2 + [Outcome.DRAFTED_UNSEEN] * (BLOCKS - 2)
+    return [*evenly(given, 3), *evenly(frames, 3)], outcomes, DRAWN
+
+
+def finished(prompt: int) -> Cover:
+    """A clip as it is, and enlarged."""
+    clip = render(parse(EXAMPLES[prompt]), torch.arange(FRAMES))
+    small = torch.nn.functional.interpolate(clip, scale_factor=0.25, mode="area")
+    return [*evenly(small, 3), *evenly(clip, 3)], (), HOST
+
+
+def ends(frames: Tensor, _: Tensor) -> Tensor:
+    """Keep the first and the last of the frames that are shown, and leave grey between."""
+    grey = torch.full_like(frames, 0.5)
+    third = len(frames) // 3
+    return torch.cat([frames[:1].expand(third, -1, -1, -1), grey[: len(frames) - 2 * third], frames[-third:]])
+
+
+COVERS: dict[str, Callable[[Streamer], Cover]] = {
+    "01_pocket_demo": partial(plain, prompt=0, preset="paper"),
+    "02_pocket_app": partial(plain, prompt=0, preset="balanced"),
+    "03_text_to_video": partial(plain, prompt=1, preset="balanced"),
+    "04_app": partial(plain, prompt=2, preset="balanced"),
+    "05_quick_preview": partial(plain, prompt=3, preset="fast"),
+    "06_paper_gate": partial(plain, prompt=4, preset="paper"),
+    "07_continue_and_image": partial(from_picture, prompt=5, preset="fast"),
+    "08_framewise_drafter": partial(plain, prompt=1, preset="fast", seed=SEED + 1),
+    "09_two_gpus": partial(plain, prompt=2, preset="balanced", seed=SEED + 1),
+    "10_extend_video": partial(from_clip, prompt=3, preset="fast", shown=3, way="continue_from"),
+    "11_restyle_video": partial(from_clip, prompt=4, preset="balanced", shown=0, way="restyle", strength="medium"),
+    "12_depth_to_video": lambda _: controlled(lambda frames, mask: 0.15 + 0.8 * mask, 5),
+    "13_inpaint": lambda _: controlled(lambda frames, mask: torch.where(mask > 0, 0.5, frames), 1),
+    "14_first_and_last_frame": lambda _: controlled(ends, 2),
+    "15_long_video": partial(plain, prompt=0, preset="fast", blocks=18),
+    "16_finish_a_clip": lambda _: finished(4),
+    "17_storyboard": storyboard,
+}
+
+
+def _pixels(frame: Tensor) -> Any:
+    """Return a frame `c h w` in [0, 1] as 8-bit `h w c`."""
+    return (frame.clamp(0, 1) * 255).round().byte().movedim(0, -1).numpy()
+
+
+def draw(frames: Frames, outcomes: Sequence[Outcome], source: str) -> Image.Image:
+    """Return the square: the frames row by row, a small square for each block, what the colours are, the source."""
+    cover = Image.new("RGB", (SIDE, SIDE), GROUND)
+    for place, frame in enumerate(frames):
+        row, column = divmod(place, COLUMNS)
+        cell = Image.fromarray(_pixels(frame)).resize((CELL, CELL), Image.Resampling.BICUBIC)
+        cover.paste(cell, (column * (CELL + 1), row * (CELL + 1)))
+    brush, small = ImageDraw.Draw(cover), ImageFont.load_default(28)
+    top = ROWS * (CELL + 1) + MARGIN
+    width = (SIDE - 2 * MARGIN + GAP) / max(len(outcomes), 1)
+    for place, outcome in enumerate(outcomes):
+        left = MARGIN + place * width
+        brush.rounded_rectangle((left, top, left + width - GAP, top + 52), 8, fill=COLOURS[outcome])
+        if width > 40:
+            middle = (left + (width - GAP) / 2, top + 26)
+            brush.text(middle, str(place + 1), fill=INKS[outcome], font=ImageFont.load_default(30), anchor="mm")
+    left = MARGIN
+    for outcome in dict.fromkeys(outcomes):
+        brush.rounded_rectangle((left, top + 78, left + 24, top + 102), 6, fill=COLOURS[outcome])
+        brush.text((left + 34, top + 90), SHOWN[outcome], fill="white", font=small, anchor="lm")
+        left += 34 + brush.textlength(SHOWN[outcome], small) + 24
+    brush.text((MARGIN, SIDE - 34), source, fill=FAINT, font=small, anchor="lm")
+    return cover
+
+
+def main() -> None:
+    """Draw all of them, or those that are named."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", default=[*COVERS], help="such as 03_text_to_video")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    streamer = Streamer(trained_set(), pocket_options())
+    for name in options.names:
+        path = options.folder / f"sdvg_{name}.jpg"
+        draw(*COVERS[name](streamer)).save(path, quality=QUALITY, optimize=True)
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
