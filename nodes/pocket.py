@@ -9,7 +9,7 @@ import comfy.sd
 import comfy.utils
 from comfy_api.latest import io
 
-from ..sdvg_core.models.loading import encode_prompts
+from ..sdvg_core.loading.load import encode_prompts
 from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLES
 from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set

@@ -13,7 +13,6 @@ import comfy.model_management as mm
 import folder_paths
 from comfy_api.latest import io
 
-from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
 from ..sdvg_core.settings.execution import AUTO
@@ -31,6 +30,7 @@ from ..sdvg_core.settings.route import (
     TargetOnly,
     WorstFrame,
 )
+from ..sdvg_core.weights.model_files import KNOWN_FILES
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
 from .sockets import RewardModel, Router, RouterValue, load_host_scorer, needs_scorer, scorer_of
 

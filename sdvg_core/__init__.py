@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .checkpoints.model_files import ModelFiles as ModelFiles
     from .engine.protocols import BlockGenerator as BlockGenerator
     from .engine.protocols import Router as Router
     from .engine.protocols import Scorer as Scorer
@@ -40,11 +39,12 @@ if TYPE_CHECKING:
     from .videos.stream import Stream as Stream
     from .videos.stream import StreamBlock as StreamBlock
     from .videos.stream import Streamer as Streamer
+    from .weights.model_files import ModelFiles as ModelFiles
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "checkpoints.model_files": ("ModelFiles",),
+    "weights.model_files": ("ModelFiles",),
     "engine.protocols": ("BlockGenerator", "Router", "Scorer", "VideoCodec"),
     "engine.types": ("Generated",),
     "errors": ("BadInput",),

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
+from sdvg_core.weights.model_files import ModelFiles
 
 OUTPUTS = ["blocks", "latents.safetensors", "report.json", "route.png", "video.mp4"]
 SMALL = ["--size", "32x32", "--schedule", "1000,625"]

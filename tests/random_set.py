@@ -21,12 +21,12 @@ from torch import Tensor
 
 from lab.benchmarks.models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
 from sdvg_core.causal_wan.config import control_shapes, wan_shapes
-from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.checkpoints.names import renamer
-from sdvg_core.checkpoints.weights import count_layers
 from sdvg_core.decoders.wan_vae import empty_wan_vae, names_of
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.text.umt5 import SPIECE, TABLE_COPY
+from sdvg_core.weights.model_files import ModelFiles
+from sdvg_core.weights.names import renamer
+from sdvg_core.weights.weight_file import count_layers
 
 WORDS = (
     "a an the small big red green blue yellow white black grey ball box ring star cube moves rolls rises falls "

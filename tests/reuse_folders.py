@@ -14,12 +14,12 @@ from unittest.mock import patch
 from cli_runs import options, override, report
 from torch import Tensor
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.report.progress import RouteBar
 from sdvg_core.videos import rendering
 from sdvg_core.videos.blocks import block_files, read_block
+from sdvg_core.weights.model_files import ModelFiles
 
 SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]

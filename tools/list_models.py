@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import starmap
 from pathlib import Path
 
-from sdvg_core.checkpoints.model_files import KNOWN_MODELS, READ, KnownModel
-from sdvg_core.checkpoints.pickles import STATE_DICTS
 from sdvg_core.settings.context import Preset, Recompute, get_preset
 from sdvg_core.settings.schedules import SHIFT, Schedule, get_schedule
+from sdvg_core.weights.model_files import KNOWN_MODELS, READ, KnownModel
+from sdvg_core.weights.pickles import STATE_DICTS
 
 OTHERS = {
     "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",

@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from sdvg_core.causal_wan.checkpoint import PUBLISHED_DRAFTER, PUBLISHED_TARGET
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.checkpoints.quantized import Fp8Linear, multiply_in_fp8
-from sdvg_core.checkpoints.weights import WeightFile
 from sdvg_core.decoders.open import LIGHT_BASE
 from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
@@ -32,6 +30,8 @@ from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer, load_prompt_tokenizer
 from sdvg_core.settings.execution import VaeLayers
 from sdvg_core.settings.load import DecoderName
+from sdvg_core.weights.quantized import Fp8Linear, multiply_in_fp8
+from sdvg_core.weights.weight_file import WeightFile
 
 Net = TypeVar("Net", bound=nn.Module)
 PROMPT, PROMPT_TOKENS = "a red fox runs through deep snow at dawn", 40

@@ -30,8 +30,8 @@ from sdvg_core.cli import guarded
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Condition
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import encode_prompts, load_models
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene

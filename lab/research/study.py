@@ -21,7 +21,6 @@ import torch
 
 from sdvg_core import __version__
 from sdvg_core.causal_wan.config import common_patch
-from sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_core.cli import INTERRUPTED, Parser
 from sdvg_core.cli.options import load_options, model_files
 from sdvg_core.cli.shared import add_model_options, file_path
@@ -29,14 +28,15 @@ from sdvg_core.devices.device import check_device, device_line
 from sdvg_core.engine.plan import check_size
 from sdvg_core.errors import BadInput, count
 from sdvg_core.files.outputs import whole_file
+from sdvg_core.loading.headers import check_encoder, check_models, named
+from sdvg_core.loading.load import encode_prompts
 from sdvg_core.memory.budget import pass_weights
-from sdvg_core.models.headers import check_encoder, check_models, named
-from sdvg_core.models.loading import encode_prompts
 from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.text.prompt_files import read_prompt_list
+from sdvg_core.weights.model_files import KNOWN_FILES
 
 from .folder import Plan, claim_folder, fill, held, read_rows
 from .metrics import parse_external

@@ -14,18 +14,18 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.protocols import Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import load_models
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import load_models
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import LETTERS, outcome_of
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.route import Route
+from sdvg_core.weights.model_files import ModelFiles
 
 from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange

@@ -22,7 +22,7 @@ from lab.research.protocol import Configuration
 from lab.research.videos import StudyOptions, configured, load_study_models
 from lab.research.world import held_out_prompts, render
 from sdvg_core.engine.types import Condition
-from sdvg_core.models.loading import encode_prompts
+from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE

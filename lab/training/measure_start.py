@@ -25,11 +25,11 @@ from torch import Tensor
 from lab.research.metrics import BEST, REACH, judge, levels, weighted_error
 from lab.research.world import centre, render, render_with_mask
 from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
-from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket.world import SIZE, Scene, clash
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
+from sdvg_core.weights.latents import save_latents
 
 from .common import seeded
 from .contact_sheet import Strip, draw

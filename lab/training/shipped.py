@@ -11,11 +11,11 @@ from transformers import UMT5Config, UMT5EncoderModel
 
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.trained_set import trained_set
 from sdvg_core.text.umt5 import SPIECE, TABLE, TABLE_COPY, with_hf_names
+from sdvg_core.weights.weight_file import open_weights
 
 CONFIG = UMT5Config(
     vocab_size=256,

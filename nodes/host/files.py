@@ -32,9 +32,6 @@ from ...sdvg_core.causal_wan.checkpoint import (
 )
 from ...sdvg_core.causal_wan.config import HEAD_DIM, WAN_1_3B, WanConfig, control_shapes
 from ...sdvg_core.causal_wan.presets import notes_by_name, preset_by_name
-from ...sdvg_core.checkpoints.model_files import smaller_file
-from ...sdvg_core.checkpoints.pickles import UNSTATED, Choice, note_on
-from ...sdvg_core.checkpoints.weights import SAFETENSORS, open_weights
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.plan import Plan, plan
@@ -42,6 +39,9 @@ from ...sdvg_core.memory.sizes import SOLD_UNIT, PlanRequest
 from ...sdvg_core.settings.context import Preset, Rolling
 from ...sdvg_core.settings.execution import AUTO
 from ...sdvg_core.settings.load import Weights
+from ...sdvg_core.weights.model_files import smaller_file
+from ...sdvg_core.weights.pickles import UNSTATED, Choice, note_on
+from ...sdvg_core.weights.weight_file import SAFETENSORS, open_weights
 from .model import attach_origin, compute_dtype, config_of, origin_of
 
 NONE = "none"

@@ -13,7 +13,7 @@ from ...sdvg_core.causal_wan.checkpoint import WanHeader
 from ...sdvg_core.engine.plan import Lead, Roles
 from ...sdvg_core.errors import count
 from ...sdvg_core.files.footage import Footage
-from ...sdvg_core.models.headers import Headers
+from ...sdvg_core.loading.headers import Headers
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import AUTO, Execution
 from ...sdvg_core.settings.load import StatedKind

@@ -13,11 +13,11 @@ from pathlib import Path
 import folder_paths
 from torch import Tensor
 
-from ...sdvg_core.checkpoints.latents import lead_metadata, load_latents, read_lead, save_latents
 from ...sdvg_core.engine.plan import Lead
 from ...sdvg_core.engine.types import Span, plan_spans
 from ...sdvg_core.errors import BadInput, see
 from ...sdvg_core.settings.request import read_takes
+from ...sdvg_core.weights.latents import lead_metadata, load_latents, read_lead, save_latents
 from .job import Job, KeptBlocks
 from .live import RUNS
 

@@ -21,10 +21,10 @@ from comfy.model_patcher import ModelPatcher
 import nodes as host_nodes
 
 from ...sdvg_core.causal_wan.config import flat_name, wan_shapes
-from ...sdvg_core.checkpoints.lora import why_inert
-from ...sdvg_core.checkpoints.lora_file import Layers, rank_of, read_parts, read_stated
-from ...sdvg_core.checkpoints.weights import WeightFile, open_weights
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.weights.lora import why_inert
+from ...sdvg_core.weights.lora_file import Layers, rank_of, read_parts, read_stated
+from ...sdvg_core.weights.weight_file import WeightFile, open_weights
 from .model import config_of, form_of
 
 LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")

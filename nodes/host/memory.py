@@ -16,6 +16,7 @@ from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.loading.load import memory_request
 from ...sdvg_core.memory.plan import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
 from ...sdvg_core.memory.sizes import (
     FRAGMENTS,
@@ -28,7 +29,6 @@ from ...sdvg_core.memory.sizes import (
     phase_parts,
     workers,
 )
-from ...sdvg_core.models.loading import memory_request
 from ..sockets import HostScorer
 from .job import Job
 from .model import compute_dtype, form_of

@@ -26,13 +26,13 @@ from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.context import Wan
 from ...sdvg_core.causal_wan.forward import PLAIN, Stages
 from ...sdvg_core.causal_wan.presets import guess_preset
-from ...sdvg_core.checkpoints.kitchen import INT8, W4A8
-from ...sdvg_core.checkpoints.model_files import VARIANTS, family_of
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import CompileMode
+from ...sdvg_core.weights.kitchen import INT8, W4A8
+from ...sdvg_core.weights.model_files import VARIANTS, family_of
 
 
 class ComfyOps(TorchOps):

@@ -19,7 +19,6 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.context import Wan
 from ...sdvg_core.causal_wan.forward import PLAIN
 from ...sdvg_core.causal_wan.generator import build_engine
-from ...sdvg_core.checkpoints.latents import lead_metadata, read_lead
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan
@@ -30,14 +29,15 @@ from ...sdvg_core.memory.plan import image_note
 from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.report.assemble import assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.request.resolve import ResolvedRequest, resolve_request
-from ...sdvg_core.request.start import NOTHING, Extend, Latents, Locked, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import Execution
 from ...sdvg_core.settings.fields import as_json
 from ...sdvg_core.settings.request import strength_of
 from ...sdvg_core.settings.route import Gate, Policy, WorstFrame
 from ...sdvg_core.text.prompts import Conditions, unshown
+from ...sdvg_core.videos.resolve import ResolvedRequest, resolve_request
+from ...sdvg_core.videos.start import NOTHING, Extend, Latents, Locked, Picture, ReadStart, Restyle, Start
+from ...sdvg_core.weights.latents import lead_metadata, read_lead
 from .compiled import Layers, layers_of
 from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
 from .job import Job, footage_of, from_start, start_picture

@@ -18,18 +18,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.comfy_quant import check_foreign
-from ..checkpoints.kitchen import KitchenLinear, find_layers, seed_of, unpacked
-from ..checkpoints.lora import Lora, open_lora
-from ..checkpoints.lora_beside import add_beside, merged_only
-from ..checkpoints.model_files import VARIANTS, family_of, is_lora
-from ..checkpoints.pickles import UNSTATED, Choice
-from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
-from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
 from ..errors import BadInput, see
 from ..files.small_files import parse_json
 from ..settings.context import Preset, get_preset
+from ..weights.comfy_quant import check_foreign
+from ..weights.kitchen import KitchenLinear, find_layers, seed_of, unpacked
+from ..weights.lora import Lora, open_lora
+from ..weights.lora_beside import add_beside, merged_only
+from ..weights.model_files import VARIANTS, family_of, is_lora
+from ..weights.pickles import UNSTATED, Choice
+from ..weights.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
+from ..weights.weight_file import WeightFile, check_complete, count_layers, open_weights, shape_of
 from .attention import SDPA, AttentionBackend, TorchOps
 from .config import (
     HEAD_DIM,

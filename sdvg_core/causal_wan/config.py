@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..checkpoints import LARGEST_SIZE
-from ..checkpoints.names import Rename, Table, renamer
 from ..engine.inputs import CONTROL_CHANNELS
 from ..errors import BadInput
 from ..settings.fields import check_fields, setting
+from ..weights import LARGEST_SIZE
+from ..weights.names import Rename, Table, renamer
 
 HEAD_DIM = 128  # of every published Wan 2.1; it cannot be inferred from a file's shapes
 

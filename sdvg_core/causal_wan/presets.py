@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path, PurePath
 
-from ..checkpoints.model_files import FORMATS, KNOWN_MODELS, converted_name, has_name, known_model
-from ..checkpoints.pickles import Choice
 from ..errors import BadInput
 from ..settings.context import Preset, changed_preset, get_preset
 from ..settings.execution import AUTO
 from ..settings.load import ModelOptions
+from ..weights.model_files import FORMATS, KNOWN_MODELS, converted_name, has_name, known_model
+from ..weights.pickles import Choice
 from .config import WanConfig
 
 ANYBODYS = ("model.pt", *(converted_name(PurePath("model.pt"), form).name for form in FORMATS))

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoints.latents import load_latents
 from ..errors import BadInput
 from ..files.outputs import LATENTS
 from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
@@ -26,6 +25,7 @@ from ..settings.request import VideoRequest
 from ..settings.route import Custom, Route
 from ..text.prompts import PromptSchedule
 from ..videos.identity import differences, flat
+from ..weights.latents import load_latents
 
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 """Key in a report's settings -> role of the model file."""

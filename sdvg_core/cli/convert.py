@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..checkpoints.model_files import FORMATS, converted_name
 from ..errors import BadInput
+from ..weights.model_files import FORMATS, converted_name
 from .shared import file_path
 
 if TYPE_CHECKING:
-    from ..models.convert import Conversion, Errors
+    from ..loading.convert import Conversion, Errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +39,11 @@ def run(options: argparse.Namespace) -> int:
     """Write the file, or measure."""
     import torch
 
-    from ..checkpoints import kitchen
-    from ..checkpoints.growing_file import check_absent
     from ..devices.device import check_device
+    from ..loading.convert import Conversion, open_source
     from ..memory.plan import gigabytes
-    from ..models.convert import Conversion, open_source
+    from ..weights import kitchen
+    from ..weights.growing_file import check_absent
 
     if options.measure and (options.format or options.output):
         given = "--format" if options.format else "--output"

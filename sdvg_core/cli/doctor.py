@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..checkpoints.model_files import KNOWN_FILES, KnownFile, misplaced, smaller_file
 from ..errors import BadInput
 from ..settings.execution import AUTO
+from ..weights.model_files import KNOWN_FILES, KnownFile, misplaced, smaller_file
 from . import fitting
 from .shared import file_path
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show_file(file: Path, *, values: bool) -> int:
-    from ..models.inspection import inspect_file
+    from ..loading.inspection import inspect_file
 
     findings = inspect_file(file, values=values)
     print("\n".join(f"{name:<13}{value}" for name, value in findings.items() if value))
@@ -73,7 +73,7 @@ def _show_machine(models: Path) -> None:
     from ..causal_wan.attention import NEEDS, choose_attention, why_not
     from ..causal_wan.config import HEAD_DIM
     from ..devices.device import package_version, processor
-    from ..videos.files import files_in, show_folder
+    from ..videos.chosen_files import files_in, show_folder
 
     paths = files_in(models)
     print(f"sdvg {__version__}, Python {platform.python_version()}", "", "Packages", sep="\n")
@@ -101,7 +101,7 @@ def _show_machine(models: Path) -> None:
 
 def _examined(path: Path | None, known: KnownFile, models: Path) -> str:
     """Return whether a model's file would load, or where to get it."""
-    from ..models.inspection import inspect_file
+    from ..loading.inspection import inspect_file
     from ..scorers.image_reward import read_vocabulary
 
     if path is None:

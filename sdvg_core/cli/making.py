@@ -14,12 +14,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.latents import load_latents
 from ..devices.device import device_line, resolved_threads
 from ..errors import count
 from ..files.outputs import LATENTS, REPORT, TABLE, whole_file
 from ..files.video import Mp4Writer
-from ..models.loading import load_decoder
+from ..loading.load import load_decoder
 from ..pocket import POCKET
 from ..pocket.comparison import Side, side_by_side
 from ..pocket.grammar import understand, understood
@@ -33,9 +32,10 @@ from ..settings.route import Route, TargetOnly
 from ..text.prompt_files import read_prompt_list
 from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt, with_strengths
 from ..videos.asked import Batch
-from ..videos.files import naming_source
+from ..videos.chosen_files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos
 from ..videos.table import FAILED, FINISHED, Row
+from ..weights.latents import load_latents
 from . import FAILURES, INTERRUPTED
 from .again import (
     FILES,

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..checkpoints.model_files import KNOWN_FILES, ModelFiles
 from ..devices.device import check_device, pick_device
 from ..errors import BadInput
 from ..files.footage import count_frames
@@ -38,7 +37,8 @@ from ..settings.route import (
     WorstFrame,
     name_of,
 )
-from ..videos.files import choose_files
+from ..videos.chosen_files import choose_files
+from ..weights.model_files import KNOWN_FILES, ModelFiles
 
 CHOOSING: Mapping[str, type[NamedPolicy]] = {"tau": Gate, "cascade": Gate, "stride": Stride}
 """Option -> the policy that it chooses where no other option does."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_origin
 
-from ..checkpoints.model_files import KNOWN_FILES
 from ..pocket import POCKET
 from ..settings.context import PRESETS
 from ..settings.execution import AUTO, Execution
 from ..settings.fields import WORDS, Setting, impossible_path, settings_of
 from ..settings.load import LoadOptions, ModelOptions
 from ..settings.route import DEFAULT_PRESET, POLICIES, ROUTE_PRESETS, Budget, Gate, Route, Stride, WorstFrame
+from ..weights.model_files import KNOWN_FILES
 
 OF_ROUTES = (Route, Gate, WorstFrame, Stride, Budget)
 """Their defaults are a preset's, so the help does not state them."""

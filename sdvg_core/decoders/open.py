@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ..checkpoints.weights import WeightFile, check_finite_weights, open_weights
 from ..devices.compiling import Backend
 from ..errors import BadInput
 from ..settings.execution import AUTO, VaeLayers
 from ..settings.load import StatedKind, TaeKind
+from ..weights.weight_file import WeightFile, check_finite_weights, open_weights
 from .taehv import (
     SPATIAL_STRIDE,
     TEMPORAL_STRIDE,

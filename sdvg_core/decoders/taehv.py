@@ -19,17 +19,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checkpoints.weights import (
+from ..devices.compiling import Backend, compiled, copy_function
+from ..errors import BadInput
+from ..settings.execution import AUTO
+from ..settings.load import TAE_KINDS, StatedKind, TaeKind
+from ..weights.weight_file import (
     TensorInfo,
     WeightFile,
     check_complete,
     check_finite_weights,
     shape_of,
 )
-from ..devices.compiling import Backend, compiled, copy_function
-from ..errors import BadInput
-from ..settings.execution import AUTO
-from ..settings.load import TAE_KINDS, StatedKind, TaeKind
 from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
 
 GROWTH = (1, 2, 2)

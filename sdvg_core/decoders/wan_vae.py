@@ -16,16 +16,16 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from ..checkpoints.names import Table, renamer
-from ..checkpoints.weights import (
+from ..devices.compiling import Backend, compiled, copy_function
+from ..errors import BadInput
+from ..settings.execution import VaeLayers
+from ..weights.names import Table, renamer
+from ..weights.weight_file import (
     WeightFile,
     check_complete,
     count_layers,
     shape_of,
 )
-from ..devices.compiling import Backend, compiled, copy_function
-from ..errors import BadInput
-from ..settings.execution import VaeLayers
 from .planes import decode_frame as decode_planes
 from .planes import encode_frames as encode_planes
 from .planes import make_planar

@@ -16,7 +16,6 @@ from ..causal_wan.cache import SCALE
 from ..causal_wan.checkpoint import PUBLISHED_DRAFTER, PUBLISHED_TARGET, WanHeader
 from ..causal_wan.config import QUANTISED, WanConfig, common_patch, control_shapes, wan_shapes
 from ..causal_wan.generator import REMEMBERED_PROMPTS
-from ..checkpoints.kitchen import FORMATS, layer_of, stored_shapes
 from ..decoders.open import LIGHT_BASE
 from ..devices.device import DTYPES
 from ..engine.plan import EVERY_ROLE, Roles, check_size
@@ -26,6 +25,7 @@ from ..settings.context import Preset, Rolling
 from ..settings.execution import Execution, VaeLayers
 from ..settings.load import DecoderName
 from ..settings.request import check_blocks
+from ..weights.kitchen import FORMATS, layer_of, stored_shapes
 
 VAE_STRIDE = 8
 PUBLISHED_BASE = 96

@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import ModelFiles
 from ..errors import BadInput, why
 from ..settings.load import LoadOptions, ModelOptions
+from ..weights.model_files import ModelFiles
 
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.names import renamer
-from ..checkpoints.weights import WeightFile, check_complete, count_layers, layer_numbers, shape_of
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
+from ..weights.names import renamer
+from ..weights.weight_file import WeightFile, check_complete, count_layers, layer_numbers, shape_of
 
 # Statistics of the head's output over the training set, used to standardise rewards.
 REWARD_MEAN = 0.16717362830052426

@@ -18,10 +18,10 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 from torch import Tensor
 
-from ..checkpoints.weights import open_weights
 from ..devices.device import begin_upload, dtype_name
 from ..errors import BadInput, why
 from ..files.small_files import read_small
+from ..weights.weight_file import open_weights
 from .blip import MAX_TOKENS, ImageRewardConfig, RewardModel, build_model, read_config
 from .preprocess import preprocess
 

@@ -183,7 +183,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "longlive-1.0": {"context": Rolling(window=12, sink=3, recache=True), "weights": "raw"},
     "custom": {},
 }
-"""Preset -> fields that differ from `Preset`'s defaults. Published files: checkpoints/model_files.py."""
+"""Preset -> fields that differ from `Preset`'s defaults. Published files: weights/model_files.py."""
 SWITCHED: Mapping[str, Rolling] = {"krea-14b": Rolling(window=6), "custom": ROLLING}
 """Preset that recomputes -> the cache that it has if the user asks for one."""
 

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.names import Table, renamer
-from ..checkpoints.quantized import dequantized, find_quantisation
-from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
 from ..errors import BadInput, first_line
 from ..files.small_files import read_small
+from ..weights.names import Table, renamer
+from ..weights.quantized import dequantized, find_quantisation
+from ..weights.weight_file import WeightFile, check_complete, count_layers, open_weights, shape_of
 from .prompts import clean_prompt
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from ..settings.request import VideoRequest
 from ..settings.route import DEFAULT_PRESET, route_preset
 from ..text.prompts import check_prompt, read_video_prompt, with_strengths
 from .asked import Batch
-from .files import choose_files, naming_source
+from .chosen_files import choose_files, naming_source
 from .maker import make_videos
 
 

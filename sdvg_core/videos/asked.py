@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoints.model_files import ModelFiles
 from ..errors import BadInput
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..text.prompts import PromptSchedule
+from ..weights.model_files import ModelFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

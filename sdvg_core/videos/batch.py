@@ -9,22 +9,22 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..checkpoints.model_files import ModelFiles
 from ..engine.plan import Roles
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, check_output
-from ..models.headers import FileHeaders, check_models
-from ..models.loading import encode_prompts
-from ..request.resolve import ResolvedRequest, resolve_files
+from ..loading.headers import FileHeaders, check_models
+from ..loading.load import encode_prompts
 from ..settings.fields import settings_of
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..settings.route import Budget, First, Gate, Route, WorstFrame
 from ..text.prompts import PromptSchedule, taken_as_text, unshown
+from ..weights.model_files import ModelFiles
 from .asked import Batch
 from .blocks import block_files
 from .folders import State, claim_folder
 from .identity import Fingerprint, request_fingerprint
+from .resolve import ResolvedRequest, resolve_files
 
 OF_PARTS = {
     known.flags[0]: known.parts

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from ..checkpoints.latents import METADATA, read_metadata
-from ..checkpoints.weights import open_weights
 from ..engine.memo import Result, Store
 from ..engine.records import BlockRecord
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, unfinished_blocks
 from ..report.run_report import read_member, record_from_dict, record_to_dict
+from ..weights.latents import METADATA, read_metadata
+from ..weights.weight_file import open_weights
 
 DIGEST = "digest"
 """Metadata field with the file's hash. It sorts first."""

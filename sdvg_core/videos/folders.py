@@ -15,8 +15,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.latents import read_metadata
-from ..checkpoints.weights import open_weights
 from ..errors import BadInput
 from ..files.outputs import (
     LATENTS,
@@ -34,6 +32,8 @@ from ..files.outputs import (
     video_file,
 )
 from ..report.run_report import read_report
+from ..weights.latents import read_metadata
+from ..weights.weight_file import open_weights
 from .asked import Batch
 from .identity import Fingerprint, differences, digest_of
 

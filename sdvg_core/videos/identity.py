@@ -9,15 +9,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.lora_file import config_beside
-from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device, side_device
 from ..engine.outside import cache_key
-from ..models.headers import named
+from ..loading.headers import named
 from ..settings.fields import as_json, settings_of
 from ..settings.load import LoadOptions, split_strength
 from ..settings.request import VideoRequest
 from ..text.prompts import PromptSchedule
+from ..weights.lora_file import config_beside
+from ..weights.model_files import ModelFiles
 
 Fingerprint = Mapping[str, str]
 MOST_NAMED = 3

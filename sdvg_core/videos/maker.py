@@ -27,17 +27,17 @@ from ..devices.workers import Stop, spread
 from ..engine.plan import Roles
 from ..errors import BadInput, see
 from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
+from ..loading.headers import FileHeaders, check_models
+from ..loading.load import load_models, plan_memory
 from ..memory.plan import Plan
-from ..models.headers import FileHeaders, check_models
-from ..models.loading import load_models, plan_memory
 from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
-from ..request.resolve import ResolvedRequest, resolve_files
 from .asked import Batch
 from .batch import Routes, Video, folder_in, needed_files, plan_videos
 from .folders import State, shows
 from .identity import digest_of
 from .rendering import render, write_report
+from .resolve import ResolvedRequest, resolve_files
 from .table import Row, VideoTable
 
 Task = tuple[Video, bytes]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ..checkpoints.latents import lead_metadata, save_latents
 from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
 from ..engine.memo import Reuse, Store
@@ -13,17 +12,18 @@ from ..engine.records import BlockRecord
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer
-from ..models.loading import Models
+from ..loading.load import Models
 from ..report.assemble import assemble_report, notes_on
 from ..report.picture import route_picture
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
-from ..request.resolve import ResolvedRequest
 from ..settings.fields import as_json
 from ..settings.load import load_as_json
 from ..text.prompts import Conditions
+from ..weights.latents import lead_metadata, save_latents
 from .blocks import BlockFiles
 from .identity import MOST_NAMED
+from .resolve import ResolvedRequest
 
 
 def render(

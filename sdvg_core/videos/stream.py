@@ -16,24 +16,24 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checkpoints.model_files import ModelFiles
 from ..devices.device import device_clock
 from ..engine.outside import checked_parts, note_on
 from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
 from ..errors import BadInput
-from ..models.headers import check_models
-from ..models.loading import load_encoder, load_models
+from ..loading.headers import check_models
+from ..loading.load import load_encoder, load_models
 from ..report.assemble import notes_on
 from ..report.summary import block_line
-from ..request.resolve import ResolvedRequest, resolve_files
 from ..settings.fields import checked
 from ..settings.load import LoadOptions
 from ..settings.parts import check_part
 from ..settings.request import VideoRequest
 from ..settings.route import Budget, Custom, Route
 from ..text.prompts import PromptSchedule, one_prompt, taken_as_text, unshown
+from ..weights.model_files import ModelFiles
+from .resolve import ResolvedRequest, resolve_files
 
 
 class Busy(RuntimeError):

@@ -20,12 +20,12 @@ from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_
 from tiny import POLICIES, condition, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
-from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.files.outputs import LATENTS, VIDEO
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import First, Gate, Route
 from sdvg_core.text.prompts import Conditions
+from sdvg_core.weights.latents import load_latents
 
 ROUTERS = (
     Route(Gate(0.3)),

@@ -11,7 +11,7 @@ from torch import Tensor
 from wan_files import TINY, random_state
 
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.checkpoints.kitchen import FORMATS, mark_of, quantise
+from sdvg_core.weights.kitchen import FORMATS, mark_of, quantise
 
 MATRIX = re.compile(r"blocks\.\d+\.((self|cross)_attn\.[qkvo]|ffn\.[02])\.weight")
 Q = "blocks.0.self_attn.q.weight"

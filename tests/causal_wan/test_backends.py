@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import sdvg_core.models.headers as checking
+import sdvg_core.loading.headers as checking
 from sdvg_core.causal_wan.attention import NEEDS, SDPA, AttentionBackend, TorchOps, choose_attention, why_not
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import History, plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import load_models
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import load_models
 from sdvg_core.settings.execution import Attention, Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 

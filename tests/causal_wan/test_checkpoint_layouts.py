@@ -16,9 +16,9 @@ from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefix
 from sdvg_core.causal_wan.checkpoint import find_lora, inspect_weights, load_wan, open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, wan_shapes
 from sdvg_core.causal_wan.modules import RMSNorm, WanTree
-from sdvg_core.checkpoints.quantized import Fp8Linear
-from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 from sdvg_core.errors import BadInput
+from sdvg_core.weights.quantized import Fp8Linear
+from sdvg_core.weights.weight_file import TensorInfo, WeightFile, open_weights
 
 
 def shapes_of(config, metadata):

@@ -12,10 +12,10 @@ from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefix
 
 from sdvg_core.causal_wan.checkpoint import check_sizes, load_control, load_wan, open_control, open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, control_shapes, wan_shapes
-from sdvg_core.checkpoints.model_files import FAMILIES, LORA, VARIANTS
-from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.errors import BadInput
-from sdvg_core.models.inspection import inspect_file
+from sdvg_core.loading.inspection import inspect_file
+from sdvg_core.weights.model_files import FAMILIES, LORA, VARIANTS
+from sdvg_core.weights.weight_file import open_weights
 
 ONE = torch.ones(1)
 

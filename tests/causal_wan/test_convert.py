@@ -22,11 +22,11 @@ from wan_files import NARROW, NARROW_METADATA, TINY, prefixed, random_state, sav
 from sdvg_core.causal_wan.checkpoint import load_wan, open_control, open_wan
 from sdvg_core.causal_wan.config import control_shapes
 from sdvg_core.causal_wan.presets import preset_by_name
-from sdvg_core.checkpoints import growing_file
-from sdvg_core.checkpoints.kitchen import FORMATS, KitchenLinear, layout_of
-from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.cli import main
-from sdvg_core.models import convert
+from sdvg_core.loading import convert
+from sdvg_core.weights import growing_file
+from sdvg_core.weights.kitchen import FORMATS, KitchenLinear, layout_of
+from sdvg_core.weights.weight_file import open_weights
 
 pytest.importorskip("comfy_kitchen")
 Usage = namedtuple("Usage", "total used free")
@@ -323,8 +323,8 @@ CHILD = """
 import sys, threading, time, torch
 from pathlib import Path
 from types import SimpleNamespace
-from sdvg_core.checkpoints.kitchen import FORMATS, quantise
-from sdvg_core.models.convert import Conversion, Errors, Source
+from sdvg_core.weights.kitchen import FORMATS, quantise
+from sdvg_core.loading.convert import Conversion, Errors, Source
 
 name = "blocks.0.ffn.2.weight"
 form = FORMATS[sys.argv[1]]

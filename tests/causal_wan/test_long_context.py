@@ -30,9 +30,9 @@ from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, History, plan_spans, scene_of
 from sdvg_core.errors import BadInput
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import load_models
 from sdvg_core.memory import sizes
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import load_models
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
 from sdvg_core.settings.context import Preset, Recompute, Rolling
 from sdvg_core.settings.execution import Execution

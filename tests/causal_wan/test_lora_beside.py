@@ -11,12 +11,12 @@ from wan_files import TINY, random_state, save
 
 from sdvg_core.causal_wan.checkpoint import WanFile, find_lora, load_wan, open_wan
 from sdvg_core.causal_wan.config import linear_weights
-from sdvg_core.checkpoints.kitchen import FORMATS
-from sdvg_core.checkpoints.lora_beside import LoraLinear, beside, beside_bytes
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import _notes_on_lora
+from sdvg_core.loading.headers import _notes_on_lora
 from sdvg_core.settings.context import get_preset
 from sdvg_core.settings.load import LoadOptions
+from sdvg_core.weights.kitchen import FORMATS
+from sdvg_core.weights.lora_beside import LoraLinear, beside, beside_bytes
 
 LAYER = Q.removesuffix(".weight")
 LINEAR = linear_weights(TINY)

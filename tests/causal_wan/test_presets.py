@@ -7,11 +7,11 @@ import pytest
 
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.causal_wan.presets import choice_of, guess_preset, named_preset, notes_by_name, preset_by_name
-from sdvg_core.checkpoints.pickles import Choice
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.context import PRESETS, Recompute, Rolling, changed_preset, get_preset
 from sdvg_core.settings.load import ModelOptions
 from sdvg_core.settings.schedules import get_schedule, warped
+from sdvg_core.weights.pickles import Choice
 
 
 @pytest.mark.parametrize(

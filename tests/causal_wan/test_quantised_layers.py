@@ -17,11 +17,11 @@ from wan_files import TINY, prefixed, random_state, save
 
 from sdvg_core.causal_wan.checkpoint import find_lora, load_control, load_wan, open_control, open_wan
 from sdvg_core.causal_wan.config import control_shapes
-from sdvg_core.checkpoints import kitchen
-from sdvg_core.checkpoints.kitchen import FORMATS, KitchenLinear, find_layers, quantise, seed_of
-from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.devices.compiling import compiled
 from sdvg_core.errors import BadInput
+from sdvg_core.weights import kitchen
+from sdvg_core.weights.kitchen import FORMATS, KitchenLinear, find_layers, quantise, seed_of
+from sdvg_core.weights.weight_file import open_weights
 
 pytest.importorskip("comfy_kitchen")
 ROOT = Path(__file__).parents[2]
@@ -58,8 +58,8 @@ def test_errors_are_small_at_the_published_width(form, error):
 
 CHILD = """
 import sys, torch
-from sdvg_core.checkpoints.kitchen import find_layers
-from sdvg_core.checkpoints.weights import open_weights
+from sdvg_core.weights.kitchen import find_layers
+from sdvg_core.weights.weight_file import open_weights
 file = open_weights(sys.argv[1])
 for name, layer in find_layers(file).items():
     torch.save(layer.dequantised(layer.read(file, torch.device("cpu"))), sys.argv[2])

@@ -10,10 +10,10 @@ from cli_runs import OUTPUTS, generate, latents, names, pixel_frames, report
 from PIL import Image
 
 import sdvg_core
-from sdvg_core.checkpoints.latents import save_latents
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.settings.fields import from_json
 from sdvg_core.settings.route import CASCADE_MARGIN, Gate, Route, WorstFrame
+from sdvg_core.weights.latents import save_latents
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
 

@@ -13,12 +13,12 @@ from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.making import read_prompts
 from sdvg_core.cli.options import chosen_route, video_request
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models
+from sdvg_core.loading.headers import check_models
 from sdvg_core.pocket import DEFAULT_PROMPT
-from sdvg_core.request.resolve import resolve_files
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Route, Stride, route_preset
+from sdvg_core.videos.resolve import resolve_files
 
 OF_ROUTE = {
     "--preset": ("fast", "careful", "hybrid"),

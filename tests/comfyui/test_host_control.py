@@ -36,12 +36,12 @@ from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_control, open_control
 from sdvg_pack.sdvg_core.causal_wan.config import control_shapes
 from sdvg_pack.sdvg_core.causal_wan.context import RollingContext, Wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_pack.sdvg_core.checkpoints.weights import open_weights
 from sdvg_pack.sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip
 from sdvg_pack.sdvg_core.engine.types import Condition, History
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.plan import NAMES
 from sdvg_pack.sdvg_core.settings.context import Preset, get_preset
+from sdvg_pack.sdvg_core.weights.weight_file import open_weights
 from test_host_model import fp8
 from thinned import in_turn
 

@@ -18,9 +18,9 @@ from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_
 from sdvg_pack.sdvg_core.causal_wan.config import QUANTISED
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_pack.sdvg_core.checkpoints.kitchen import FORMATS, mark_of, quantise, seed_of
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.weights.kitchen import FORMATS, mark_of, quantise, seed_of
 from test_lora_notes import loras, notes_of  # noqa: F401
 from test_lora_notes import save as save_lora
 

@@ -23,7 +23,7 @@ from sdvg_pack.nodes.sockets import RouterValue, load_host_scorer, needs_scorer
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders.open import load_vae
-from sdvg_pack.sdvg_core.models.loading import encode_prompts
+from sdvg_pack.sdvg_core.loading.load import encode_prompts
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.load import LoadOptions

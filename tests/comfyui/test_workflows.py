@@ -12,8 +12,8 @@ import av
 import pytest
 from PIL import Image
 from running_server import CHECKOUT, CNR, ROOT
-from sdvg_pack.sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KNOWN_MODELS
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_pack.sdvg_core.weights.model_files import CONTROL_FILES, KNOWN_FILES, KNOWN_MODELS
 
 pytestmark = pytest.mark.comfyui
 

@@ -12,12 +12,12 @@ from safetensors.torch import save_file
 from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
 from vae_parts import decode_whole, make_vae, random_frames, random_latents, random_vae
 
-from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.decoders.open import LIGHT_BASE, load_vae, open_vae
 from sdvg_core.decoders.taehv import PUBLISHED as PUBLISHED_FILES
 from sdvg_core.decoders.taehv import TaehvCodec, find_taehv, kind_of
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
+from sdvg_core.weights.weight_file import TensorInfo, WeightFile
 
 NAME = "taew2_1.safetensors"
 

@@ -15,15 +15,15 @@ from random_set import write_random_set
 from torch import Tensor, nn
 
 from sdvg_core.causal_wan import forward
-from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.devices import compiling, device, streaming
 from sdvg_core.devices.device import cpu_quota, device_clock, pick_device, resolved_threads
 from sdvg_core.devices.streaming import LayerStream
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import load_models
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import load_models
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
+from sdvg_core.weights.quantized import Fp8Linear
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 

@@ -38,7 +38,6 @@ from tiny import (
 )
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip, KeyedNoise
 from sdvg_core.engine.protocols import Engine
@@ -49,6 +48,7 @@ from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.settings.context import Rolling
 from sdvg_core.settings.route import First, Route
+from sdvg_core.weights.model_files import ModelFiles
 
 DRAFTS = Route(First(0))
 

@@ -21,21 +21,21 @@ from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.engine.memo import Identities
 from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.files.outputs import LATENTS, lock_folder, staged_video
-from sdvg_core.models.loading import Models
+from sdvg_core.loading.load import Models
 from sdvg_core.report.run_report import RunReport
-from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import Conditions
 from sdvg_core.videos import blocks, rendering
 from sdvg_core.videos.rendering import render, write_report
+from sdvg_core.videos.resolve import ResolvedRequest
+from sdvg_core.weights.latents import load_latents
 
 CONDITIONS = Conditions(((0, PROMPT),))
 IDENTITY = {"seed": "42"}

@@ -20,7 +20,7 @@ from sdvg_core.causal_wan import generator
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import unfinished_blocks
-from sdvg_core.models.loading import Models
+from sdvg_core.loading.load import Models
 
 
 class HostInterrupt(BaseException):

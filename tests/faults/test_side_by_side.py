@@ -17,11 +17,11 @@ from cli_runs import OUTPUTS
 from faulty import REQUEST, make_loaded, make_video, names
 from reuse_folders import contents
 
-from sdvg_core.checkpoints.latents import load_latents
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, LATENTS, lock_folder, staged_video
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
+from sdvg_core.weights.latents import load_latents
 
 pytestmark = pytest.mark.heavy
 

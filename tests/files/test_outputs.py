@@ -14,7 +14,6 @@ from cli_runs import names
 from reuse_folders import contents
 from safetensors.torch import save_file
 
-from sdvg_core.checkpoints.latents import load_latents, save_latents
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import (
     BLOCKS,
@@ -29,6 +28,7 @@ from sdvg_core.files.outputs import (
     unfinished_blocks,
     whole_file,
 )
+from sdvg_core.weights.latents import load_latents, save_latents
 
 BLOCK = "000001.safetensors"
 ASKED = {"seed": "42"}

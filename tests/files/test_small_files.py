@@ -10,14 +10,14 @@ import torch
 from safetensors.torch import save_file
 
 from sdvg_core.causal_wan.config import flat_name
-from sdvg_core.checkpoints.lora import open_lora
-from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.errors import BadInput
 from sdvg_core.files.small_files import LARGEST_FILE
 from sdvg_core.report.run_report import read_report
 from sdvg_core.scorers.image_reward import read_vocabulary
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.umt5 import load_tokenizer
+from sdvg_core.weights.lora import open_lora
+from sdvg_core.weights.weight_file import open_weights
 
 QUERY = "blocks.0.self_attn.q"
 

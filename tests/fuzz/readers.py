@@ -11,14 +11,12 @@ from random import Random
 from typing import Any
 
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.checkpoints.latents import load_latents
-from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.memo import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image
-from sdvg_core.models.inspection import inspect_file
+from sdvg_core.loading.inspection import inspect_file
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import read_report
 from sdvg_core.report.summary import summarise
@@ -30,6 +28,8 @@ from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5
 from sdvg_core.videos.blocks import BlockFiles, read_block
+from sdvg_core.weights.latents import load_latents
+from sdvg_core.weights.weight_file import open_weights
 
 from . import models, pickles, pictures, texts
 from .files import Files, safetensors

@@ -18,17 +18,17 @@ from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED, WanConfig, wa
 from sdvg_core.causal_wan.context import Model, Wan
 from sdvg_core.causal_wan.forward import ControlBranch, Pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
-from sdvg_core.checkpoints.growing_file import bytes_of
-from sdvg_core.checkpoints.kitchen import FORMATS
 from sdvg_core.decoders.open import LIGHT_BASE
 from sdvg_core.decoders.taehv import Taehv, TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
 from sdvg_core.engine.inputs import Control
+from sdvg_core.loading.convert import Conversion, open_source
 from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import LAYER, PlanRequest
-from sdvg_core.models.convert import Conversion, open_source
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 from sdvg_core.settings.execution import Execution
+from sdvg_core.weights.growing_file import bytes_of
+from sdvg_core.weights.kitchen import FORMATS
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()

@@ -15,18 +15,18 @@ from torch import Tensor
 from lab.research.metrics import judge
 from lab.research.videos import StudyOptions, load_study_models
 from lab.research.world import held_out_prompts, render
-from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.cli import main
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.models.loading import encode_prompts
+from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket import trained_set as embedded
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.settings.route import First, Gate, Route, TargetOnly
+from sdvg_core.weights.weight_file import open_weights
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from sdvg_core.causal_wan.context import AnchorEncoder, RecomputedContext, Wan
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span
-from sdvg_core.models.loading import encode_prompts
+from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.context import get_preset

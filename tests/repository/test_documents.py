@@ -14,10 +14,10 @@ from PIL import Image
 
 from lab.benchmarks import bench
 from lab.research import study
-from sdvg_core.checkpoints.model_files import KNOWN_FILES, KNOWN_MODELS, known_model
 from sdvg_core.cli import main, make_parser
 from sdvg_core.files.video import write_mp4
 from sdvg_core.settings.context import PRESETS
+from sdvg_core.weights.model_files import KNOWN_FILES, KNOWN_MODELS, known_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (

@@ -20,8 +20,8 @@ from random_set import write_random_set
 from safetensors.torch import load_file
 
 import sdvg_core
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
+from sdvg_core.weights.model_files import ModelFiles
 
 PACKAGE = Path(sdvg_core.__file__).parent
 PROMPT = "ein Bär läuft über weißen Schnee 雪"

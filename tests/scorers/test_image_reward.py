@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig, read_config, used_shapes
@@ -30,6 +29,7 @@ from sdvg_core.scorers.image_reward import (
     load_image_reward,
     load_prompt_tokenizer,
 )
+from sdvg_core.weights.weight_file import TensorInfo, WeightFile, open_weights
 
 
 def case_config(case: str) -> ImageRewardConfig:

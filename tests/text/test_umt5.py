@@ -16,14 +16,14 @@ from random_set import umt5_to_comfy
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
-from sdvg_core.checkpoints.model_files import TEXT_ENCODER
-from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.errors import BadInput
-from sdvg_core.models.inspection import inspect_file
+from sdvg_core.loading.inspection import inspect_file
 from sdvg_core.settings.request import Strength, read_strengths
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.prompts import clean_prompt, read_prompt, unshown
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_sizes
+from sdvg_core.weights.model_files import TEXT_ENCODER
+from sdvg_core.weights.weight_file import TensorInfo, WeightFile
 
 LINES = [
     "a small boat crosses the calm lake at dawn",

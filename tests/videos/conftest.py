@@ -9,7 +9,7 @@ from cli_runs import options
 from random_set import write_random_set
 from reuse_folders import PROMPT, ROUTE, SMALL, Made, made
 
-from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.weights.model_files import ModelFiles
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import torch
 
 from sdvg_core.engine.types import Span
 from sdvg_core.files.footage import Footage
-from sdvg_core.request.control import ControlFootage
-from sdvg_core.request.resolve import fit_control
+from sdvg_core.videos.control import ControlFootage
+from sdvg_core.videos.resolve import fit_control
 
 ROWS, COLUMNS = 16, 24
 

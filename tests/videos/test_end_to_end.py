@@ -12,8 +12,8 @@ from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import History, plan_spans
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import encode_prompts, load_models
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import encode_prompts, load_models
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import one_prompt

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from sdvg_core import Route, make, route_preset
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.open import open_vae
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models, part_fingerprints
+from sdvg_core.loading.headers import check_models, part_fingerprints
 from sdvg_core.settings.context import Preset
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.fields import Setting, settings_of
@@ -19,6 +18,7 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget, First, Gate, Quantile, Stride, WorstFrame
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.identity import request_fingerprint
+from sdvg_core.weights.model_files import ModelFiles
 
 EVERYTHING = {"drafter", "target", "codec", "scorer"}
 MODELS = {"drafter", "target"}
@@ -80,14 +80,14 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("videos.identity", "models.headers", "devices.device"):
+    for module in ("videos.identity", "loading.headers", "devices.device"):
         monkeypatch.setattr(f"sdvg_core.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr(Setting, "fitted", lambda _, value: value)
-    for module in ("videos.identity", "models.headers"):
+    for module in ("videos.identity", "loading.headers"):
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
-    monkeypatch.setattr("sdvg_core.models.headers.choose_attention", lambda *_, **__: None)
-    monkeypatch.setattr("sdvg_core.models.headers.check_compile", lambda *_: None)
-    monkeypatch.setattr("sdvg_core.models.headers.open_vae", lambda path, tae_kind: open_vae(path))
+    monkeypatch.setattr("sdvg_core.loading.headers.choose_attention", lambda *_, **__: None)
+    monkeypatch.setattr("sdvg_core.loading.headers.check_compile", lambda *_: None)
+    monkeypatch.setattr("sdvg_core.loading.headers.open_vae", lambda path, tae_kind: open_vae(path))
 
 
 def test_every_setting_is_told_of_below():

@@ -10,13 +10,13 @@ import torch
 from cli_runs import SMALL, generate, latents, options, refused, report
 from reuse_folders import PROMPT, ctrl_c, decisions, stopped
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import write_mp4
 from sdvg_core.settings.fields import from_json
 from sdvg_core.settings.route import First, Route, name_of
 from sdvg_core.text.prompt_files import read_prompt_list
+from sdvg_core.weights.model_files import ModelFiles
 
 
 @pytest.fixture(scope="module")

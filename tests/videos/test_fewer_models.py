@@ -15,14 +15,14 @@ from random_set import write_random_set
 from reuse_folders import made, reused, same
 from safetensors.torch import save_file
 
-from sdvg_core.checkpoints.latents import save_latents
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.files.video import write_mp4
-from sdvg_core.models import loading
-from sdvg_core.models.headers import check_models, part_fingerprints
+from sdvg_core.loading import load as loading
+from sdvg_core.loading.headers import check_models, part_fingerprints
 from sdvg_core.settings.load import LoadOptions, ModelOptions, Weights
+from sdvg_core.weights.latents import save_latents
+from sdvg_core.weights.model_files import ModelFiles
 
 DRAFT_ONLY = ("--policy", "first", "--forced-blocks", "0")
 

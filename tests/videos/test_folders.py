@@ -11,8 +11,6 @@ from forked import CAN_FORK, fork
 from reuse_folders import contents
 from sample_reports import report
 
-from sdvg_core.checkpoints.latents import save_latents
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.files.outputs import (
     BLOCKS,
     LATENTS,
@@ -33,6 +31,8 @@ from sdvg_core.videos import folders
 from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.folders import State, claim_folder
 from sdvg_core.videos.identity import Fingerprint, digest_of
+from sdvg_core.weights.latents import save_latents
+from sdvg_core.weights.model_files import ModelFiles
 
 THIS = {"seed": "42"}
 OTHER = {"seed": "7"}

@@ -12,21 +12,21 @@ from cli_runs import refused as refusal
 from torch import nn
 
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.checkpoints import quantized, weights
-from sdvg_core.checkpoints.latents import load_latents
-from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models
-from sdvg_core.models.loading import load_encoder, load_models, plan_memory
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import load_encoder, load_models, plan_memory
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.request.resolve import resolve_files
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import ROUTE_PRESETS
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.identity import digest_of, request_fingerprint
 from sdvg_core.videos.maker import make_videos
+from sdvg_core.videos.resolve import resolve_files
+from sdvg_core.weights import quantized, weight_file
+from sdvg_core.weights.latents import load_latents
+from sdvg_core.weights.quantized import Fp8Linear
 
 PROMPT = "a big blue ball drifts right from the left over sand"
 REQUEST = VideoRequest(blocks=3, width=64, height=64, route=ROUTE_PRESETS["balanced"])
@@ -115,13 +115,13 @@ def test_in_fp8_the_targets_linear_weights_and_nothing_else_are_rounded(tmp_path
 def test_each_file_of_weights_is_opened_once_on_the_way_into_memory(monkeypatch):
     """Catches a loader that opens again what the check of the headers has open."""
     opened: list[str] = []
-    honest = weights.safe_open
+    honest = weight_file.safe_open
 
     def safe_open(path: str, **options: Any) -> Any:
         opened.append(Path(path).name)
         return honest(path, **options)
 
-    monkeypatch.setattr(weights, "safe_open", safe_open)
+    monkeypatch.setattr(weight_file, "safe_open", safe_open)
     options = pocket_options()
     load_models(FILES, options, check_models(FILES, options))
     assert sorted(opened) == sorted(path.name for path in (FILES.drafter, FILES.target, FILES.vae, FILES.reward))

@@ -15,14 +15,14 @@ from safetensors.torch import save_file
 from tiny import generator_of
 
 from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
-from sdvg_core.checkpoints.lora import OtherModel
 from sdvg_core.errors import BadInput
-from sdvg_core.models.headers import check_models, part_fingerprints
+from sdvg_core.loading.headers import check_models, part_fingerprints
 from sdvg_core.report.run_report import read_report
 from sdvg_core.settings.load import LoadOptions, ModelOptions, split_strength
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
 from sdvg_core.videos.identity import digest_of, request_fingerprint
+from sdvg_core.weights.lora import OtherModel
 
 LAYERS = {"blocks.0.self_attn.q": "blocks.0.attn1.to_q", "blocks.1.ffn.0": "blocks.1.ffn.net.0.proj"}
 RANK = 2
@@ -131,7 +131,7 @@ def test_a_bad_number_in_a_lora_is_named_when_it_is_opened(files, checkpoint, tm
             save_file(tensors, path)
             with pytest.raises(BadInput, match=rf"{part} in style.safetensors (holds NaN or inf|is no finite)"):
                 find_lora(str(path), checkpoint)
-    with patch("sdvg_core.models.loading.load_wan", side_effect=AssertionError("a model was read")):
+    with patch("sdvg_core.loading.load.load_wan", side_effect=AssertionError("a model was read")):
         assert "in style.safetensors holds NaN" in refused(capsys, [*options(files), *ASKED, "--lora", str(path)])
 
 

@@ -20,7 +20,6 @@ from forked import fork_workers
 from mortal import GRAVE, open_mortal
 from reuse_folders import ctrl_c, killed, results, stopped
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
@@ -29,6 +28,7 @@ from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, table
 from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.batch import plan_videos
+from sdvg_core.weights.model_files import ModelFiles
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from sdvg_core import BadInput, Custom, Route, Streamer, VideoRequest, make, pocket_options, trained_set
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Generated
-from sdvg_core.models import loading
+from sdvg_core.loading import load as loading
 from sdvg_core.settings.fields import as_json
 from sdvg_core.settings.parts import PROTOCOLS
 from sdvg_core.settings.route import Budget, First, Gate

@@ -35,17 +35,18 @@ from reuse_folders import (
 
 from sdvg_core.__main__ import run
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, hidden_folder, unfinished_blocks
-from sdvg_core.models import headers, loading
+from sdvg_core.loading import headers
+from sdvg_core.loading import load as loading
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import batch, identity, maker
 from sdvg_core.videos.blocks import read_block
 from sdvg_core.videos.identity import request_fingerprint
+from sdvg_core.weights.weight_file import weight_digest
 
 
 def check(tmp_path: Path, arguments: list[str], cut: int) -> None:

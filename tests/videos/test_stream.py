@@ -16,9 +16,8 @@ from lab.research.routers import planned_route
 from sdvg_core.causal_wan import generator
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
-from sdvg_core.models import loading
+from sdvg_core.loading import load as loading
 from sdvg_core.pocket.trained_set import pocket_options
-from sdvg_core.request.resolve import ResolvedRequest
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget, First, Route
@@ -26,6 +25,7 @@ from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import stream
 from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.maker import make_videos
+from sdvg_core.videos.resolve import ResolvedRequest
 from sdvg_core.videos.stream import Busy, Streamer
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"

@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ..checkpoints import LARGEST_SIZE
 from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from ..weights import LARGEST_SIZE
 from .names import Rename
 from .pickles import UNSTATED, Choice, choose, read_pickle, shown
 

@@ -23,12 +23,6 @@ from ..causal_wan.checkpoint import (
 )
 from ..causal_wan.config import linear_weights
 from ..causal_wan.presets import choice_of, chosen_preset, notes_by_name
-from ..checkpoints.lora import Lora, OtherModel
-from ..checkpoints.lora_beside import beside, change_in_steps
-from ..checkpoints.model_files import ModelFiles
-from ..checkpoints.pickles import note_on
-from ..checkpoints.quantized import FP8
-from ..checkpoints.weights import open_weights
 from ..decoders.open import VaeFile, VaeHeader, open_vae
 from ..devices.compiling import check_compile
 from ..devices.device import DTYPES, arithmetic_on, check_device, side_device
@@ -40,6 +34,12 @@ from ..settings.context import Recompute
 from ..settings.execution import AUTO
 from ..settings.fields import settings_for
 from ..settings.load import LoadOptions, ModelOptions
+from ..weights.lora import Lora, OtherModel
+from ..weights.lora_beside import beside, change_in_steps
+from ..weights.model_files import ModelFiles
+from ..weights.pickles import note_on
+from ..weights.quantized import FP8
+from ..weights.weight_file import open_weights
 
 # Of larger files, which would take seconds, only evenly spread pieces are hashed: further training changes them
 # all. Other changes to a transformer or a scorer are found after loading (`weight_digest`).

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from ..errors import BadInput
 from .kitchen import QuantisedLayer
 from .lora import Lora
-from .weights import WeightFile
+from .weight_file import WeightFile
 
 COMPARED = 4
 """Layers whose change is compared with the steps of their levels."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..errors import BadInput, why
 from ..files.outputs import FULL, UnwritableFolder
-from .weights import TensorInfo
+from .weight_file import TensorInfo
 
 CODES = {
     torch.float32: "F32",

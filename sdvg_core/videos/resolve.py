@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ..causal_wan.config import common_patch
-from ..checkpoints.latents import load_latents, read_lead
 from ..decoders.open import FAST_NOTE
 from ..engine.inputs import BlockInputs, ControlClip, KeyedNoise
 from ..engine.memo import Reuse
@@ -26,10 +25,11 @@ from ..files.footage import RATE, Footage, read_alpha, read_footage
 from ..files.pictures import read_image
 from ..files.sound import Sound
 from ..files.video import check_video_size
+from ..loading.headers import Headers, check_encoder
 from ..memory.budget import BudgetedRun, route_for_budget
-from ..models.headers import Headers, check_encoder
 from ..settings.request import HEIGHT, NO_MODEL, ROUTE_DECIDES, WIDTH, VideoRequest
 from ..settings.route import Budget, First, Route, is_preset
+from ..weights.latents import load_latents, read_lead
 from .control import ControlFootage, padding_note
 from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
 

@@ -14,7 +14,7 @@ import torch
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
-from .weights import WeightFile
+from .weight_file import WeightFile
 
 MARK = "comfy_quant"
 METADATA_KEY = "_quantization_metadata"

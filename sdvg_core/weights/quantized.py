@@ -22,7 +22,7 @@ from ..devices.device import capability, dtype_name
 from ..errors import BadInput
 from .comfy_quant import MARK, stated_layers
 from .kitchen import QuantisedLayer
-from .weights import WeightFile
+from .weight_file import WeightFile
 
 Tree = TypeVar("Tree", bound=nn.Module)
 ADA = (8, 9)

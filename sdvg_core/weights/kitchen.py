@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checkpoints import LARGEST_SIZE
 from ..devices.device import dtype_name
 from ..errors import BadInput
+from ..weights import LARGEST_SIZE
 from .comfy_quant import stated_layers
-from .weights import TensorInfo, WeightFile
+from .weight_file import TensorInfo, WeightFile
 
 ROTATIONS = (256, 64, 16)
 """Columns that are rotated together, the most first; kitchen takes powers of 4."""

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sdvg_core.causal_wan.config import flat_name
-from sdvg_core.checkpoints.lora import Lora, OtherModel, open_lora
 from sdvg_core.errors import BadInput
+from sdvg_core.weights.lora import Lora, OtherModel, open_lora
 
 Q = "blocks.0.self_attn.q"
 K = "blocks.0.self_attn.k"

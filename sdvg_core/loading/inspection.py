@@ -10,14 +10,14 @@ from pathlib import Path
 from ..causal_wan.checkpoint import has_control, inspect_control, inspect_weights
 from ..causal_wan.config import namings_of
 from ..causal_wan.presets import notes_by_name, preset_by_name, size_preset
-from ..checkpoints.model_files import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_ENCODER, VAE, family_of, known_model
-from ..checkpoints.pickles import Choice, note_on
-from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders.open import open_vae
 from ..errors import BadInput, printable
 from ..scorers.blip import read_config, used_shapes
 from ..settings.execution import AUTO
 from ..text.umt5 import open_umt5, prefix_of
+from ..weights.model_files import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_ENCODER, VAE, family_of, known_model
+from ..weights.pickles import Choice, note_on
+from ..weights.weight_file import WeightFile, first_not_finite, open_weights
 
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "

@@ -8,19 +8,19 @@ import pytest
 import torch
 from cli_runs import refused
 
-from sdvg_core.checkpoints import model_files
-from sdvg_core.checkpoints.extra_paths import extra_folders
-from sdvg_core.checkpoints.latents import lead_metadata, load_latents, read_lead, save_latents
-from sdvg_core.checkpoints.model_files import (
+from sdvg_core.cli import main
+from sdvg_core.engine.plan import Lead
+from sdvg_core.errors import BadInput
+from sdvg_core.weights import model_files
+from sdvg_core.weights.extra_paths import extra_folders
+from sdvg_core.weights.latents import lead_metadata, load_latents, read_lead, save_latents
+from sdvg_core.weights.model_files import (
     CONTROL_FILES,
     KNOWN_FILES,
     find_files,
     find_models,
     known_model,
 )
-from sdvg_core.cli import main
-from sdvg_core.engine.plan import Lead
-from sdvg_core.errors import BadInput
 
 EVERY = (*KNOWN_FILES, *CONTROL_FILES)
 OLDER = {"diffusion_models": "unet", "text_encoders": "clip"}

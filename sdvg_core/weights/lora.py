@@ -20,7 +20,7 @@ from ..errors import BadInput
 from ..settings.load import split_strength
 from .lora_file import FLAGS, UNREAD, Layers, Stated, add_part, rank_of, read_parts, read_stated
 from .names import Rename
-from .weights import WeightFile, open_weights
+from .weight_file import WeightFile, open_weights
 
 MAGNITUDES = ("dora_scale", "magnitude")
 SHARED = ("alpha", *MAGNITUDES)

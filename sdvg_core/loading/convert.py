@@ -28,8 +28,12 @@ from ..causal_wan.checkpoint import (
 )
 from ..causal_wan.config import QUANTISED, WanConfig
 from ..causal_wan.presets import choice_of
-from ..checkpoints.growing_file import Group, group_bytes, growing_file
-from ..checkpoints.kitchen import (
+from ..devices.device import package_version
+from ..errors import BadInput
+from ..files.small_files import parse_json
+from ..settings.load import ModelOptions
+from ..weights.growing_file import Group, group_bytes, growing_file
+from ..weights.kitchen import (
     AT_ONCE,
     Format,
     QuantisedLayer,
@@ -39,11 +43,7 @@ from ..checkpoints.kitchen import (
     quantise,
     stored_shapes,
 )
-from ..checkpoints.weights import TensorInfo, open_weights, shape_of
-from ..devices.device import package_version
-from ..errors import BadInput
-from ..files.small_files import parse_json
-from ..settings.load import ModelOptions
+from ..weights.weight_file import TensorInfo, open_weights, shape_of
 
 SOURCE_KEY = "sdvg_source"
 """Metadata key: JSON with the name and the SHA-256 of each file that a file was made of."""

@@ -16,10 +16,6 @@ from ..causal_wan.context import Wan
 from ..causal_wan.forward import compiled_stages
 from ..causal_wan.generator import build_engine
 from ..causal_wan.modules import ControlTree
-from ..checkpoints.lora_beside import beside_bytes
-from ..checkpoints.model_files import ModelFiles
-from ..checkpoints.quantized import multiply_in_fp8
-from ..checkpoints.weights import check_finite_weights, stored_tensors, weight_digest
 from ..decoders.open import LIGHT_BASE, VaeFile, load_vae
 from ..devices.compiling import compiler_of
 from ..devices.device import DTYPES, check_device, dtype_name, side_device
@@ -33,6 +29,10 @@ from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..settings.execution import AUTO, Execution, WeightDtype
 from ..settings.load import DecoderName, LoadOptions
 from ..text.umt5 import load_umt5
+from ..weights.lora_beside import beside_bytes
+from ..weights.model_files import ModelFiles
+from ..weights.quantized import multiply_in_fp8
+from ..weights.weight_file import check_finite_weights, stored_tensors, weight_digest
 from .headers import FileHeaders, Headers, part_fingerprints
 
 DEFAULT: WeightDtype = "default"

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import BadInput, first_line
 from ..files.small_files import parse_json, read_small
 from .names import Rename
-from .weights import PICKLES, SAFETENSORS, WeightFile
+from .weight_file import PICKLES, SAFETENSORS, WeightFile
 
 ENDING = re.compile(
     r"[._]lora(?:_linear_layer)?[._](?:(?P<lora_a>up|B)|(?P<lora_b>down|A))"

@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sdvg_core.checkpoints import weights
-from sdvg_core.checkpoints.pickles import UNSTATED, Choice, note_on
-from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
+from sdvg_core.weights import weight_file
+from sdvg_core.weights.pickles import UNSTATED, Choice, note_on
+from sdvg_core.weights.weight_file import TensorInfo, WeightFile, open_weights
 
 
 def state(seed: int = 0) -> dict[str, torch.Tensor]:
@@ -54,7 +54,7 @@ def test_a_safetensors_file_gives_its_tensors_shapes_and_metadata(tmp_path):
     assert (file.layout, file.metadata) == ("safetensors", {"config": "{}"})
 
 
-@pytest.mark.parametrize("dtype", sorted(weights._DTYPES.values(), key=str))
+@pytest.mark.parametrize("dtype", sorted(weight_file._DTYPES.values(), key=str))
 def test_every_dtype_is_known_before_it_is_read(tmp_path, dtype):
     save_file({"a": torch.zeros(2, dtype=dtype)}, tmp_path / "a.safetensors")
     file = open_weights(str(tmp_path / "a.safetensors"))
@@ -95,7 +95,7 @@ def test_too_little_memory_to_map_a_file_is_no_reason_to_fetch_it_again(tmp_path
         raise RuntimeError("unable to mmap 28577105943 bytes from file <a>: Cannot allocate memory (12)")
 
     save_file(state(), tmp_path / "a.safetensors")
-    monkeypatch.setattr(weights, "safe_open", no_room)
+    monkeypatch.setattr(weight_file, "safe_open", no_room)
     message = refusal(tmp_path / "a.safetensors")
     assert "swap" in message
     assert "fetch" not in message
@@ -225,7 +225,7 @@ def write_pickle(path: Path, content: object, legacy: bool = False) -> Path:
     ],
 )
 def test_a_pickle_gives_the_tensors_of_the_model_in_it(tmp_path, wrap, layout, legacy):
-    file = open_weights(write_pickle(tmp_path / f"a{weights.PICKLES[legacy]}", wrap(state()), legacy))
+    file = open_weights(write_pickle(tmp_path / f"a{weight_file.PICKLES[legacy]}", wrap(state()), legacy))
     assert_holds(file, state())
     assert file.layout == layout
     assert not any(file[n].requires_grad for n in file)
@@ -248,7 +248,7 @@ BESIDE = {"step": torch.tensor(3), "initted": torch.tensor(True)}
 )
 def test_tensors_beside_a_state_dict_are_no_model(tmp_path, content, taken, legacy):
     """Catches: `step` and `initted` taken for the model."""
-    file = open_weights(write_pickle(tmp_path / f"a{weights.PICKLES[legacy]}", content, legacy))
+    file = open_weights(write_pickle(tmp_path / f"a{weight_file.PICKLES[legacy]}", content, legacy))
     assert file.state_dict == taken
     wanted = content[taken] if taken else {name: t for name, t in content.items() if isinstance(t, torch.Tensor)}
     assert_holds(file, wanted)

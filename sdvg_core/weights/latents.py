@@ -17,7 +17,7 @@ from ..engine.plan import Lead
 from ..engine.types import hash_tensor
 from ..errors import BadInput
 from ..files.small_files import parse_json
-from .weights import WeightFile, open_weights
+from .weight_file import WeightFile, open_weights
 
 KEY = "latents"
 # One JSON text under one key, because safetensors writes several keys in any order.

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models, misplaced
 from ..errors import BadInput, MissingModel, see
 from ..pocket import POCKET
 from ..pocket.trained_set import trained_set
 from ..settings.request import VideoRequest
+from ..weights.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models, misplaced
 
 EVERY_RUN = ("vae", "text_encoder")
 

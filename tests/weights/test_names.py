@@ -3,7 +3,7 @@
 import pytest
 
 from sdvg_core.causal_wan.config import flat_name
-from sdvg_core.checkpoints.names import renamer
+from sdvg_core.weights.names import renamer
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""The request for one video, its start and control, and how models resolve it."""
