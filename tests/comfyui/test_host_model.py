@@ -354,7 +354,9 @@ def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_
     assert (ours - plain).norm() / ours.norm() < 1e-3
     target = attach_origin(load(), preset=get_preset("krea-14b"))
     assert len(video_of(make_job(replace(load_parts(tmp_path), target=target), script="rar"))[0]) == 33
-    assert target.model_size() == pytest.approx(path.stat().st_size, rel=0.05), "what the plan counts"
+    # ComfyUI-GGUF adds the room of the largest weight in float16, cast up.
+    room = 2 * max(meant[name].numel() for name in meant if name.startswith("blocks."))
+    assert target.model_size() == pytest.approx(path.stat().st_size + room, rel=0.05), "what the plan counts"
 
 
 # --- what is refused, and which patches are said to have no effect

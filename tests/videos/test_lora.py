@@ -223,7 +223,7 @@ def test_the_mode_of_a_lora_belongs_to_the_identity(files, checkpoint, tmp_path)
 def test_a_report_repeats_the_mode(mode, files, checkpoint, base, tmp_path):
     """Catches: `--from` that makes another video, as the mode is in no report."""
     save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
-    more = ["--prompt", "a red ball", "--blocks", "2", "--policy", "first"]
+    more = ["--prompt", "a red ball", "--blocks", "2"]
     more += ["--lora", str(tmp_path / "style.safetensors"), "--lora-mode", mode]
     assert generate(base, tmp_path / "one", *more) == 0
     assert read_report(tmp_path / "one" / "report.json").load["lora_mode"] == mode
