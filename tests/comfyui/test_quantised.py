@@ -16,7 +16,7 @@ from sdvg_pack.nodes.host.memory import weights_of
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.config import QUANTISED
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental
+from sdvg_pack.sdvg_core.causal_wan.context import RollingContext
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
@@ -74,7 +74,7 @@ def test_the_command_line_makes_what_the_nodes_make(form, dtype, most, tmp_path,
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
     theirs = clip(over(onto_device(load(path, dtype)))).float()
     wan = load_wan(path, dtype=dtype)
-    ours = clip(CausalWanGenerator(wan, name="model", context=Incremental(window=FRAMES * BLOCKS))).float()
+    ours = clip(CausalWanGenerator(wan, name="model", context=RollingContext(window=FRAMES * BLOCKS))).float()
     assert float((ours - theirs).norm() / theirs.norm()) <= most
 
 
