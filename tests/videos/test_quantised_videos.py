@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from sdvg_core.checkpoints.latents import load_latents
-from sdvg_core.checkpoints.model_files import converted_name
 from sdvg_core.cli import main
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.request import VideoRequest
@@ -15,6 +13,8 @@ from sdvg_core.settings.route import ROUTE_PRESETS
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.batch import Batch
 from sdvg_core.videos.maker import make_videos
+from sdvg_core.weights.latents import load_latents
+from sdvg_core.weights.model_files import converted_name
 
 pytest.importorskip("comfy_kitchen")
 PROMPT = "a big blue ball drifts right from the left over sand"
@@ -43,7 +43,7 @@ def made(files, folder, **changes: object):
 
 
 def test_a_quantised_pair_makes_a_video_and_streams_to_the_same_bits(files, tmp_path):
-    """Catches a video that is not near the plain one's, a report of other weights, layers streamed to other bits."""
+    """Catches a video far from the plain one's, a report of other weights, layers streamed to other bits."""
     latents, report = made(files, tmp_path / "whole")
     plain, usual = made(trained_set(), tmp_path / "plain")
     for role, form in FORMATS.items():
