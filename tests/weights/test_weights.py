@@ -200,10 +200,12 @@ def test_a_folder_with_several_files_or_none_is_refused(tmp_path):
 # --- neither
 
 
-@pytest.mark.parametrize("name", ["a.gguf", "a.txt", "a"])
-def test_another_kind_of_file_is_refused_and_nothing_at_all(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.gguf", "GGUF"), ("a.txt", "no weight file"), ("a", "no weight file")]
+)
+def test_another_kind_of_file_is_refused_and_nothing_at_all(tmp_path, name, kind):
     (tmp_path / name).write_bytes(b"hello")
-    assert f"{name} is no weight file" in refusal(tmp_path / name)
+    assert f"{name} is {kind}" in refusal(tmp_path / name)
     assert "no weight file at" in refusal(tmp_path / "a.safetensors")
 
 
