@@ -48,20 +48,19 @@ def notes_on_loras(
     `prompt`: in API form; `node_id`: of the sampler; `patchers`: by its inputs.
     """
     notes: dict[str, list[str]] = {role: [] for role in patchers}
-    active: dict[str, list[str]] = {role: [] for role in patchers}
+    active: dict[str, list[Loader]] = {role: [] for role in patchers}
     for role, patcher in patchers.items():
-        loaders = _loaders_of(prompt, node_id, role)
-        for loader in loaders:
+        for loader in _loaders_of(prompt, node_id, role):
             inert, unread = _examine(loader, patcher)
             if inert:
                 notes[role].append(f"The LoRA {loader.name} changes nothing in the {role}: {inert}.")
             else:
-                active[role].append(loader.name)
+                active[role].append(loader)
             notes[role] += unread
-        notes[role] += _note_on_rounding(role, patcher, loaders)
+        notes[role] += _note_on_rounding(role, patcher, active[role])
     for role, other in permutations(patchers, 2):
         if active[other] and not active[role]:
-            names = ", ".join(active[other])
+            names = ", ".join(loader.name for loader in active[other])
             notes[role].append(f"LoRAs are on the {other} alone ({names}): what the {role} makes lacks them.")
     return {role: tuple(sentences) for role, sentences in notes.items()}
 

@@ -11,6 +11,7 @@ from comfy_page import browse
 from host_tiny import CONFIG, load_model, lora_weights, onto_device, random_weights
 from running_server import ROOT, node
 from safetensors.torch import load_file, save_file
+from sdvg_pack.nodes.host import loras as notes_of_host
 from sdvg_pack.nodes.host.loras import loaders_upstream, notes_on_loras
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
@@ -229,6 +230,17 @@ def test_note_of_no_effect_is_true_of_comfyui(change, word, loras, tmp_path):
     merged, _ = LoraLoader().load_lora(model, None, "style.safetensors", 1.0, 0)
     weight = onto_device(merged).model.diffusion_model.get_submodule(LAYER).weight
     assert torch.equal(weight, plain) == bool(word)
+
+
+def test_lora_without_effect_is_rounded_nowhere(loras, patcher, monkeypatch):
+    """Catches: a remedy for the rounding of a LoRA of which nothing is merged, on a model of 8 bits."""
+    monkeypatch.setattr(notes_of_host, "form_of", lambda weight: "int8")
+    save(loras, "unknown.safetensors", prefix="transformer.")
+    save(loras, "style.safetensors")
+    (inert,) = notes_of(patcher, only("unknown.safetensors"))
+    assert "changes nothing" in inert
+    (rounded,) = notes_of(patcher, only("style.safetensors"))
+    assert "bypass" in rounded
 
 
 def test_lora_that_fits_one_layer_changes_something(loras, patcher):
