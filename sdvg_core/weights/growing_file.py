@@ -143,10 +143,10 @@ def check_absent(path: Path) -> None:
 
 
 def _check_room(part: Path, size: int) -> None:
-    there = part.stat().st_size if part.exists() else 0
+    needed = size - (part.stat().st_size if part.exists() else 0)
     free = shutil.disk_usage(part.parent).free
-    if size - there > free:
-        fault = f"{part.parent} has {free / 1e9:.1f} GB free, and {(size - there) / 1e9:.1f} GB are needed"
+    if needed > free:
+        fault = f"{part.parent} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed"
         raise BadInput(f"{fault}; free some room, or name a file on another disk")
 
 

@@ -342,29 +342,20 @@ def _divides(rotation: Any, columns: int, *, optional: bool) -> bool:
 
 @torch.library.custom_op("sdvg::quantised_linear", mutates_args=())
 def _linear(
-    x: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    s_channel: Tensor | None,
-    codebook: Tensor | None,
-    bias: Tensor | None,
-    form: str,
-    rotation: int,
-    group: int,
-    whole: bool,
+    x: Tensor, parts: list[Tensor], bias: Tensor | None, form: str, rotation: int, group: int, whole: bool
 ) -> Tensor:
-    named = {"weight": weight, "scale": scale, "s_channel": s_channel, "codebook": codebook}
-    parts = {part: tensor for part, tensor in named.items() if tensor is not None}
-    layer = QuantisedLayer(
-        form=FORMATS[form], shape=(weight.shape[0], x.shape[-1]), names={}, rotation=rotation, group=group
-    )
-    tensor = layer.tensor(parts, x.dtype)
+    """Multiply by a weight. `parts`: its numbers, then what its format has beside them, in order."""
+    kind = FORMATS[form]
+    shape = (parts[0].shape[0], x.shape[-1])
+    layer = QuantisedLayer(form=kind, shape=shape, names={}, rotation=rotation, group=group)
+    names = ("weight", *kind.parts.values())  # of which the last may be missing
+    tensor = layer.tensor(dict(zip(names, parts, strict=False)), x.dtype)
     return F.linear(x, tensor.dequantize() if whole else tensor, bias)
 
 
 @_linear.register_fake
-def _(x: Tensor, weight: Tensor, *_: Any) -> Tensor:
-    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+def _(x: Tensor, parts: list[Tensor], *_: Any) -> Tensor:
+    return x.new_empty((*x.shape[:-1], parts[0].shape[0]))
 
 
 class KitchenLinear(nn.Module):
@@ -380,6 +371,5 @@ class KitchenLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `x @ weight.T + bias` in the dtype of `x`."""
-        parts = (self.weight, self.scale, self.s_channel, self.codebook)
-        result: Tensor = _linear(x, *parts, self.bias.to(x.dtype), *self._stated)
+        result: Tensor = _linear(x, list(self.buffers()), self.bias.to(x.dtype), *self._stated)
         return result

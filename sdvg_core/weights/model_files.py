@@ -233,9 +233,9 @@ def converted_name(file: PurePath, form: str) -> PurePath:
 def smaller_file(file: Path) -> str:
     """Return which smaller file of a model is there, or the command that makes one."""
     made = [Path(converted_name(file, form)) for form in FORMATS]
-    there = next((path.name for path in made if path.is_file()), None)
+    smaller = next((path.name for path in made if path.is_file()), None)
     command = f"python -m sdvg_core convert {file.name} --format {FORMATS[0]}"
-    return f"{there} beside it is smaller" if there else f"{command} makes a smaller file"
+    return f"{smaller} beside it is smaller" if smaller else f"{command} makes a smaller file"
 
 
 def known_model(file: Path) -> KnownModel | None:

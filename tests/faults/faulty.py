@@ -28,7 +28,7 @@ from sdvg_core.engine.records import BlockRecord
 from sdvg_core.files.outputs import LATENTS, lock_folder, staged_video
 from sdvg_core.loading.load import Models
 from sdvg_core.report.run_report import RunReport
-from sdvg_core.settings.execution import Execution
+from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import Conditions
@@ -68,7 +68,7 @@ def make_loaded(policy: str = "recompute", **options: Any) -> Models:
         codec=engine.codec,
         scorer=engine.scorer,
         settings=settings,
-        execution=Execution(),
+        options=LoadOptions(),
         device=cpu,
         side=cpu,
         by_files=Identities(drafter="d", target="t", codec="c", scorer="s"),

@@ -60,7 +60,8 @@ def report_seed() -> dict[str, Any]:
         **{"threshold": -0.7, "frame_scores": [0.1, 0.2, None], "draft": block["target"], "target": None},
     }
     return {
-        **{"schema_version": 1, "settings": {"seed": 1, "router": {"tau": -0.7}}, "versions": {"sdvg": "0.1.0"}},
+        **{"schema_version": 1, "request": {"kind": "VideoRequest", "seed": 1}, "load": {"kind": "LoadOptions"}},
+        **{"settings": {"seed": 1, "route": {"tau": -0.7}}, "versions": {"sdvg": "0.1.0"}},
         **{"fps": 16.0, "notes": ["a note"]},
         "blocks": [block, judged],
     }
