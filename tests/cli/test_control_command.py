@@ -68,9 +68,9 @@ def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(asked, wo
     assert main([*words, "--control-strength", "0", "--output", str(tmp_path / "zero")]) == 0
     assert torch.equal(latents(tmp_path / "zero"), latents(tmp_path / "plain"))
     assert not torch.equal(latents(controlled), latents(tmp_path / "plain"))
-    settings = report(controlled)["settings"]
+    settings = report(controlled)["request"]
     assert (settings["control"], settings["control_mask"], settings["control_strength"]) == ("depth.mp4", None, 1.0)
-    assert report(tmp_path / "plain")["settings"]["control"] is None
+    assert report(tmp_path / "plain")["request"]["control"] is None
 
 
 def test_the_sound_of_a_control_goes_into_the_video_unless_its_clip_has_one(words, tmp_path):
@@ -148,7 +148,7 @@ def test_alpha_of_a_control_keeps_what_is_opaque(words, cut_out, tmp_path, writt
     own = read_footage(cut_out, 64, 64).pixels / 255
     assert torch.equal(made[..., :32], own[..., :32])
     assert not torch.equal(made[..., 32:], own[..., 32:])
-    assert report(tmp_path / "out")["settings"]["control_mask"] == "alpha"
+    assert report(tmp_path / "out")["request"]["control_mask"] == "alpha"
     assert any("alpha of cut-out. What is opaque is kept" in note for note in report(tmp_path / "out")["notes"])
 
 
@@ -229,4 +229,4 @@ def test_modules_are_found_in_the_folder_of_models_by_their_names(asked, modules
         shutil.copy(modules[role], folder / f"Wan2_1-VACE_module_{size}_bf16.safetensors")
     control = ["--control", str(clip / "depth.mp4"), "--output", str(tmp_path / "out")]
     assert main([*asked, "--models", str(tmp_path / "models"), *control]) == 0
-    assert report(tmp_path / "out")["settings"]["control"] == "depth.mp4"
+    assert report(tmp_path / "out")["request"]["control"] == "depth.mp4"

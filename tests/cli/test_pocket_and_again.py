@@ -128,10 +128,10 @@ def test_the_same_latents_with_another_setting_are_not_called_the_same_video(cli
     """Catches a video at half the speed, or over the first one, of which nothing or too much was said."""
     out = tmp_path / "out"
     assert main(["generate", "--from", str(clip), "--output", str(out), "--fps", "8"]) == 0
-    other = "other frames per second (then 16, now 8)"
+    other = "other fps (then 16.0, now 8.0)"
     assert f"The same latents as in {clip}, bit for bit; {other}.\n" in capsys.readouterr().out
     assert main(["generate", "--from", str(out), "--output", str(out), "--overwrite", "--fps", "16"]) == 0
-    other = "other frames per second (then 8, now 16)"
+    other = "other fps (then 8.0, now 16.0)"
     assert f"The same latents as in {out}, bit for bit; {other}.\n" in capsys.readouterr().out
     assert main(["generate", "--from", str(out), "--output", str(out), "--overwrite", "--seed", "7"]) == 0
     assert f"Not the video of {out}: other seed (then 5, now 7)" in capsys.readouterr().out
@@ -194,8 +194,8 @@ def test_files_are_found_by_the_names_in_the_report(files, tmp_path, capsys):
 def test_the_state_dict_that_a_report_names_is_taken_again(clip):
     """Of a checkpoint with two. Catches: the one that the preset states, so raw weights come back as EMA."""
     then = read_report(clip / "report.json")
-    drafter = {**then.settings["drafter"], "dictionary": "generator"}
-    load = load_again(replace(then, settings={**then.settings, "drafter": drafter}), LoadOptions())
+    drafter = {**then.load["drafter"], "weights": "raw"}
+    load = load_again(replace(then, load={**then.load, "drafter": drafter}), LoadOptions(), ())
     assert (load.drafter.weights, load.target.weights) == ("raw", "auto")
     assert (load.drafter.context_frames, load.dtype, load.text_dtype) == (6, "float32", "float32")
 
@@ -217,7 +217,8 @@ def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
         {"route": {"policy": {"kind": "Custom", "router": "Mine"}}},
         {"route": {"rate": 0.7}},
         {"cuts": ["a"]},
-        {"drafter_context": "Own"},
+        {"request": {"drafter_context": "Own"}},
+        {"load": {"kind": "LoadOptions", "dtype": "half"}},
     ],
     ids=str,
 )
@@ -225,6 +226,8 @@ def test_a_report_that_was_changed_by_hand_is_refused(clip, tmp_path, capsys, ch
     values: dict[str, Any] = report(clip)
     route = {**values["settings"]["route"], **change.get("route", {})}
     values["settings"] |= {**change, "route": route}
+    for part in ("request", "load"):
+        values[part] |= change.get(part, {})
     (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
     refused(capsys, ["generate", "--from", str(tmp_path / "report.json"), "--output", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
@@ -232,6 +235,6 @@ def test_a_report_that_was_changed_by_hand_is_refused(clip, tmp_path, capsys, ch
 
 def test_what_a_video_began_from_is_asked_for(clip, tmp_path, capsys):
     values = report(clip)
-    values["settings"]["start_image"] = "red.png"
+    values["request"]["start_image"] = "red.png"
     (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
     assert "add --start-image" in refused(capsys, ["generate", "--from", str(tmp_path / "report.json")])

@@ -133,7 +133,7 @@ def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(asked, c
     assert main([*asked, *more]) == 0
     told = report(tmp_path / "out")
     assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [1, 1, 1]
-    assert (told["settings"]["restyle"], told["settings"]["strength"]) == ("video.mp4", "light")
+    assert (told["request"]["restyle"], told["request"]["strength"]) == ("video.mp4", "light")
     assert pixel_frames(tmp_path / "out") == 33
 
 
@@ -148,7 +148,7 @@ def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(base, asked,
     assert not torch.equal(both[:, :, 3:6], one[:, :, 3:6])
     told = report(tmp_path / "lines")
     assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [2, 1, 1]
-    assert told["settings"]["strength"] == "medium,2:light"
+    assert told["request"]["strength"] == "medium,2:light"
     again = ["--from", str(tmp_path / "lines"), *clip_file, "--output", str(tmp_path / "again")]
     assert main([*base, *again]) == 0
     assert torch.equal(latents(tmp_path / "again"), both)

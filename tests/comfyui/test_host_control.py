@@ -173,7 +173,7 @@ def test_a_run_obeys_what_the_conditioning_carries_and_strength_zero_is_the_plai
     for block in range(BLOCKS):
         here = slice(3 * block, 3 * block + 3)
         assert not torch.equal(whole[1][:, :, here], plain[1][:, :, here])
-    assert whole[2].settings["control_strengths"] == [1.0]
+    assert whole[2].request["control_strengths"] == [1.0]
 
 
 def test_control_keeps_its_place_after_a_lock(parts, tmp_path, monkeypatch):

@@ -58,7 +58,7 @@ def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server):
     assert len(given) == 21
     assert len(new) == 21 + 24
     assert new[:21] == given
-    assert record["settings"]["continue_from"] == "IMAGE"
+    assert record["request"]["continue_from"] == "IMAGE"
     assert record["blocks"][0]["index"] == 2
     assert any("21 frames at 16/s" in note for note in record["notes"])
 
@@ -172,7 +172,7 @@ def test_a_word_leaves_out_steps(server):
     assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
     assert len(new) == len(given)
     assert new != given
-    assert record["settings"]["strength"] == "light"
+    assert record["request"]["strength"] == "light"
 
 
 def test_a_first_frame_is_the_sampler_s_start_image(server):
@@ -181,7 +181,7 @@ def test_a_first_frame_is_the_sampler_s_start_image(server):
     prompt[SECOND]["inputs"] |= {"start_image": [SAMPLER, 0]}
     del prompt[SECOND]["inputs"]["start"]
     assert new == made(server, prompt)[1]
-    assert record["settings"]["start_image"] == "IMAGE"
+    assert record["request"]["start_image"] == "IMAGE"
 
 
 @pytest.mark.parametrize(

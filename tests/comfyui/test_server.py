@@ -72,7 +72,7 @@ def test_a_number_that_a_choice_ignores_is_not_needed(server):
     prompt[ROUTER]["inputs"] = {k: v for k, v in prompt[ROUTER]["inputs"].items() if "policy" not in k} | gate
     prompt["see"] = node("PreviewAny", source=[EXTRA, 0])
     record = server.make(prompt).record()
-    assert (record["settings"]["router"]["aggregation"], record["settings"]["router"]["quantile"]) == ("min", 0.1)
+    assert record["settings"]["route"]["policy"]["by"] == {"kind": "WorstFrame", "margin": None}
     loader["inputs"] |= {"preset.policy": "incremental", "preset.window": 21, "preset.sink": 0}
     del loader["inputs"]["preset.context_frames"]
     assert server.make({EXTRA: loader, "see": prompt["see"]}).status == "success"

@@ -167,7 +167,7 @@ def test_a_study_writes_rows_summary_table_and_plots(folder):
         assert float(line["quality"]) == pytest.approx(row["metrics"]["quality"], abs=0.001)
     assert not lines
     target = next(row for row in rows if row["configuration"] == "target-only")
-    assert (target["route"], target["target_calls"], target["draft_calls"]) == ("Ft", 2, 0)
+    assert (target["route"], target["target_calls"], target["draft_calls"]) == ("tt", 2, 0)
     assert set(target["metrics"]) >= {"quality", "worst_block_quality", "seam_change", "reward_mean"}
 
 
