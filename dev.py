@@ -7,7 +7,8 @@
     python3 dev.py test          lint, types and the default tests: what to run while working
     python3 dev.py comfyui       the tests of the nodes in a real ComfyUI, if there is a checkout
     python3 dev.py originals     the engine against the original projects, if there are checkouts (docs/parity.md)
-    python3 dev.py test --all    what CI runs: lint, types, the default and heavy tests, then those in ComfyUI
+    python3 dev.py test --all    what CI runs: lint, types, the default and heavy tests, then those in ComfyUI, and
+                                 lint, format and types of the page's JavaScript where there is npm
 
 Campaigns take too long for either and are run by their mark or their own command (tests/README.md).
 
@@ -42,8 +43,8 @@ CPU_BUILD = """
   more than the CPU build. For that one, stop this (Ctrl-C), download the CPU wheel of torch for this Python from
   where PyTorch publishes it, and say which folder it is in: export PIP_FIND_LINKS=folder/of/the/wheel"""
 LONG = (
-    "interface strip dropped_workflows shots_page router_policies parts_of_a_clip archive server host_names"
-    " same_latents strip_logic kept host_reuse host_vae host_devices faults"
+    "interface strip dropped_workflows shots_page corners router_policies parts_of_a_clip archive server host_names"
+    " same_latents forecast strip_logic kept host_reuse host_vae host_devices faults"
 )
 """The files of the nodes' tests that take long, the longest first."""
 
@@ -93,10 +94,29 @@ def test(options: Sequence[str]) -> int:
         python = environment("test", install_extra)
         nodes = checkout and beside.submit(comfyui_python, checkout)
         checks = beside.submit(check, python)
+        page = beside.submit(check_page) if everything else None
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
         code = run(python, "-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *words)
         code = code or (comfyui([], nodes and nodes.result()) if everything else 0)
-        return code or checks.result()
+        return code or checks.result() or (page.result() if page else 0)
+
+
+def check_page() -> int:
+    """Lint the page's JavaScript, and check its format and types, with the npm tools of tools/web; their code."""
+    npm = shutil.which("npm")
+    if npm is None:
+        tell("Skipped: lint, format and types of the page's JavaScript, for want of npm")
+        return 0
+    folder = ROOT / "tools" / "web"
+    steps = [["ci", "--no-audit", "--no-fund"], ["run", "check"]]
+    if (folder / "node_modules" / ".package-lock.json").is_file():
+        steps = steps[1:]
+    for words in steps:
+        done = subprocess.run([npm, *words], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            tell(f"\n$ npm {' '.join(words)}   FAILED\n{done.stdout}{done.stderr}")
+            return done.returncode
+    return 0
 
 
 def check(python: str) -> int:

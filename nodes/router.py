@@ -153,6 +153,15 @@ def _first_inputs(name: str) -> list[Any]:
     ]
 
 
+def route_of_prompt(inputs: Mapping[str, Any]) -> Route | Budget:
+    """Return the route of the node in an API prompt. `inputs`: of the node."""
+    values = {name: inputs[name] for name in QualityRouter.OLDER_INPUTS if name in inputs}
+    values |= {name.removeprefix("policy."): inputs[name] for name in inputs if name.startswith("policy")}
+    options = {option.key: option.inputs for option in _policy_input().options}
+    read = {field.id for field in options[values["policy"]]}
+    return route_of({name: value for name, value in values.items() if name in {"policy", *read}})
+
+
 def route_of(values: Mapping[str, Any]) -> Route | Budget:
     """Return the route that the widgets of a policy describe."""
     name = values["policy"]

@@ -23,8 +23,8 @@ from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of
-from .host.reuse import signature
 from .host.run import run_job
+from .host.signature import signature
 from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, widget, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
 

@@ -48,6 +48,8 @@ class StartNode(io.ComfyNode):
     def validate_inputs(cls, use_as=None, video=NOT_WIRED, images=NOT_WIRED) -> bool:
         """Raise `BadInput` unless exactly one source is wired in. ComfyUI passes `use_as` even if it is not named."""
         _check_one(video is not NOT_WIRED, images is not NOT_WIRED)
+        if isinstance(use_as, dict):
+            _check_amount(use_as)
         return True
 
     @classmethod
@@ -62,19 +64,23 @@ class StartNode(io.ComfyNode):
         sound = None
         if video is not None and how == PICTURE:
             _stamps_of(video)
-            images = _components_of(video).images
+            images = _components_of(video).images[:1]
         elif video is not None:
             images, sound, taken = _frames_of(video)
-        if strength == BY_NUMBER and "amount" not in use_as:
-            raise BadInput(f"the strength is {BY_NUMBER!r}, but there is no number; set use_as.amount, such as 0.6")
+        _check_amount(use_as)
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
-        return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken), sound)
+        return io.NodeOutput(StartValue(images, how, strength, taken), sound)
 
 
 def _check_one(video: bool, images: bool) -> None:
     if video == images:
         wired = "images and a video" if video else "neither images nor a video"
         raise BadInput(f"SDVG Start has {wired}; wire in one of them")
+
+
+def _check_amount(use_as: dict[str, Any]) -> None:
+    if use_as.get("strength") == BY_NUMBER and "amount" not in use_as:
+        raise BadInput(f"the strength is {BY_NUMBER!r}, but there is no number; set use_as.amount, such as 0.6")
 
 
 def _components_of(video: Any) -> Any:

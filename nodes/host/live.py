@@ -17,12 +17,13 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from .forecast import Trace
 from .job import KeptBlocks
 
 MOST_RUNS = 16
 MOST_EARLIER = 4
 MOST_TAKES = 32
-MOST_BEGUN = 256
+MOST_TRACES = 256
 SPRITE_WIDTH = 256
 """Pixels, of one frame in a sprite."""
 SPRITE_QUALITY = 70
@@ -39,7 +40,8 @@ class LiveRun:
 
     `begin`: fields of its first event, among them the ids `run`, `node` and `workflow`; `done`: of its last.
     `clip_frames`: number of its frames that belong to the clip it continues. `models`, `keys`, `pixel_keys`: cache
-    keys for the forecast in `reuse`. `beginnings`: its kept blocks by digest; see `kept`.
+    keys for the forecast in `reuse`. `beginnings`: its kept blocks by digest; see `kept`. `trace`: what it left for the
+    forecast; None if its signature is not known.
     """
 
     begin: dict[str, Any]
@@ -52,6 +54,7 @@ class LiveRun:
     keys: tuple[str, ...] = ()
     pixel_keys: list[str] = field(default_factory=list)
     beginnings: dict[str, KeptBlocks] = field(default_factory=dict)
+    trace: Trace | None = None
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
         """Store a sprite of a block's frames `b f c h w`; return its frame count and cell size in pixels."""
@@ -89,11 +92,10 @@ class LiveRuns:
         self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
         self._takes: deque[LiveRun] = deque(maxlen=MOST_TAKES)
         self._earlier: deque[LiveRun] = deque(maxlen=MOST_EARLIER)
-        self.begun: deque[dict[str, Any]] = deque(maxlen=MOST_BEGUN)
+        self.traces: deque[Trace] = deque(maxlen=MOST_TRACES)
 
     def begin(self, run: LiveRun) -> None:
         """Remember a run as the newest of its node, or in addition to it if it makes a take."""
-        self.begun.append(run.begin)
         if run.begin.get("until"):
             self._takes.append(run)
             return

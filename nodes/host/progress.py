@@ -25,7 +25,7 @@ _notified: set[str | None] = set()
 """Ids of the nodes that show a text by `notify`."""
 DONE_EVENT = "sdvg.done"
 KEPT_EVENT = {
-    "fate": "given",
+    "outcome": "given",
     "take": 1,
     "reused": True,
     "score": None,
@@ -90,6 +90,8 @@ class NodeProgress:
         start, comma, comparison = block_line(record, self._done, self._blocks).rpartition(", ")
         self.show(start + comma + comparison.replace(" ", NO_BREAK))
         event = block_event(record, self._done, self._blocks)
+        if self.live.trace:
+            self.live.trace.decisions[self._done] = record.decision
         if self._done >= self.live.begin["until"]:  # of a take, only the last block is shown
             event["sprite"] = self.live.add_sprite(self._done, frames)
         self._add(event)
@@ -164,7 +166,7 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
     return {
         "number": number,
         "of": of,
-        "fate": outcome_of(record).name.lower(),
+        "outcome": outcome_of(record).name.lower(),
         "score": record.decision.score,
         "threshold": plain(record.decision.threshold),
         "worst_frame": record.decision.worst_frame,

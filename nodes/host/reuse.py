@@ -7,9 +7,9 @@ the key, and an unknown object gets a new key each time: in doubt a block is mad
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
+import math
 import weakref
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -22,11 +22,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.engine.memo import GIGABYTE, Identities, PixelStore, Reuse, Store
 from ...sdvg_core.engine.outside import OutsidePart, cache_key
-from ...sdvg_core.text.prompts import read_prompt
 from ..sockets import HostScorer
+from .forecast import ABSENT, AT_HAND, PERHAPS, Memory, Trace, asked_next, forecast_run, seconds_of
 from .job import Job
-from .live import LiveRun, LiveRuns
+from .live import RUNS, LiveRun, LiveRuns
 from .model import compute_dtype
+from .signature import signature
 from .vae import kind_of_wire
 
 PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
@@ -124,113 +125,18 @@ def store_notes() -> tuple[str, ...]:
     return tuple(notes) if _STORE.limit else ()
 
 
-# --- signature of a sampler: hashes of the node and everything upstream of it in the API prompt. Node ids do not count,
-# so the same settings have the same signature in every workflow.
-
-PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
-"""Class -> input of nodes whose prompt may have several lines."""
-OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
-"""Inputs that the page itself compares block by block."""
-
-
-def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
-    """Return the signature of a sampler in an API prompt, or None if `node_id` is not a valid sampler.
-
-    `all`: hash of everything. `router`: of the router without `tau`; `tau`: None if it is not known. `prompts`: pairs
-    of first block, from 1, and hash. `wired`: of the inputs in `OF_BLOCKS` that come over a wire. `rest`: of all else;
-    `positive`: of the part of it that is the video's own prompt.
-    """
-    try:
-        if prompt[node_id]["class_type"] != "SDVGSpeculativeSampler":
-            return None
-        graph = _Graph(prompt)
-        inputs = dict(prompt[node_id]["inputs"])
-        prompts = [*graph.lines(inputs.get("positive")), *graph.schedule(inputs.pop("prompt_schedule", None))]
-        prompts.sort()
-        inputs.pop("reuse_gb", None)  # does not change the video
-        rest = {name: graph.value(value) for name, value in inputs.items()}
-        of_blocks = [rest.pop(name, "") for name in OF_BLOCKS]
-        router, tau = graph.gate(rest.pop("router", None), inputs.get("router"))
-        wired = [value for value in of_blocks if isinstance(value, list)]
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        return None
-    parts = {"rest": _hash(rest), "router": _hash(router), "tau": tau, "wired": _hash(wired), "prompts": prompts}
-    return {"all": _hash([of_blocks, parts]), **parts, "positive": _hash(rest.get("positive"))}
-
-
-class _Graph:
-    """Hashes of the nodes of an API prompt, each over everything upstream of it."""
-
-    def __init__(self, prompt: Mapping[str, Any]) -> None:
-        self._prompt = prompt
-        self._hashes = dict[str, str]()
-
-    def value(self, value: Any) -> Any:
-        """Return the hash and output index of the node wired to an input, or its value as ComfyUI normalises it."""
-        if isinstance(value, list):
-            return [self.node(value[0]), value[1]]
-        return int(value) if isinstance(value, float) and value.is_integer() else value
-
-    def node(self, name: str) -> str:
-        if name not in self._hashes:
-            node = self._prompt[name]
-            inputs = {key: self.value(value) for key, value in node["inputs"].items()}
-            if (key := PROMPTS.get(node["class_type"])) and isinstance(inputs[key], str) and inputs[key].strip():
-                inputs[key] = read_prompt(inputs[key]).texts[0]
-            self._hashes[name] = _hash([node["class_type"], inputs])
-        return self._hashes[name]
-
-    def gate(self, known: Any, wire: Any) -> tuple[Any, float | None]:
-        """Return a reward gate's inputs without tau, and tau; for any other router, `known` and None."""
-        node = self._prompt[wire[0]] if isinstance(wire, list) else {}
-        inputs = dict(node.get("inputs", {}))
-        tau = inputs.pop("policy.tau", None)
-        plain = isinstance(tau, int | float) and not isinstance(tau, bool)
-        if (
-            node.get("class_type") != "SDVGQualityRouter"
-            or inputs.get("policy") not in ("reward", "hybrid")
-            or not plain
-        ):
-            return known, None
-        return {name: self.value(value) for name, value in inputs.items()}, float(tau)
-
-    def lines(self, wire: Any) -> list[tuple[int, str]]:
-        """Return pairs of first block, from 1, and hash for the lines of a prompt after the first."""
-        node = self._prompt[wire[0]] if isinstance(wire, list) else {}
-        inputs = node.get("inputs", {})
-        if "positive" in inputs and node["class_type"] not in PROMPTS:
-            return self.lines(inputs["positive"])  # WanVaceToVideo and others pass it on
-        text = inputs.get(PROMPTS.get(node.get("class_type")))
-        if not isinstance(text, str) or not text.strip():
-            return []
-        read = read_prompt(text)
-        starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
-        parts = [dict(read.entries), dict(read.strengths)]
-        parts += [dict.fromkeys(read.cuts, True)] if read.cuts else []
-        return [(at + 1, _hash([part.get(at) for part in parts])) for at in starts]
-
-    def schedule(self, wire: Any) -> list[tuple[int, str]]:
-        """Return such pairs for a prompt schedule; an entry whose block is not known counts from block 1."""
-        if not wire:
-            return []
-        name = self.node(wire[0])
-        node = self._prompt[wire[0]]
-        inputs = node["inputs"]
-        if node["class_type"] != "SDVGPromptSchedule" or not isinstance(inputs["from_block"], int):
-            return [(1, name)]
-        text = [self.value(inputs["conditioning"]), self.value(inputs["text"])]
-        here = [(inputs["from_block"], _hash(text)), *self.lines(inputs["conditioning"])]
-        return [*self.schedule(inputs.get("schedule")), *here]
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+# --- what the page is told
 
 
 def ended(run: LiveRun, patchers: Iterable[Any]) -> None:
     """Record a run's models and store keys for the forecast; no keys if some results did not fit."""
     run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
     run.keys = () if _STORE.refused else tuple(_STORE.newest)
+    if run.trace is not None:
+        run.trace.models = run.models
+        run.trace.keys = None if _STORE.refused else run.keys
+        run.trace.digests = list(run.beginnings)
+        RUNS.traces.append(run.trace)
 
 
 def blocks_to_decode(keys: Sequence[str]) -> list[int]:
@@ -240,29 +146,63 @@ def blocks_to_decode(keys: Sequence[str]) -> list[int]:
 
 
 def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
-    """Return the facts from which the page forecasts a run. Runs nothing.
+    """Return what the page tells of the next run. Runs nothing.
 
-    `asked`: signature of each sampler of an API prompt, by node, with the earlier runs whose `rest` is equal.
-    `loading`: seconds to load the models again, by run whose blocks can still be re-used. `decoding`: by such a run,
+    `asked`: signature of each sampler of an API prompt, by node. `forecast`: by node and remembered run of it, one
+    letter per block (see `STAYS`), the first block that is `old`, and the `seconds` that it takes. `loading`: seconds
+    to load the models again, by run whose blocks can still be re-used. `decoding`: by such a run,
     `blocks_to_decode()` by number of unchanged blocks, those of a continued clip included.
     """
     asked = {node: signature(prompt, node) for node in prompt} if isinstance(prompt, dict) else {}
+    asked = {node: sampler for node, sampler in asked.items() if sampler}
     loaded = {id(entry.model.model) for entry in mm.current_loaded_models if entry.model is not None}
     loading = {
         run.begin["run"]: run.begin["loading"] * any(id(model()) not in loaded for model in run.models)
         for run in runs.now()
         if run.keys and _STORE.has(run.keys) and all(model() is not None for model in run.models)
     }
-    begun = [begin | (begin.get("signature") or {"rest": None}) for begin in list(runs.begun)]
-    made = {
-        node: [begin for begin in begun if begin["rest"] == sampler["rest"]]
-        for node, sampler in asked.items()
-        if sampler
-    }
     known = {run.begin["run"]: run.pixel_keys for run in runs.now()}
     decoding = {run: blocks_to_decode(keys) for run, keys in known.items() if run in loading}
-    return {
-        "asked": {node: {**asked[node], "made": made[node]} for node in made},
-        "loading": loading,
-        "decoding": decoding,
-    }
+    told = {node: _by_run(prompt, node, runs, loading, decoding) for node in asked}
+    return {"asked": asked, "forecast": told, "loading": loading, "decoding": decoding}
+
+
+def _by_run(
+    prompt: Any, node: str, runs: LiveRuns, loading: Mapping[str, float], decoding: Mapping[str, list[int]]
+) -> dict[str, Any]:
+    """Return the forecast of a sampler beside each remembered run of it."""
+    memory = Memory()
+    limit = prompt[node]["inputs"].get("reuse_gb", math.inf)
+    for trace in list(runs.traces):
+        memory.learn(trace, min(_at_hand(trace), _kept_by(limit)))
+    told = {}
+    for run in runs.now():
+        made = run.trace
+        if run.begin.get("until") or made is None or made.run not in memory.courses:
+            continue
+        asked = asked_next(prompt, node, made.asked, run.begin)
+        # A copy of a sampler shows a run of the one that it was copied from.
+        if asked is None or (run.begin["node"] != node and asked.signature["all"] != made.asked.signature["all"]):
+            continue
+        guess = forecast_run(asked, made, memory)
+        name = run.begin["run"]
+        seconds = seconds_of(guess, asked, made.asked, run.events, loading.get(name), decoding.get(name, []))
+        told[name] = {"blocks": guess.answers, "old": guess.old, "seconds": seconds}
+    return told
+
+
+def _at_hand(trace: Trace) -> int:
+    """Return how surely the store has what a run made."""
+    if any(model() is None for model in trace.models):
+        return ABSENT
+    if trace.keys is None:
+        return PERHAPS
+    stored = [_STORE.has([key]) for key in trace.keys]
+    return AT_HAND if stored and all(stored) else PERHAPS if any(stored) else ABSENT
+
+
+def _kept_by(limit: Any) -> int:
+    """Return how surely a run with this many gigabytes for re-use leaves the store as it is."""
+    if not isinstance(limit, int | float):
+        return PERHAPS
+    return ABSENT if not limit else AT_HAND if limit * GIGABYTE >= _STORE.bytes else PERHAPS

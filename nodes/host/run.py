@@ -33,13 +33,13 @@ from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import Execution
 from ...sdvg_core.settings.fields import as_json
 from ...sdvg_core.settings.request import strength_of
-from ...sdvg_core.settings.route import Gate, Policy, WorstFrame
 from ...sdvg_core.text.prompts import Conditions, unshown
 from ...sdvg_core.videos.resolve import ResolvedRequest, resolve_request
 from ...sdvg_core.videos.start import NOTHING, Extend, Latents, Locked, Picture, ReadStart, Restyle, Start
 from ...sdvg_core.weights.latents import lead_metadata, read_lead
 from .compiled import Layers, layers_of
 from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
+from .forecast import Trace, asked_of_run
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
 from .live import LiveRun
@@ -151,8 +151,11 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         prompt=job.prompt_id,
         signature=job.signature,
         before=clip_blocks,
-        margin=_margin(resolved.plan.route.policy),
     )
+    if job.signature:
+        own = job.request.drafter_context == "own"
+        asked = asked_of_run(job.signature, resolved.plan, progress.live.begin, own_drafts=own)
+        progress.live.trace = Trace(progress.live.begin["run"], asked)
     memory = memory_of(job)
     check_room(memory)
     model_notes = (*dict.fromkeys(note for role in job.models for note in of_models[role]), *job.notes)
@@ -174,12 +177,6 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     for note in notes:
         logger.info("SDVG: %s", note)
     return ReadyRun(job, resolved, conditions, memory, progress, kept_count, clip_blocks, notes)
-
-
-def _margin(policy: Policy) -> float | None:
-    """Return the margin of a cascade, of which the page's forecast needs to know; None without one."""
-    by = policy.by if isinstance(policy, Gate) else None
-    return by.margin if isinstance(by, WorstFrame) else None
 
 
 def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
@@ -263,6 +260,8 @@ def _wired_start(job: Job) -> Start | ReadStart:
     strength = strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
     if job.models and job.continue_from is not None:
         given = job.continue_from["samples"]
+        if not given.any():
+            raise BadInput("the clip to continue is empty: all its latents are 0; leave it out")
         clip = job.main.model.process_latent_in(given.float())
         return Latents(clip, read_lead(job.continue_from, given))
     if job.start_image is not None:

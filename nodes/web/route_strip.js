@@ -1,113 +1,225 @@
 // A strip on the sampler: one square per block, which shows how the block came about, plays it, and takes directions for the
 // next run. The server says the same in a line of text, which shows if this file is missing. None of the strip is saved.
-import { api } from "../../scripts/api.js";
-import { app } from "../../scripts/app.js";
-import { NAMELESS, PREFIX, after, allNodes, inputSlot, make, nodeOf, onOutput, rootGraph } from "./common.js";
-import { RunLog, earlierOf, mergeRuns, shownOf, withNewest } from "./runs.js";
-import { addElement } from "./same_place.js";
+import { after, make } from "./dom.js";
+import {
+  NAMELESS,
+  PREFIX,
+  SAMPLER,
+  addElement,
+  allNodes,
+  askServer,
+  claim,
+  fromElsewhere,
+  fromHere,
+  listen,
+  nodeOf,
+  onOutput,
+  onQueue,
+  promptNow,
+  register,
+  rootGraph,
+  setting,
+  toast,
+  zoomCanvas,
+} from "./frontend.js";
+import {
+  earlierOf,
+  hasFailed,
+  isGoing,
+  mergeRuns,
+  newRun,
+  placeOf,
+  runOfOutput,
+  runOfServer,
+  shownOf,
+  withNewest,
+} from "./runs.js";
 import { Strip } from "./strip.js";
-import { STYLE } from "./strip_style.js";
-import { words } from "./strip_words.js";
-import { claim, fromElsewhere, fromHere } from "./tabs.js";
+import { idIn } from "./strip_takes.js";
+import { blocksText, text } from "./words.js";
 
-const SAMPLER = "SDVGSpeculativeSampler";
-const SCROLLERS = ".sdvg-squares, .sdvg-side, textarea"; // up and down
+const SCROLLERS = ".sdvg-squares, .sdvg-side, .sdvg-shots, textarea"; // up and down
 const PLAY = "sdvg.strip.play";
-const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
+// ms, after one of which the page calls a workflow the open one, whose nodes it made before.
+const SETTLED = [100, 500, 2000];
+const BETWEEN = 500; // ms between two questions to the server
+const LIFE = { done: 6000, failed: 8000 }; // ms of a message
 
-const strips = new Map(); // node -> its strip
+/** @type {Map<GraphNode, Strip>} */
+const strips = new Map();
+/** @type {Map<string, Run[]>} */
 const runs = new Map(); // workflow and node -> the runs there that this page knows of, oldest first
+/** @type {Map<string, Run[]>} */
 const takes = new Map(); // the same -> runs that made takes to compare
 
-/** Where a run is kept; null for one without a workflow, such as a script's: its node's id says nothing of any node here. */
+/**
+ * Where a run is kept; null for one without a workflow, such as a script's: its node's id says nothing of any node here.
+ * @param {{ workflow: string | null, node: string }} whose
+ */
 function keyOf({ workflow, node }) {
   return workflow ? `${workflow} ${node}` : null;
 }
 
-/** The key of a node of the open workflow, by its id in a run. */
+/**
+ * The key of a node of the open workflow, by its id in a run.
+ * @param {string | number} id
+ */
 function keyHere(id) {
   return `${rootGraph()?.id} ${id}`;
 }
 
+/** @param {string} key */
 function stripOf(key) {
   const [workflow, id] = key.split(" ");
-  return workflow === rootGraph()?.id ? strips.get(nodeOf(id)) : undefined;
+  const node = workflow === rootGraph()?.id ? nodeOf(id) : undefined;
+  return node && strips.get(node);
 }
 
-/** Whether a run was queued from here, or its settings are those of the node. */
+/**
+ * Whether a run was queued from here, or its settings are those of the node.
+ * @param {Run} run
+ * @param {GraphNode} node
+ */
 function belongs({ info }, node) {
-  return fromHere(info.prompt) || Boolean(info.signature) && info.signature.all === asked.get(node)?.all;
+  return fromHere(info.prompt) || hasSettings(info, node);
 }
 
-/** The id by which the server knows a node. */
+/**
+ * @param {RunInfo} info
+ * @param {GraphNode} node
+ */
+function hasSettings({ signature }, node) {
+  return Boolean(signature) && signature?.all === signatures.get(node)?.all;
+}
+
+/**
+ * The id by which the server knows a node.
+ * @param {GraphNode} node
+ */
 function idOf(node) {
-  return [...runs.keys(), ...takes.keys()].map((key) => key.split(" ")[1]).find((id) => nodeOf(id) === node) ?? node.id;
+  const ids = [...runs.keys(), ...takes.keys()].map((key) => key.split(" ")[1]);
+  return ids.find((id) => nodeOf(id) === node) ?? node.id;
 }
 
-/** What a strip's run can be compared with, oldest first: runs that made takes, and other whole ones. */
+/**
+ * What a strip's run can be compared with, oldest first: runs that made takes, and other whole ones.
+ * @param {GraphNode} node
+ */
 function othersOf(node) {
   const key = keyHere(idOf(node));
-  return [...earlierOf(runs.get(key) ?? [], strips.get(node)?.log), ...(takes.get(key) ?? [])];
+  return [...earlierOf(runs.get(key) ?? [], strips.get(node)?.run), ...(takes.get(key) ?? [])];
 }
 
-/** Have the strip of a key show the newest of its own runs, as it now stands. */
+/**
+ * The runs that a strip may show. A copy of a node shows a run of the same workflow with its settings.
+ * @param {Strip} strip
+ * @param {string} key
+ */
+function candidates(strip, key) {
+  const own = runs.get(key) ?? [];
+  const here = [...runs].filter(([other]) => other.startsWith(`${rootGraph()?.id} `));
+  const alike = here.flatMap(([, all]) => all).filter(({ info }) => hasSettings(info, strip.node));
+  return own.length ? own : alike;
+}
+
+/**
+ * Have the strip of a key show the newest of its own runs, as it now stands.
+ * @param {string} key
+ */
 function update(key) {
   const strip = stripOf(key);
   if (!strip) return;
-  strip.making = strip.making && !takes.get(key)?.some((log) => log.failed);
-  const log = shownOf(runs.get(key) ?? [], (one) => one.run === strip.log?.run || belongs(one, strip.node));
-  if (log && log !== strip.log) strip.show(log);
+  if (takes.get(key)?.some(hasFailed)) strip.takes.isMaking = false;
+  /** @param {Run} run */
+  const isOwn = (run) => run.run === strip.run?.run || belongs(run, strip.node);
+  const run = shownOf(candidates(strip, key), isOwn);
+  if (run && run !== strip.run) strip.show(run);
   else strip.refresh();
 }
 
 // --- live
 
-/** A run that makes a take to compare is shown on the sheet of its strip alone. */
-function keep(log, key) {
-  const logs = log.info.until ? takes : runs;
-  logs.set(key, withNewest(logs.get(key) ?? [], log));
+/**
+ * A run that makes a take to compare is shown on the sheet of its strip alone.
+ * @param {Run} run
+ * @param {string} key
+ */
+function keepRun(run, key) {
+  const known = run.info.until ? takes : runs;
+  known.set(key, withNewest(known.get(key) ?? [], run));
   update(key);
 }
 
-function find(key, run) {
-  return [...(runs.get(key) ?? []), ...(takes.get(key) ?? [])].find((log) => log.run === run);
+/**
+ * @param {string} key
+ * @param {string} name
+ */
+function findRun(key, name) {
+  const all = [...(runs.get(key) ?? []), ...(takes.get(key) ?? [])];
+  return all.find((run) => run.run === name);
 }
 
-function onRun({ detail }) {
-  const key = keyOf(detail);
-  if (key) keep(new RunLog(detail), key);
+/** @param {RunInfo} info */
+function onRun(info) {
+  const key = keyOf(info);
+  if (key) keepRun(newRun(info), key);
 }
 
-function onTake(detail, key) {
-  const log = find(key, detail.run);
-  if (log && detail.number === detail.until) log.events.push(detail);
-  if (log) update(key);
-}
-
-function onBlock({ detail }) {
-  const key = keyOf(detail);
+/** @param {BlockEvent} event */
+function onBlock(event) {
+  const key = keyOf(event);
   if (!key) return;
-  if (detail.until) return onTake(detail, key);
-  if (!find(key, detail.run) && detail.number === 1) keep(new RunLog(detail), key);
-  const log = find(key, detail.run);
-  const place = log?.place(detail) ?? "lost";
-  if (place === "next") {
-    log.events.push(detail);
-    const strip = stripOf(key);
-    if (strip?.log === log) strip.grow();
-    else update(key);
-  } else if (place === "lost") {
-    if (log) runs.set(key, runs.get(key).filter((one) => one !== log));
-    if (log && stripOf(key)?.log === log) stripOf(key).show(null);
-    ask();
-  }
+  if (!event.until && !findRun(key, event.run) && event.number === 1) keepRun(newRun(event), key);
+  const run = findRun(key, event.run);
+  if (event.until) onTake(run, event, key);
+  else if (!run) ask();
+  else if (placeOf(run, event) === "next") addBlock(run, event, key);
+  else if (placeOf(run, event) === "lost") forgetRun(run, key);
 }
 
-function onDone({ detail }) {
-  const key = keyOf(detail);
-  const log = key && find(key, detail.run);
-  if (log) {
-    log.done = detail;
+/**
+ * @param {Run | undefined} run
+ * @param {BlockEvent} event
+ * @param {string} key
+ */
+function onTake(run, event, key) {
+  if (run && event.number === event.until) run.events.push(event);
+  if (run) update(key);
+}
+
+/**
+ * @param {Run} run
+ * @param {BlockEvent} event
+ * @param {string} key
+ */
+function addBlock(run, event, key) {
+  run.events.push(event);
+  const strip = stripOf(key);
+  if (strip?.run === run) strip.grow();
+  else update(key);
+}
+
+/**
+ * Forget a run of which blocks are missing, and ask the server for all of it.
+ * @param {Run} run
+ * @param {string} key
+ */
+function forgetRun(run, key) {
+  runs.set(
+    key,
+    (runs.get(key) ?? []).filter((other) => other !== run),
+  );
+  const strip = stripOf(key);
+  if (strip?.run === run) strip.show(null);
+  ask();
+}
+
+/** @param {RunDone & { run: string, workflow: string | null, node: string }} done */
+function onDone(done) {
+  const key = keyOf(done);
+  const run = key && findRun(key, done.run);
+  if (run) {
+    run.done = done;
     update(key);
   }
   ask();
@@ -115,115 +227,174 @@ function onDone({ detail }) {
 
 /** What is not done by now ended without a result. */
 function endAll() {
-  for (const [key, logs] of [...runs, ...takes]) {
-    const going = logs.filter((log) => log.going);
-    for (const log of going) log.ended = true;
+  for (const [key, all] of [...runs, ...takes]) {
+    const going = all.filter(isGoing);
+    for (const run of going) run.ended = true;
     if (going.length) update(key);
   }
 }
 
-let idle = false; // the server has nothing to do
+let isIdle = false; // the server has nothing to do
 
-function onStatus({ detail }) {
-  idle = detail?.exec_info?.queue_remaining === 0;
-  if (idle) endAll();
+/** @param {{ exec_info?: { queue_remaining: number } } | null} status */
+function onStatus(status) {
+  isIdle = status?.exec_info?.queue_remaining === 0;
+  if (isIdle) endAll();
 }
 
 // --- what went wrong
 
-/** Show it at the sampler that it concerns; what concerns another node of ours, at every sampler. */
+/**
+ * Show it at the sampler that it concerns; what concerns another node of ours, at every sampler.
+ * @param {string} id
+ * @param {string} type
+ * @param {string} sentence
+ */
 function complain(id, type, sentence) {
   if (!type.startsWith(PREFIX)) return;
-  const own = strips.get(nodeOf(id));
+  const node = nodeOf(id);
+  const own = node && strips.get(node);
   for (const strip of own ? [own] : strips.values()) strip.view.error.textContent = sentence;
 }
 
-/** What the server refused to queue. */
-function onRefused({ detail }) {
-  for (const [id, { class_type: type, errors }] of Object.entries(detail)) {
-    if (!errors.length) continue;
-    const [{ type: kind, message, details }] = errors;
-    complain(id, type, kind.startsWith("exception") ? details : `${message}: ${details}`);
+/**
+ * What the server refused to queue; null as something is about to be queued.
+ * @param {NodeErrors | null} refused
+ */
+function onRefused(refused) {
+  if (!refused) for (const { view } of strips.values()) view.error.textContent = "";
+  for (const [id, { class_type: type, errors }] of Object.entries(refused ?? {})) {
+    const [error] = errors;
+    if (!error) continue;
+    const { type: kind, message, details } = error;
+    const isOurs = kind.startsWith("exception");
+    complain(id, type, isOurs ? details : (missing(id, error) ?? `${message}: ${details}`));
   }
 }
 
-function onError({ detail }) {
-  if (!fromElsewhere(detail.prompt_id)) complain(detail.node_id, detail.node_type, detail.exception_message);
+/**
+ * Whom a missing input lacks, if that is a node of ours that is bypassed.
+ * @param {string} id
+ * @param {NodeError} error
+ */
+function missing(id, { type, extra_info: info }) {
+  const BYPASSED = 4;
+  if (type !== "required_input_missing") return undefined;
+  const ours = [...allNodes()].filter((node) => node.comfyClass?.startsWith(PREFIX));
+  const bypassed = ours.find(({ mode }) => mode === BYPASSED);
+  const name = bypassed?.title ?? bypassed?.type ?? "";
+  return (
+    bypassed &&
+    text("bypassed", { name, input: info?.input_name ?? "", node: nodeOf(id)?.title ?? id })
+  );
+}
+
+/** @param {{ prompt_id: string, node_id: string, node_type: string, exception_message: string }} error */
+function onError({ prompt_id: prompt, node_id: id, node_type: type, exception_message: message }) {
+  if (!fromElsewhere(prompt)) complain(id, type, message);
 }
 
 // --- after the fact
 
-let asking = false;
+let isAsking = false;
 let askAgain = false;
-let asked = new Map(); // sampler -> the signature of what is set there and upstream
-let decoding = {}; // the same run, by how many blocks stay -> how many of them are decoded again
-let loading = {}; // run that the server can use again -> seconds until its models are loaded
+let askedAt = -BETWEEN;
+/** @type {Map<GraphNode, Signature>} */
+let signatures = new Map(); // sampler -> that of what is set there and upstream
 
-/** Ask the server which runs it knows of, the newest of each node, and what the samplers are set to. */
+/** Ask the server which runs it knows of, what the samplers are set to, and what the next run makes. */
 async function ask() {
   askAgain = true;
-  if (asking) return;
-  asking = true;
+  if (isAsking) return;
+  isAsking = true;
   try {
     while (askAgain && strips.size) {
+      const early = askedAt + BETWEEN - performance.now();
+      if (early > 0) await new Promise((resolve) => setTimeout(resolve, early));
       askAgain = false;
+      askedAt = performance.now();
       await hearAll();
     }
   } catch (error) {
-    console.warn("SDVG: the server does not say what it runs", error);
+    console.warn("SDVG", error);
+    for (const strip of strips.values()) {
+      strip.tell(strip.key, null);
+      strip.refresh();
+    }
   } finally {
-    asking = false;
+    isAsking = false;
   }
 }
 
 async function hearAll() {
-  const { output } = await app.graphToPrompt();
-  const answer = await api.fetchApi("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
+  const keys = [...strips.values()].map((strip) => ({ strip, key: strip.key }));
+  const { output } = await promptNow();
+  for (const { strip } of keys) if (strip.tau !== null) tryTau(output, strip.node, strip.tau);
+  const answer = await askServer("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-  const told = await answer.json();
-  asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
-  ({ loading, decoding } = told);
-  hear(runs, told.runs.filter(({ until }) => !until));
-  hear(takes, told.runs.filter(({ until }) => until));
-  strips.forEach((strip) => update(keyHere(idOf(strip.node))));
-}
-
-/** Take in what the server knows of runs. */
-function hear(known, all) {
-  const told = all.filter(({ workflow }) => workflow !== NAMELESS);
-  for (const key of new Set(told.map(keyOf).filter(Boolean))) {
-    const logs = told.filter((one) => keyOf(one) === key).map(logOf);
-    known.set(key, mergeRuns(known.get(key) ?? [], logs));
+  /** @type {{ runs: (RunInfo & { events: BlockEvent[], done: RunDone | null })[], asked: Record<string, Signature>,
+   *   forecast?: Record<string, Record<string, Forecast>> }} */
+  const { runs: all, asked, forecast = {} } = await answer.json();
+  signatures = new Map();
+  /** @type {Map<GraphNode, Record<string, Forecast>>} */
+  const forecasts = new Map();
+  for (const [id, signature] of Object.entries(asked)) {
+    const node = nodeOf(id);
+    if (!node) continue;
+    signatures.set(node, signature);
+    forecasts.set(node, forecast[id] ?? {});
+  }
+  hear(
+    runs,
+    all.filter(({ until }) => !until),
+  );
+  hear(
+    takes,
+    all.filter(({ until }) => until),
+  );
+  for (const { strip, key } of keys) {
+    strip.tell(key, forecasts.get(strip.node) ?? {});
+    const place = keyHere(idOf(strip.node));
+    if (stripOf(place) === strip) update(place);
+    else strip.refresh();
   }
 }
 
-function logOf(told) {
-  const log = RunLog.fromServer(told);
-  log.ended = idle;
-  if (told.until) log.events = log.events.filter(({ number }) => number === told.until);
-  return log;
+/**
+ * Put the tau that is tried in the place of the one that is set.
+ * @param {ApiPrompt} output
+ * @param {GraphNode} node
+ * @param {number} tau
+ */
+function tryTau(output, node, tau) {
+  const wire = output[idIn(output, node)]?.inputs.router;
+  const router = Array.isArray(wire) ? output[wire[0]] : undefined;
+  if (router) router.inputs["policy.tau"] = tau;
+}
+
+/**
+ * Take in what the server knows of runs.
+ * @param {Map<string, Run[]>} known
+ * @param {(RunInfo & { events: BlockEvent[], done: RunDone | null })[]} answer
+ */
+function hear(known, answer) {
+  const all = answer.filter(({ workflow }) => workflow !== NAMELESS);
+  const keys = all.map(keyOf).filter((key) => key !== null);
+  for (const key of new Set(keys)) {
+    const theirs = all.filter((run) => keyOf(run) === key).map(runOfServer);
+    for (const run of theirs) run.ended = isIdle;
+    known.set(key, mergeRuns(known.get(key) ?? [], theirs));
+  }
 }
 
 /** Show what is the open workflow's, and nothing else. */
 function check() {
   for (const [node, strip] of strips) {
-    if (strip.log && !belongs(strip.log, node)) strip.show(null);
+    if (strip.run && !belongs(strip.run, node)) strip.show(null);
     update(keyHere(idOf(node)));
-    if (strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
+    const prompt = strip.run?.info.prompt;
+    if (strip.run && !fromHere(prompt)) claim(prompt);
   }
-}
-
-/** What the run after the one shown can be foretold by. */
-function outlookOf(node, log) {
-  return { now: asked.get(node), loading: loading[log.run], decoding: decoding[log.run], moving: seedMoves(node) };
-}
-
-/** Whether the seed changes before the next run; where it changes after one, it has changed already. */
-function seedMoves(node) {
-  if (app.extensionManager.setting.get("Comfy.WidgetControlMode") !== "before") return false;
-  const slot = inputSlot(node, "seed");
-  const { widgets = [] } = (slot >= 0 && node.getInputNode(slot)) || node;
-  return widgets.some(({ value }) => ["increment", "decrement", "randomize"].includes(value)); // its name is the page's affair
 }
 
 /** Show the strips again after the page was loaded, another tab opened, or a step undone: all of these make all nodes anew. */
@@ -238,53 +409,80 @@ function restore() {
 }
 
 /** What comes from the cache has the ids of the workflow that made it. An output does not displace a run that is going on. */
-onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
-  if (!events?.length || told.at(-1)?.until) return;
-  const log = RunLog.fromOutput(events, told.at(-1));
-  if (run && !log.info.workflow && !fromHere(run.prompt)) return;
-  if (run) log.info.prompt = run.prompt;
-  const key = keyHere(run?.id ?? log.info.node);
-  const shown = shownOf(runs.get(key) ?? [], (one) => belongs(one, node));
-  const first = !shown && !find(key, log.run);
-  if (first || (run && belongs(log, node) && (!shown?.going || shown.run === log.run))) keep(log, key);
+onOutput(SAMPLER, (node, { sdvg_route: events = [], sdvg_run: ends = [] }, output) => {
+  const last = ends.at(-1);
+  if (!events.length || last?.until) return;
+  const run = runOfOutput(events, last);
+  if (output && !run.info.workflow && !fromHere(output.prompt)) return;
+  if (output) run.info.prompt = output.prompt;
+  const key = keyHere(output?.id ?? run.info.node);
+  const shown = shownOf(runs.get(key) ?? [], (other) => belongs(other, node));
+  const isFirst = !shown && !findRun(key, run.run);
+  const isFree = !shown || !isGoing(shown) || shown.run === run.run;
+  if (isFirst || (output && belongs(run, node) && isFree)) keepRun(run, key);
 });
 
 // --- nodes
 
+/** @param {GraphNode} node */
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;
-  const strip = new Strip(node, { stop, keep: keepBlocks, undo: (number) => remember(node, number), others: () => othersOf(node), outlook: (log) => outlookOf(node, log) });
+  const strip = new Strip(node, {
+    stop,
+    keep: keepBlocks,
+    undo: (number) => remember(node, number),
+    others: () => othersOf(node),
+    ask,
+    signature: () => signatures.get(node),
+  });
   // Not in the panel of parameters beside the canvas.
-  const options = { hideInPanel: true, getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
-  addElement(node, "route", "sdvg_route", strip.view.element, options);
+  addElement(node, "route", "sdvg_route", strip.view.element, {
+    hideInPanel: true,
+    getMinHeight: () => strip.room.height, // and more where the node has room: the film grows
+  });
   strip.view.element.addEventListener("pointerenter", mark, true);
   strip.view.element.addEventListener("wheel", zoom, { passive: false });
   strips.set(node, strip);
-  strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
+  strip.play(setting(PLAY) !== false);
   after(node, "onRemoved", () => leave(strip));
 }
 
-/** Mark what the wheel scrolls as the mouse comes to it, so that scrolling reads no layout. */
+/**
+ * Mark what the wheel scrolls as the mouse comes to it, so that scrolling reads no layout.
+ * @param {Event} event
+ */
 function mark({ target }) {
-  if (target.matches(SCROLLERS)) target.classList.toggle("scrolls", target.scrollHeight > target.clientHeight + 1);
+  if (!(target instanceof Element) || !target.matches(SCROLLERS)) return;
+  target.classList.toggle("scrolls", target.scrollHeight > target.clientHeight + 1);
 }
 
-/** The wheel over the strip zooms as it does beside it, unless it scrolls something there. Nodes 2.0 sees to that itself. */
+/**
+ * The wheel over the strip zooms as it does beside it, unless it scrolls something there. Nodes 2.0 sees to that itself.
+ * @param {WheelEvent} event
+ */
 function zoom(event) {
-  if (event.target.closest(".scrolls") || event.currentTarget.closest("[data-node-id]")) return;
+  const { target, currentTarget } = event;
+  if (target instanceof Element && target.closest(".scrolls")) return;
+  if (currentTarget instanceof Element && currentTarget.closest("[data-node-id]")) return;
   event.preventDefault();
-  app.canvas.processMouseWheel?.(event);
+  zoomCanvas(event);
 }
 
 // Undoing a step makes all nodes anew, and so all strips.
+/** @type {{ id: string | number, number: number } | null} */
 let focused = null; // the node and the square that had the focus when the user undid a step
 
+/** @param {Strip} strip */
 function leave(strip) {
   strip.end();
   strips.delete(strip.node);
 }
 
-/** If a step is undone at all, it is soon. */
+/**
+ * If a step is undone at all, it is soon.
+ * @param {GraphNode} node
+ * @param {number} number
+ */
 function remember({ id }, number) {
   focused = { id, number };
   setTimeout(() => (focused = null), 5000);
@@ -292,73 +490,98 @@ function remember({ id }, number) {
 
 /** Once it is on the page, give the focus back to the square that had it; again if Nodes 2.0 draws the node anew. */
 function refocus(tries = 60) {
-  const strip = focused && [...strips.values()].find(({ node }) => node.id === focused.id);
-  const square = strip?.view.square(focused.number);
+  if (!focused) return;
+  const { id, number } = focused;
+  const strip = [...strips.values()].find(({ node }) => node.id === id);
+  const square = strip?.view.squares.square(number);
   const active = document.activeElement;
-  const left = active !== document.body && !active.closest(".sdvg-squares"); // the user went elsewhere
-  if (square && square !== active && !left) square.focus({ preventScroll: true });
-  if (!square || left || !tries) focused = null;
+  const isElsewhere = active !== document.body && !active?.closest(".sdvg-squares");
+  if (square && square !== active && !isElsewhere) square.focus({ preventScroll: true });
+  if (!square || isElsewhere || !tries) focused = null;
   else requestAnimationFrame(() => refocus(tries - 1));
 }
 
-/** Ask the server to end a run after the block it is making. */
-async function stop(log) {
+/**
+ * Ask the server to end a run after the block it is making.
+ * @param {Run} run
+ */
+async function stop(run) {
+  /** @param {boolean} stopping */
   const show = (stopping) => {
-    log.stopping = stopping;
-    for (const strip of strips.values()) if (strip.log === log) strip.refresh();
+    run.stopping = stopping;
+    for (const strip of strips.values()) if (strip.run === run) strip.refresh();
   };
   show(true);
-  if (!(await post("/sdvg/stop", { node: log.info.node }, words().stop))) show(false);
+  if (!(await post("/sdvg/stop", { node: run.info.node }, text("stop")))) show(false);
 }
 
-/** Have the server write the first `number` blocks to its disk, where a restart leaves them; whether it did. */
-async function keepBlocks(number, digest, silent = false) {
-  const summary = words().lock(number);
+/**
+ * Have the server write the first `number` blocks to its disk, where a restart leaves them; whether it did.
+ * @param {number} number
+ * @param {string} digest
+ * @param {boolean} silent
+ */
+async function keepBlocks(number, digest, silent) {
+  const summary = text("lock", { blocks: blocksText(1, number) });
   const answer = await post("/sdvg/keep", { blocks: `${number}:${digest}` }, summary);
-  if (answer && !silent) app.extensionManager.toast.add({ severity: "info", summary, detail: words().onDisk((answer.bytes / 1e6).toFixed(answer.bytes < 1e6 ? 2 : 0)), life: 6000 });
-  return Boolean(answer);
+  if (!answer || silent) return Boolean(answer);
+  const megabytes = (answer.bytes / 1e6).toFixed(answer.bytes < 1e6 ? 2 : 0);
+  toast("info", summary, text("onDisk", { megabytes }), LIFE.done);
+  return true;
 }
 
-/** What the server answers; null if it refuses, which is then shown. */
+/**
+ * What the server answers; null if it refuses, which is then shown.
+ * @param {string} path
+ * @param {object} body
+ * @param {string} summary
+ */
 async function post(path, body, summary) {
   try {
     const headers = { "Content-Type": "application/json" };
-    const answer = await api.fetchApi(path, { method: "POST", headers, body: JSON.stringify(body) });
+    const answer = await askServer(path, { method: "POST", headers, body: JSON.stringify(body) });
     if (answer.ok) return await answer.json();
     const { error } = await answer.json().catch(() => ({}));
     throw new Error(error ?? `${answer.status} ${answer.statusText}`);
   } catch (error) {
-    app.extensionManager.toast.add({ severity: "error", summary, detail: error.message, life: 8000 });
+    toast("error", summary, /** @type {Error} */ (error).message, LIFE.failed);
     return null;
   }
 }
 
-app.registerExtension({
+register({
   name: "sdvg.route_strip",
   settings: [
     {
       id: PLAY,
       category: ["SDVG", "Sampler", "Play"],
-      name: "SDVG: play the blocks on the sampler",
-      tooltip: "Loads a small picture of every finished block from the server, about 110 KB each for photographic frames.",
+      name: PLAY, // its words are in locales/*/settings.json
       type: "boolean",
       defaultValue: true,
-      onChange: (on) => strips.forEach((strip) => strip.play(on)),
+      onChange: (/** @type {boolean} */ on) => strips.forEach((strip) => strip.play(on)),
     },
   ],
+  async init() {
+    const href = new URL("style.css", import.meta.url).href;
+    const link = make("link", "", "", { rel: "stylesheet", href });
+    document.head.append(link);
+    await new Promise((resolve) => {
+      link.onload = resolve;
+      link.onerror = resolve;
+    });
+  },
   setup() {
-    document.head.append(make("style", "", STYLE));
-    api.addEventListener("sdvg.run", onRun);
-    api.addEventListener("sdvg.block", onBlock);
-    api.addEventListener("sdvg.done", onDone);
-    api.addEventListener("sdvg.queueing", () => strips.forEach(({ view }) => (view.error.textContent = "")));
-    api.addEventListener("sdvg.refused", onRefused);
-    api.addEventListener("execution_error", onError);
-    api.addEventListener("status", onStatus);
-    api.addEventListener("reconnected", ask);
-    for (const end of ["execution_start", "execution_error", "execution_interrupted"]) api.addEventListener(end, endAll);
-    api.addEventListener("graphChanged", () => {
-      strips.forEach((strip) => strip.sync());
+    listen("sdvg.run", onRun);
+    listen("sdvg.block", onBlock);
+    listen("sdvg.done", onDone);
+    onQueue(onRefused);
+    listen("execution_error", onError);
+    listen("status", onStatus);
+    listen("reconnected", ask);
+    for (const end of ["execution_start", "execution_error", "execution_interrupted"])
+      listen(end, endAll);
+    listen("graphChanged", () => {
+      for (const strip of strips.values()) strip.sync();
       ask();
     });
   },

@@ -1,42 +1,91 @@
-// The shots of the video as cards below the film: first picture, prompt, length, and what can be done with each.
-import { RATE, framesOf } from "./blocks.js";
-import { make } from "./common.js";
-import { isAgain, isOld } from "./runs.js";
-import { addShot, allowed, changed, cutShot, lengthenShot, moveShot, readBoard, removeShot, retakeShot, sayShot, shotAt, splitShot, startsOf } from "./shots.js";
+// The shots of the video as cards below the film.
+import { secondOf } from "./blocks.js";
+import { make, makeButton, nameElement } from "./dom.js";
+import { toast } from "./frontend.js";
+import { isAgain, isOld, nextTake } from "./strip_model.js";
+import { ShotCard } from "./shot_card.js";
+import {
+  addShot,
+  allowed,
+  changed,
+  cutShot,
+  lengthenShot,
+  moveShot,
+  readBoard,
+  removeShot,
+  retakeShot,
+  sayShot,
+  shotAt,
+  splitShot,
+  startsOf,
+} from "./shots.js";
 import { openMenu } from "./strip_menu.js";
-import { bitmapOf, fetchSprite } from "./strip_player.js";
-import { words } from "./strip_words.js";
+import { blocksText, text } from "./words.js";
+
+const LIFE = 6000; // ms of a message
+
+/**
+ * @typedef {object} BoardActs
+ * @property {(board: ShotBoard) => void} write
+ * @property {(number: number) => { text: string, problem: string, act: () => void } | null} lock what locks the blocks up to one
+ * @property {(number: number) => MenuItem} release what unlocks one
+ * @property {(number: number) => void} choose a block
+ * @property {(number: number) => number[]} takes of a block that exist
+ */
+
+/**
+ * What a board is shown by. `before`: how many blocks a clip gives, `kept`: how many of the run stay, `most`: how many the node takes.
+ * @typedef {object} BoardState
+ * @property {BoardValues | undefined} values
+ * @property {number} before
+ * @property {number} kept
+ * @property {number} most
+ * @property {BlockEvent[]} events
+ * @property {Forecast | null} forecast
+ * @property {VideoStart} start
+ */
 
 export class Board {
-  /**
-   * `acts`: `write(board)`; `keep(number)`, what keeps the blocks up to one of the run, or null; `release(number)`, what gives up
-   * a kept one; `paint(canvas, event, frame)`; `choose(number)` a block.
-   */
+  /** @param {BoardActs} acts */
   constructor(acts) {
     this.acts = acts;
-    this.element = make("ol", "sdvg-shots");
+    /** @type {ShotBoard} */
+    this.board = { shots: [], later: [] };
+    /** @type {ShotCard[]} */
     this.cards = [];
-    const last = make("li", "sdvg-add");
-    this.add = last.appendChild(make("button", "sdvg-button", "+", { type: "button" }));
-    this.add.addEventListener("click", () => this.edit(addShot(this.board, this.cards.length - 1), this.cards.length, "textarea"));
-    this.element.append(last);
+    this.before = 0;
+    this.fixed = 0;
+    this.most = 0;
+    this.element = make("ol", "sdvg-shots");
+    this.last = make("li", "sdvg-add");
+    this.add = makeButton("sdvg-button", "+", () => {
+      const count = this.cards.length;
+      this.edit(addShot(this.board, count - 1), count, "textarea");
+    });
+    this.last.append(this.add);
+    this.element.append(this.last);
   }
 
   /**
-   * Show the shots of the nodes' `values`; `before`: how many blocks a clip gives, `kept`: how many of the run stay, `most`: how
-   * many the node takes, `events`: the blocks that are made, `next`: what the next run makes again of them (runs.js), `start`: what the
-   * video starts from. Without a text there is none.
+   * Show the shots. Without a text there is none.
+   * @param {BoardState} state
    */
-  show({ values, before, kept, most, events, next, start }) {
-    this.board = values && readBoard(values, before);
-    Object.assign(this, { before, fixed: before + kept, most, next, start });
-    const { shots } = this.board ?? { shots: [] };
-    while (this.cards.length > shots.length) this.cards.pop().element.remove();
-    while (this.cards.length < shots.length) this.cards.push(this.card(this.cards.length));
-    this.element.setAttribute("aria-label", words().shots);
+  show(state) {
+    this.board = (state.values && readBoard(state.values, state.before)) ?? {
+      shots: [],
+      later: [],
+    };
+    this.before = state.before;
+    this.fixed = state.before + state.kept;
+    this.most = state.most;
+    const { shots } = this.board;
+    while (this.cards.length > shots.length) this.cards.pop()?.element.remove();
+    while (this.cards.length < shots.length) this.cards.push(this.newCard(this.cards.length));
+    this.element.setAttribute("aria-label", text("shots"));
     const starts = startsOf(shots);
-    shots.forEach((shot, i) => this.draw(i, shot, starts[i], events));
-    this.name(this.add, words().addShot, this.after(shots.length - 1, addShot));
+    for (const [i, shot] of shots.entries()) this.draw(i, shot, starts[i], state);
+    const isAllowed = shots.length ? this.allow(addShot(this.board, shots.length - 1)) : undefined;
+    this.offer(this.add, text("addShot"), isAllowed);
   }
 
   /** How many shots there are; 0 if the text cannot be shown as cards. */
@@ -44,181 +93,319 @@ export class Board {
     return this.cards.length;
   }
 
-  // --- the elements
-
-  card(i) {
-    const element = make("li", "sdvg-shot", "", { role: "group" });
-    const top = element.appendChild(make("div", "sdvg-shot-top"));
-    const canvas = top.appendChild(make("canvas", "blank", "", { "aria-hidden": true }));
-    const title = top.appendChild(make("button", "sdvg-shot-title", "", { type: "button" }));
-    const more = top.appendChild(make("button", "sdvg-button", "⋯", { type: "button", "aria-haspopup": "menu", "aria-expanded": false }));
-    const area = element.appendChild(make("textarea", "", "", { rows: 2, spellcheck: false }));
-    const length = element.appendChild(make("label", "sdvg-shot-length"));
-    const count = length.appendChild(make("input", "", "", { type: "number", step: 1 }));
-    const seconds = length.appendChild(make("span", ""));
-    const row = element.appendChild(make("div", "sdvg-shot-row"));
-    const [take, keep, cut] = ["take", "keep", "cut"].map((name) => row.appendChild(make("button", `sdvg-button sdvg-shot-${name}`, "", { type: "button" })));
-    const card = { element, canvas, title, more, area, count, seconds, take, keep, cut };
-    title.addEventListener("click", () => this.acts.choose(card.first));
-    more.addEventListener("click", () => this.items(i).length && openMenu(more, words().shot(i + 1), this.items(i)));
-    take.addEventListener("click", () => this.edit(this.retaken(i), i));
-    keep.addEventListener("click", () => this.acts.keep(card.last)?.act());
-    cut.addEventListener("click", () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i));
-    area.addEventListener("change", () => this.say(i));
-    area.addEventListener("keydown", (event) => this.onKey(i, event));
-    count.addEventListener("change", () => this.lengthen(i));
-    count.addEventListener("keydown", (event) => event.ctrlKey || event.metaKey || event.stopPropagation());
-    this.element.insertBefore(element, this.add.parentElement);
+  /** @param {number} i */
+  newCard(i) {
+    const card = new ShotCard({
+      choose: () => this.acts.choose(this.cards[i].first),
+      menu: () => this.openMenu(i),
+      take: () => this.edit(this.retaken(i), i),
+      lock: () => this.lock(i),
+      cut: () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i),
+      prompt: () => this.say(i),
+      length: () => this.lengthen(i),
+      key: (event) => this.onKey(i, event),
+    });
+    this.element.insertBefore(card.element, this.last);
     return card;
   }
 
-  draw(i, shot, from, events) {
-    const card = this.cards[i];
+  /**
+   * @param {number} i
+   * @param {Shot} shot
+   * @param {number} from
+   * @param {BoardState} state
+   */
+  draw(i, shot, from, { events, forecast, start }) {
     const to = from + shot.marks.length - 1;
+    const first = Math.max(1, from - this.before);
+    const last = to - this.before;
     const made = Math.max(0, to - Math.max(from, this.before + 1) + 1); // by the run
-    card.first = Math.max(1, from - this.before);
-    card.last = to - this.before;
-    const second = card.first > 1 ? framesOf(card.first - 1, this.start) / RATE : 0;
-    const end = made ? framesOf(card.last, this.start) / RATE : 0;
-    card.element.hidden = !made; // the clip's
-    card.element.setAttribute("aria-label", words().shot(i + 1));
-    card.title.textContent = words().shotAt(i + 1, second.toFixed(1));
-    const blocks = words().blocks(card.first, card.last);
-    card.title.title = isOld(this.next, card.last) ? `${blocks} · ${words().isOld}` : blocks;
-    card.more.setAttribute("aria-label", words().shotMenu(i + 1));
-    card.more.title = words().shotMenu(i + 1);
-    card.area.setAttribute("aria-label", words().shotPrompt(i + 1));
-    card.area.placeholder = words().asBefore;
-    if (card.shown !== shot.prompt || document.activeElement !== card.area) card.area.value = shot.prompt;
-    card.shown = shot.prompt;
-    card.area.readOnly = to <= this.fixed;
-    Object.assign(card.count, { value: made, min: Math.max(1, this.fixed - from + 1 - (shot.marks.length - made)), max: this.most, disabled: to < this.fixed });
-    card.count.setAttribute("aria-label", words().shotBlocks(i + 1));
-    card.seconds.textContent = words().blocksLong(made, (end - second).toFixed(1));
-    this.drawButtons(i, card, shot);
-    this.drawThumb(card, made ? events[card.first - 1] : undefined);
-    card.canvas.classList.toggle("again", isAgain(this.next, card.first));
-    card.canvas.classList.toggle("old", isOld(this.next, card.first));
+    const second = secondOf(first, start);
+    this.cards[i].draw({
+      number: i + 1,
+      first,
+      last,
+      made,
+      second,
+      line: this.before && from > this.before ? from : 0,
+      seconds: made ? secondOf(last + 1, start) - second : 0,
+      prompt: shot.prompt,
+      cut: shot.cut,
+      fixed: to <= this.fixed,
+      least: Math.max(1, this.fixed - from + 1 - (shot.marks.length - made)),
+      most: this.mostOf(made),
+      lasts: to < this.fixed,
+      again: isAgain(forecast, first),
+      old: isOld(forecast, first),
+      oldLast: isOld(forecast, last),
+      event: events[first - 1],
+    });
+    this.drawButtons(i, shot);
   }
 
-  drawButtons(i, card, shot) {
-    const { letter, take } = shot.marks[this.firstFree(i)] ?? {};
-    this.name(card.take, words().another((take ?? 1) + 1), letter && this.allow(this.retaken(i)), words().retake(i + 1 === this.cards.length));
-    const keep = this.acts.keep(card.last);
-    card.keep.textContent = words().lockShot;
-    card.keep.title = keep?.old ? words().runFirst(keep.old) : (keep?.text ?? words().lockLater);
-    card.keep.setAttribute("aria-label", card.keep.title);
-    card.keep.disabled = !keep || keep.old !== "";
-    this.name(card.cut, words().cutHere, i > 0 && this.allow(cutShot(this.board, i, !shot.cut)), shot.cut ? words().goOn(i + 1) : words().cut(i + 1));
-    card.cut.setAttribute("aria-pressed", shot.cut);
+  /**
+   * How many blocks a shot may have, beside the others.
+   * @param {number} made
+   */
+  mostOf(made) {
+    const all = this.board.shots.reduce((sum, { marks }) => sum + marks.length, 0) - this.before;
+    return this.most - all + made;
   }
 
-  drawThumb({ canvas }, event) {
-    if (!event?.sprite) canvas.classList.add("blank");
-    else if (bitmapOf(event)) this.acts.paint(canvas, event, 0);
-    else if (canvas.dataset.asked !== event.run + event.number) {
-      canvas.dataset.asked = event.run + event.number;
-      fetchSprite(event, () => bitmapOf(event) && this.acts.paint(canvas, event, 0), new AbortController().signal);
-    }
+  /**
+   * @param {number} i
+   * @param {Shot} shot
+   */
+  drawButtons(i, shot) {
+    const card = this.cards[i];
+    const retaken = this.retaken(i);
+    const isLast = i + 1 === this.cards.length;
+    const take = text("another", { take: this.nextTake(i) });
+    this.offer(card.take, take, this.allow(retaken), isLast ? text("retakeLast") : text("retake"));
+    this.drawLock(i);
+    const cutting = shot.cut ? text("goOn", { shot: i }) : text("cut", { shot: i + 1 });
+    const cut = i > 0 ? this.allow(cutShot(this.board, i, !shot.cut)) : undefined;
+    this.offer(card.cut, text("cutHere"), cut, cutting);
+    card.cut.setAttribute("aria-pressed", String(shot.cut));
   }
 
-  /** Write on a button what it does, and say what that makes again; without an edit it does nothing. */
-  name(button, text, edit, act = text) {
-    const label = edit ? words().does(act, this.cost(edit)) : text;
-    button.textContent = text;
-    button.title = label;
-    button.setAttribute("aria-label", label);
+  /**
+   * A locked shot has its lock pressed, which gives it up.
+   * @param {number} i
+   */
+  drawLock(i) {
+    const { first, last, keep } = this.cards[i];
+    const isLocked = last <= this.fixed - this.before;
+    const lock = isLocked ? null : this.acts.lock(last);
+    const offered = lock?.problem || lock?.text;
+    keep.textContent = text("lockShot");
+    keep.setAttribute("aria-pressed", String(isLocked));
+    keep.disabled = !isLocked && (!lock || lock.problem !== "");
+    nameElement(keep, isLocked ? this.acts.release(first).text : (offered ?? text("lockLater")));
+  }
+
+  /** @param {number} i */
+  lock(i) {
+    const { first, last } = this.cards[i];
+    if (last <= this.fixed - this.before) this.acts.release(first).act();
+    else this.acts.lock(last)?.act();
+  }
+
+  /**
+   * Write on a button what it does, and say what that makes again; without an edit it does nothing.
+   * @param {HTMLButtonElement} button
+   * @param {string} caption
+   * @param {ShotBoard | undefined} edit
+   * @param {string} [act]
+   */
+  offer(button, caption, edit, act = caption) {
+    button.textContent = caption;
+    nameElement(button, edit ? text("does", { act, cost: this.cost(edit) }) : caption);
     button.disabled = !edit;
   }
 
   // --- edits
 
-  /** The board after an edit of a shot, or undefined if it must not be. */
-  after(i, act, ...given) {
-    return this.board && this.allow(act(this.board, i, ...given));
-  }
-
+  /**
+   * A board, or undefined if it must not be.
+   * @param {ShotBoard} board
+   */
   allow(board) {
-    return allowed(this.board, board, this.fixed, this.most + this.before) ? board : undefined;
+    const isAllowed = allowed(this.board, board, this.fixed, this.most + this.before);
+    return isAllowed ? board : undefined;
   }
 
-  /** What an edit makes again. */
+  /**
+   * What an edit makes again.
+   * @param {ShotBoard} board
+   */
   cost(board) {
     const { from, count } = changed(this.board, board);
+    if (!count) return text("free");
     const first = from - this.before;
-    if (!count) return words().free;
-    const blocks = words().blocks(first, first + count - 1);
-    return from > startsOf(this.board.shots).at(-1) + this.board.shots.at(-1).marks.length - 1 ? words().adds(blocks) : words().changes(blocks);
+    const blocks = blocksText(first, first + count - 1);
+    const all = this.board.shots.reduce((sum, { marks }) => sum + marks.length, 0);
+    return from > all ? text("adds", { blocks }) : text("changes", { blocks });
   }
 
-  /** The first block of a shot that may change, counted from 0 in it. */
+  /**
+   * The first block of a shot that may change, counted from 0 in it.
+   * @param {number} i
+   */
   firstFree(i) {
     return Math.max(0, this.fixed - startsOf(this.board.shots)[i] + 1);
   }
 
+  /**
+   * The takes of a shot's first block that exist, and the one that is asked for.
+   * @param {number} i
+   */
+  takesOf(i) {
+    const { marks } = this.board.shots[i];
+    const asked = marks[this.firstFree(i)]?.take ?? 1;
+    const number = startsOf(this.board.shots)[i] + this.firstFree(i) - this.before;
+    return { asked, known: this.acts.takes(number) };
+  }
+
+  /**
+   * The take after the last one that exists.
+   * @param {number} i
+   */
+  nextTake(i) {
+    return nextTake(this.takesOf(i).known);
+  }
+
+  /** @param {number} i */
   retaken(i) {
-    return this.firstFree(i) < this.board.shots[i].marks.length ? retakeShot(this.board, i, this.firstFree(i)) : this.board;
+    const first = this.firstFree(i);
+    const isFree = first < this.board.shots[i].marks.length;
+    return isFree ? retakeShot(this.board, i, first, this.nextTake(i)) : this.board;
   }
 
+  /** @param {number} i */
+  openMenu(i) {
+    const items = this.items(i);
+    if (items.length) openMenu(this.cards[i].more, text("shot", { shot: i + 1 }), items);
+  }
+
+  /**
+   * @param {number} i
+   * @returns {MenuItem[][]}
+   */
   items(i) {
-    const item = (text, board, focus, part) => (board ? [{ text: words().does(text, this.cost(board)), act: () => this.edit(board, focus, part) }] : []);
+    /**
+     * @param {string} act
+     * @param {ShotBoard | undefined} board
+     * @param {number} focus
+     * @param {string} [part]
+     */
+    const item = (act, board, focus, part) =>
+      board ? [this.itemOf(act, board, () => this.edit(board, focus, part))] : [];
     const { length } = this.board.shots;
-    const { first } = this.cards[i];
-    return [
-      first <= this.fixed - this.before ? [this.acts.release(first)] : [],
-      [
-        ...(i > 0 ? item(words().earlierShot, this.after(i, moveShot, i - 1), i - 1) : []),
-        ...(i + 1 < length ? item(words().laterShot, this.after(i, moveShot, i + 1), i + 1) : []),
-        ...item(words().addAfter, this.after(i, addShot), i + 1, "textarea"),
-        ...item(words().removeShot, length > 1 ? this.after(i, removeShot) : undefined, Math.max(0, i - 1)),
-      ],
-    ].filter((group) => group.length);
+    const edits = [
+      ...item(text("earlierShot"), i > 0 ? this.moved(i, i - 1) : undefined, i - 1),
+      ...item(text("laterShot"), i + 1 < length ? this.moved(i, i + 1) : undefined, i + 1),
+      ...item(text("addAfter"), this.allow(addShot(this.board, i)), i + 1, "textarea"),
+      ...item(text("removeShot"), this.removed(i), Math.max(0, i - 1)),
+    ];
+    const isLocked = this.cards[i].first <= this.fixed - this.before;
+    const release = isLocked ? [this.acts.release(this.cards[i].first)] : [];
+    return [release, this.takeItems(i), edits].filter((group) => group.length);
   }
 
-  /** Write another board, and have the focus on a shot of it. */
+  /**
+   * @param {string} act
+   * @param {ShotBoard} board
+   * @param {() => void} edit
+   * @returns {MenuItem}
+   */
+  itemOf(act, board, edit) {
+    return { text: text("does", { act, cost: this.cost(board) }), act: edit };
+  }
+
+  /**
+   * The takes of a shot to choose from, where there are several.
+   * @param {number} i
+   * @returns {MenuItem[]}
+   */
+  takeItems(i) {
+    const { asked, known } = this.takesOf(i);
+    const first = this.firstFree(i);
+    const takes = [...new Set([1, ...known, asked])].sort((a, b) => a - b);
+    if (takes.length < 2 || first >= this.board.shots[i].marks.length) return [];
+    return takes.map((take) => ({
+      text: text("take", { take }),
+      checked: take === asked,
+      act: () => this.edit(retakeShot(this.board, i, first, take), i),
+    }));
+  }
+
+  /**
+   * @param {number} i
+   * @param {number} to
+   */
+  moved(i, to) {
+    return this.allow(moveShot(this.board, i, to));
+  }
+
+  /** @param {number} i */
+  removed(i) {
+    return this.board.shots.length > 1 ? this.allow(removeShot(this.board, i)) : undefined;
+  }
+
+  /**
+   * Write another board, and have the focus on a shot of it.
+   * @param {ShotBoard} board
+   * @param {number} i
+   * @param {string} [part]
+   */
   edit(board, i, part = ".sdvg-shot-top .sdvg-button") {
     this.acts.write(board);
-    const element = this.cards[i]?.element;
-    const focused = document.activeElement;
-    if (!element || (element.contains(focused) && part !== "textarea")) return;
-    element.querySelector(part).focus({ preventScroll: true });
-    if (part === "textarea") element.querySelector(part).select();
-    this.element.scrollLeft = element.offsetLeft - this.element.offsetLeft - 8;
+    const card = this.cards[i];
+    if (!card || (card.element.contains(document.activeElement) && part !== "textarea")) return;
+    const focused = part === "textarea" ? card.area : card.more;
+    focused.focus({ preventScroll: true });
+    if (focused === card.area) card.area.select();
+    // Not scrollIntoView, which would also scroll everything around the strip.
+    this.element.scrollTop = card.element.offsetTop - this.element.offsetTop - 8;
   }
 
-  /** Have a shot begin at a block of the run, and its prompt written; null if it must not be. */
+  /**
+   * What has a shot begin at a block of the run, and its prompt written; null if it must not be.
+   * @param {number} number
+   */
   beginning(number) {
     const block = number + this.before;
-    const board = number > 1 && this.board && this.allow(splitShot(this.board, block));
+    if (number < 2 || !this.count) return null;
+    const board = this.allow(splitShot(this.board, block));
     return board ? () => this.edit(board, shotAt(board, block), "textarea") : null;
   }
 
+  /**
+   * Write the prompt that was typed.
+   * @param {number} i
+   */
   say(i) {
-    if (!this.cards[i]) return; // it went with its text
-    const { area, shown } = this.cards[i];
-    if (area.value.trim() !== shown) this.acts.write(sayShot(this.board, i, area.value));
-    if (this.cards[i]) this.cards[i].area.value = this.board.shots[i].prompt; // as it is written
-    else this.cards.at(-1)?.area.focus({ preventScroll: true });
+    const card = this.cards[i];
+    if (!card) return; // it went with its text
+    if (card.area.value.trim() !== card.prompt)
+      this.acts.write(sayShot(this.board, i, card.area.value));
+    const shot = this.board.shots[i];
+    if (this.cards[i] && shot)
+      this.cards[i].area.value = shot.prompt; // as it is written
+    else this.cards[this.cards.length - 1]?.area.focus({ preventScroll: true });
   }
 
+  /**
+   * Give a shot the number of blocks that was typed, or the nearest that it can have.
+   * @param {number} i
+   */
   lengthen(i) {
     const { count } = this.cards[i];
     const clip = this.board.shots[i].marks.filter((mark) => !mark).length;
-    const wanted = Math.max(Number(count.min), Math.round(Number(count.value)) || 0);
-    const board = this.after(i, lengthenShot, wanted + clip);
+    const wanted = Math.round(Number(count.value)) || 0;
+    const fitted = Math.max(Number(count.min), Math.min(Number(count.max), wanted));
+    const board = this.allow(lengthenShot(this.board, i, fitted + clip));
     if (board) this.acts.write(board);
-    else count.value = this.board.shots[i].marks.length - clip;
+    if (fitted !== wanted) toast("info", text("shotBlocks", { shot: i + 1 }), count.title, LIFE);
+    count.value = String(this.board.shots[i].marks.length - clip);
   }
 
-  /** Enter takes the prompt, with Shift it begins a line; Escape brings back what was there. Control and Enter run the workflow. */
+  /**
+   * Enter takes the prompt, with Shift it begins a line; Escape brings back what was there. Control and Enter run the workflow.
+   * @param {number} i
+   * @param {KeyboardEvent} event
+   */
   onKey(i, event) {
-    const { area, shown } = this.cards[i];
+    const { area, prompt, title } = this.cards[i];
     if (event.isComposing) return;
-    if (event.key === "Enter" && !event.shiftKey) this.say(i);
-    if (event.key === "Escape") area.value = shown;
+    const isTaken = event.key === "Enter" && !event.shiftKey;
+    if (isTaken) this.say(i);
+    if (event.key === "Escape") area.value = prompt;
     if (event.ctrlKey || event.metaKey) return;
     event.stopPropagation();
-    if (event.key === "Enter" && !event.shiftKey) event.preventDefault();
+    if (isTaken) event.preventDefault();
+    if (isTaken) (this.cards[i]?.title ?? title).focus({ preventScroll: true });
     if (event.key === "Escape") this.cards[i].more.focus({ preventScroll: true });
   }
 }

@@ -1,52 +1,75 @@
 // Two runs as films side by side: the one that is shown, and another one of the same node. They share the time line and the player.
-import { fateOf } from "./blocks.js";
-import { locale, make } from "./common.js";
-import { bitmapOf, fetchSprite, playable } from "./strip_player.js";
-import { words } from "./strip_words.js";
+import { make, makeButton, nameElement } from "./dom.js";
+import { differsFrom } from "./runs.js";
+import { bitmapOf, fetchSprite, framesIn, paintFrame, playable } from "./sprites.js";
+import { outcomeText, text } from "./words.js";
 
 export class Comparison {
-  /** `player`: of the run that is shown; `acts`: `close()`, `enlarge()`, `choose(run)` the other run, `paint(canvas, event, frame)`. */
+  /**
+   * @param {import("./strip_player.js").Player} player of the run that is shown
+   * @param {{ close: () => void, enlarge: () => void, choose: (run: string) => void }} acts
+   */
   constructor(player, acts) {
-    Object.assign(this, { player, acts, other: null });
+    this.player = player;
+    this.acts = acts;
+    /** @type {Run | null} */
+    this.other = null;
     this.canvas = make("canvas", "sdvg-before blank", "", { role: "img" });
     this.captions = [make("span", "sdvg-caption"), make("span", "sdvg-caption")]; // before, now
     this.row = make("div", "sdvg-compare");
-    this.line = this.row.appendChild(make("input", "", "", { type: "range", min: 0, step: 1 }));
-    this.runs = this.row.appendChild(make("select", "sdvg-button"));
-    this.large = this.row.appendChild(make("button", "sdvg-button", "⤢", { type: "button" }));
-    this.back = this.row.appendChild(make("button", "sdvg-button", "✕", { type: "button" }));
+    this.line = make("input", "", "", { type: "range", min: 0, step: 1 });
+    this.runs = make("select", "sdvg-button");
+    this.large = makeButton("sdvg-button", "⤢", () => acts.enlarge());
+    this.back = makeButton("sdvg-button", "✕", () => acts.close());
+    this.row.append(this.line, this.runs, this.large, this.back);
     this.line.addEventListener("input", () => player.seek(Number(this.line.value)));
     this.runs.addEventListener("change", () => acts.choose(this.runs.value));
-    this.large.addEventListener("click", () => acts.enlarge());
-    this.back.addEventListener("click", () => acts.close());
     this.row.addEventListener("keydown", (event) => this.onKey(event));
     this.screens = [this.canvas];
+    /** @type {HTMLElement[]} */
     this.enlarged = []; // captions in a dialog
+    this.labels = "";
     this.fetches = new AbortController();
   }
 
+  /** @param {KeyboardEvent} event */
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     event.stopPropagation();
     if (event.key === "Escape") this.acts.close();
   }
 
-  /** Show `now` beside `other`, one of the `others`, newest last; without them it is over. */
+  /**
+   * Show `now` beside `other`, which is among the `others`, newest last; without them it is over.
+   * @param {Run | null} now
+   * @param {Run | null} other
+   * @param {Run[]} [others]
+   */
   show(now, other, others = []) {
     if (other !== this.other) this.begin(other);
-    if (!other) return;
-    const names = [[this.line, words().timeLine], [this.runs, words().runs], [this.large, words().enlarge], [this.back, words().close]];
-    for (const [element, name] of names) Object.assign(element, { title: name, ariaLabel: name });
-    const labels = others.map((one, i) => [one.run, words().runBack(others.length - i, differsFrom(one, now))]);
+    if (!other || !now) return;
+    nameElement(this.line, text("timeLine"));
+    nameElement(this.runs, text("runs"));
+    nameElement(this.large, text("enlarge"));
+    nameElement(this.back, text("close"));
+    const labels = others.map((run, i) => [
+      run.run,
+      nameOf(others.length - i, differsFrom(run, now)),
+    ]);
     if (JSON.stringify(labels) !== this.labels) {
       this.labels = JSON.stringify(labels);
-      this.runs.replaceChildren(...labels.reverse().map(([value, text]) => make("option", "", text, { value })));
+      const options = labels.map(([value, label]) => make("option", "", label, { value }));
+      this.runs.replaceChildren(...options.reverse());
     }
     this.runs.value = other.run;
     this.tell();
   }
 
-  /** Show the other run on a `canvas` as well, with `captions` for both; null: no longer. */
+  /**
+   * Show the other run on a `canvas` as well, with `captions` for both; null: no longer.
+   * @param {HTMLCanvasElement | null} canvas
+   * @param {HTMLElement[]} captions
+   */
   enlarge(canvas, captions) {
     this.screens.length = 1;
     if (canvas) this.screens.push(canvas);
@@ -54,37 +77,59 @@ export class Comparison {
     this.tell();
   }
 
+  /** @param {Run | null} other */
   begin(other) {
     this.fetches.abort();
     this.fetches = new AbortController();
     this.other = other;
     this.player.beside = other ? playable(other.events) : [];
-    for (const event of this.player.beside) fetchSprite(event, () => this.tell(), this.fetches.signal);
+    for (const event of this.player.beside)
+      fetchSprite(event, () => this.tell(), this.fetches.signal);
   }
 
   /** Show of the other run what stands at the place where the film is. */
   tell() {
     if (!this.other) return;
-    const [number, frame] = this.player.held ?? this.player.at ?? [];
-    const [event, now] = [this.other, this.player].map(({ events }) => events[number - 1]);
+    const [number, frame] = this.player.held ?? this.player.at ?? [0, 0];
+    const before = this.other.events[number - 1];
+    const now = this.player.events[number - 1];
     for (const screen of this.screens) {
-      if (event?.sprite && bitmapOf(event)) this.acts.paint(screen, event, Math.max(0, Math.min(frame, event.sprite.frames - 1)));
+      const last = before ? framesIn([before]) - 1 : 0;
+      if (before && bitmapOf(before))
+        paintFrame(screen, before, Math.max(0, Math.min(frame, last)));
       else screen.classList.add("blank");
     }
-    const fate = (one) => (one ? fateOf(one)[locale()] : undefined);
-    [words().before(fate(event)), words().after(fate(now))].forEach((text, i) => {
-      for (const caption of [this.captions[i], this.enlarged[i]]) if (caption && caption.textContent !== text) Object.assign(caption, { textContent: text, title: text });
-    });
-    this.canvas.setAttribute("aria-label", this.captions[0].textContent);
-    this.line.max = Math.max(0, this.player.frames - 1);
-    this.line.value = this.player.index;
+    this.caption(0, text("before", { outcome: nameOfOutcome(before) }));
+    this.caption(1, text("now", { outcome: nameOfOutcome(now) }));
+    this.canvas.setAttribute("aria-label", this.captions[0].textContent ?? "");
+    this.line.max = String(Math.max(0, this.player.frames - 1));
+    this.line.value = String(this.player.index);
+  }
+
+  /**
+   * @param {number} i
+   * @param {string} title
+   */
+  caption(i, title) {
+    for (const caption of [this.captions[i], this.enlarged[i]]) {
+      if (!caption || caption.textContent === title) continue;
+      caption.textContent = title;
+      caption.title = title;
+    }
   }
 }
 
-/** The first block in which two runs differ; undefined if that is not known, or if they do not. */
-function differsFrom(one, other) {
-  const [before, now] = [one.done?.digests, other.done?.digests];
-  if (!before || !now) return undefined;
-  const at = now.findIndex((digest, i) => digest !== before[i]);
-  return at < 0 ? undefined : at + 1;
+/** @param {BlockEvent | undefined} event */
+function nameOfOutcome(event) {
+  return event ? outcomeText(event) : text("notMade");
+}
+
+/**
+ * What a run is called among the others: how far back it is, and from which block on it differs.
+ * @param {number} count
+ * @param {number | undefined} number
+ */
+function nameOf(count, number) {
+  const run = text("runBack", { count });
+  return number ? text("runDiffers", { run, number }) : run;
 }

@@ -1,8 +1,13 @@
 // What a strip shows over the page: its film or its sheet, enlarged.
-import { make } from "./common.js";
-import { words } from "./strip_words.js";
+import { make, makeButton, nameElement } from "./dom.js";
+import { text } from "./words.js";
 
-/** Open a dialog, of whose keys ComfyUI's shortcuts hear nothing, and call `closed` once it is closed. */
+/**
+ * Open a dialog, of whose keys ComfyUI's shortcuts hear nothing, and call `closed` once it is closed.
+ * @param {HTMLDialogElement} dialog
+ * @param {string} label
+ * @param {() => void} closed
+ */
 function open(dialog, label, closed) {
   dialog.setAttribute("aria-label", label);
   dialog.addEventListener("keydown", (event) => event.stopPropagation());
@@ -16,54 +21,41 @@ function open(dialog, label, closed) {
 
 /**
  * Show what the player shows, and beside it what a `comparison` shows, until it is closed by Escape, its button or a click on a
- * picture; then `anchor` has the focus again. `old(number)`: whether a block was made for something else than is asked of it now.
+ * picture; then `anchor` has the focus again. `isOld`: whether a block was made for something else than is asked of it now.
+ * @param {import("./strip_player.js").Player} player
+ * @param {HTMLElement | undefined} anchor
+ * @param {(number: number | null) => boolean} isOld
+ * @param {import("./strip_compare.js").Comparison | null} [comparison]
  */
-export function openLarge(player, anchor, old, comparison = null) {
+export function openLarge(player, anchor, isOld, comparison = null) {
   const dialog = make("dialog", "sdvg-large");
   const films = dialog.appendChild(make("div", "sdvg-films"));
-  const canvases = (comparison ? ["", ""] : [""]).map(() => films.appendChild(make("canvas", "", "", { role: "img" })));
-  const captions = comparison ? canvases.map(() => films.appendChild(make("p", ""))) : [];
-  const row = dialog.appendChild(make("div", "sdvg-large-row"));
-  const play = row.appendChild(make("button", "sdvg-button", "", { type: "button" }));
-  const line = row.appendChild(make("input", "", "", { type: "range", min: 0, step: 1, title: words().timeLine, "aria-label": words().timeLine }));
-  const time = row.appendChild(make("span", ""));
-  const close = row.appendChild(make("button", "sdvg-button", "✕", { type: "button", title: words().closeLarge, "aria-label": words().closeLarge }));
+  const before = comparison ? [films.appendChild(make("canvas", "", "", { role: "img" }))] : [];
+  const canvas = films.appendChild(make("canvas", "", "", { role: "img" }));
+  const captions = comparison ? [make("p"), make("p")] : [];
+  films.append(...captions);
+  const row = new FilmRow(player, () => dialog.close());
+  dialog.append(row.element);
   const [film] = player.screens;
-  const { told } = player;
-  const say = (state) => {
-    told(state);
-    time.textContent = words().time(state.at.toFixed(1), state.all.toFixed(1));
-    play.textContent = state.playing ? "❚❚" : "▶";
-    play.title = state.playing ? words().pause : words().play;
-    play.setAttribute("aria-label", play.title);
-    Object.assign(line, { max: Math.max(0, player.frames - 1), value: player.index });
-    canvases.at(-1).classList.toggle("old", old(state.number));
-    dialog.setAttribute("aria-label", words().large(state.number));
-  };
-  films.style.setProperty("--aspect", film.width / film.height);
+  const { changed } = player.acts;
+  films.style.setProperty("--aspect", String(film.width / film.height));
   films.classList.toggle("two", Boolean(comparison));
-  const keys = { " ": () => player.toggle(), p: () => player.toggle(), ArrowRight: () => player.step(1), ArrowLeft: () => player.step(-1) };
-  dialog.addEventListener("keydown", (event) => {
-    player.touch();
-    if (!(event.key in keys) || event.target.closest("button, input")) return;
-    event.preventDefault();
-    if (!event.key.startsWith("Arrow")) player.release(true);
-    keys[event.key]();
+  dialog.addEventListener("keydown", (event) => onKey(player, event));
+  dialog.addEventListener("click", ({ target }) => {
+    if (!(target instanceof Node && row.element.contains(target))) dialog.close();
   });
-  play.addEventListener("click", () => {
-    player.release(true);
-    player.toggle();
-  });
-  line.addEventListener("input", () => player.seek(Number(line.value)));
-  close.addEventListener("click", () => dialog.close());
-  dialog.addEventListener("click", ({ target }) => target.closest(".sdvg-large-row") || dialog.close());
-  player.screens.push(canvases.at(-1));
-  comparison?.enlarge(canvases[0], captions);
-  player.told = say;
-  open(dialog, words().large(player.at[0]), () => {
+  player.screens.push(canvas);
+  comparison?.enlarge(before[0], captions);
+  player.acts.changed = (state) => {
+    changed(state);
+    row.show(state);
+    canvas.classList.toggle("old", isOld(state.number));
+    dialog.setAttribute("aria-label", text("large", { number: state.number ?? 1 }));
+  };
+  open(dialog, text("large", { number: player.at?.[0] ?? 1 }), () => {
     player.screens.length = 1;
     comparison?.enlarge(null, []);
-    player.told = told;
+    player.acts.changed = changed;
     player.release(true);
     anchor?.focus({ preventScroll: true });
   });
@@ -73,15 +65,77 @@ export function openLarge(player, anchor, old, comparison = null) {
   player.tell();
 }
 
-/** Show a sheet large, until it is closed; then it is where it was. */
+/**
+ * @param {import("./strip_player.js").Player} player
+ * @param {KeyboardEvent} event
+ */
+function onKey(player, event) {
+  player.touch();
+  /** @type {Record<string, () => void>} */
+  const keys = {
+    " ": () => player.toggle(),
+    p: () => player.toggle(),
+    ArrowRight: () => player.step(1),
+    ArrowLeft: () => player.step(-1),
+  };
+  const { target } = event;
+  if (!(event.key in keys) || (target instanceof Element && target.closest("button, input")))
+    return;
+  event.preventDefault();
+  if (!event.key.startsWith("Arrow")) player.release(true);
+  keys[event.key]();
+}
+
+/** The time line below an enlarged film. */
+class FilmRow {
+  /**
+   * @param {import("./strip_player.js").Player} player
+   * @param {() => void} close
+   */
+  constructor(player, close) {
+    this.player = player;
+    this.element = make("div", "sdvg-large-row");
+    this.play = makeButton("sdvg-button", "", () => {
+      player.release(true);
+      player.toggle();
+    });
+    this.line = make("input", "", "", { type: "range", min: 0, step: 1 });
+    this.line.addEventListener("input", () => player.seek(Number(this.line.value)));
+    this.time = make("span");
+    const closing = makeButton("sdvg-button", "✕", close);
+    nameElement(this.line, text("timeLine"));
+    nameElement(closing, text("closeLarge"));
+    this.element.append(this.play, this.line, this.time, closing);
+  }
+
+  /** @param {FilmState} state */
+  show({ playing, at, all }) {
+    this.time.textContent = text("time", { at: at.toFixed(1), all: all.toFixed(1) });
+    this.play.textContent = playing ? "❚❚" : "▶";
+    nameElement(this.play, playing ? text("pause") : text("play"));
+    this.line.max = String(Math.max(0, this.player.frames - 1));
+    this.line.value = String(this.player.index);
+  }
+}
+
+/**
+ * Show a sheet large, until it is closed; then it is where it was.
+ * @param {HTMLElement} sheet
+ */
 export function openSheet(sheet) {
   if (sheet.closest("dialog")) return;
-  const [place, dialog] = [sheet.parentElement, make("dialog", "sdvg-large")];
-  const focused = sheet.querySelector('[aria-checked="true"]');
+  const place = sheet.parentElement;
+  const dialog = make("dialog", "sdvg-large");
+  const chosen = () => {
+    const cells = [...sheet.querySelectorAll("button")];
+    return cells.find((cell) => cell.getAttribute("aria-checked") === "true");
+  };
+  const focused = chosen();
   dialog.append(sheet);
-  open(dialog, sheet.querySelector("[role=radiogroup]").getAttribute("aria-label"), () => {
-    place.append(sheet);
-    sheet.querySelector('[aria-checked="true"]')?.focus({ preventScroll: true });
+  const label = sheet.querySelector("[role=radiogroup]")?.getAttribute("aria-label") ?? "";
+  open(dialog, label, () => {
+    place?.append(sheet);
+    chosen()?.focus({ preventScroll: true });
   });
   focused?.focus();
 }

@@ -1,13 +1,22 @@
 // A small menu beside an element, for mouse, keyboard and screen reader. One is open at a time.
-import { make } from "./common.js";
+import { make } from "./dom.js";
 
+/** @type {(focus?: boolean) => void} */
 let close = () => {};
 
-/** `groups`: lists of items { text, key, act, checked }; those with `checked` are choices of which one holds. */
+/**
+ * Items with `checked` are choices of which one holds.
+ * @param {HTMLElement} anchor
+ * @param {string} label
+ * @param {MenuItem[][]} groups
+ */
 export function openMenu(anchor, label, groups) {
   close();
   const menu = make("div", "sdvg-menu", "", { role: "menu", "aria-label": label });
-  menu.append(...groups.flatMap((items, i) => (i ? [make("hr", ""), group(items)] : [group(items)])));
+  for (const [i, items] of groups.entries()) {
+    if (i) menu.append(make("hr"));
+    menu.append(newGroup(items));
+  }
   document.body.append(menu);
   place(menu, anchor);
   anchor.setAttribute("aria-expanded", "true");
@@ -21,22 +30,39 @@ export function openMenu(anchor, label, groups) {
     if (focus) anchor.focus({ preventScroll: true });
   };
   menu.addEventListener("keydown", (event) => onKey(menu, event), { signal });
-  menu.addEventListener("pointerover", ({ target }) => target.closest("[role^=menuitem]")?.focus(), { signal });
-  const elsewhere = ({ target }) => menu.contains(target) || close();
-  for (const type of ["pointerdown", "wheel"]) document.addEventListener(type, elsewhere, { signal, capture: true });
+  menu.addEventListener("pointerover", (event) => focusItem(event.target), { signal });
+  /** @param {Event} event */
+  const elsewhere = ({ target }) => {
+    if (!(target instanceof Node && menu.contains(target))) close();
+  };
+  for (const type of ["pointerdown", "wheel"])
+    document.addEventListener(type, elsewhere, { signal, capture: true });
   for (const type of ["resize", "blur"]) window.addEventListener(type, () => close(), { signal });
-  (menu.querySelector("[aria-checked=true]") ?? itemsOf(menu)[0]).focus({ preventScroll: true });
+  const items = itemsOf(menu);
+  const chosen = items.find((item) => item.getAttribute("aria-checked") === "true");
+  (chosen ?? items[0])?.focus({ preventScroll: true });
 }
 
-function group(items) {
+/** @param {EventTarget | null} target */
+function focusItem(target) {
+  const item = target instanceof Element && target.closest("[role^=menuitem]");
+  if (item instanceof HTMLElement) item.focus();
+}
+
+/** @param {MenuItem[]} items */
+function newGroup(items) {
   const element = make("div", "", "", { role: "group" });
-  element.append(...items.map(item));
+  element.append(...items.map(newItem));
   return element;
 }
 
-function item({ text, key, act, checked }) {
-  const role = checked === undefined ? { role: "menuitem" } : { role: "menuitemradio", "aria-checked": checked };
-  const element = make("div", "", text, { ...role, tabindex: -1 });
+/** @param {MenuItem} item */
+function newItem({ text, key, act, checked }) {
+  const element = make("div", "", text, { role: "menuitem", tabindex: -1 });
+  if (checked !== undefined) {
+    element.setAttribute("role", "menuitemradio");
+    element.setAttribute("aria-checked", String(checked));
+  }
   if (key) {
     element.setAttribute("aria-keyshortcuts", key);
     element.append(make("kbd", "", key, { "aria-hidden": true }));
@@ -48,31 +74,48 @@ function item({ text, key, act, checked }) {
   return element;
 }
 
+/**
+ * @param {HTMLElement} menu
+ * @returns {HTMLElement[]}
+ */
 function itemsOf(menu) {
-  return [...menu.querySelectorAll("[role^=menuitem]")];
+  return [...menu.querySelectorAll("div")].filter((item) => item.matches("[role^=menuitem]"));
 }
 
-const STEPS = { ArrowDown: (i, n) => (i + 1) % n, ArrowUp: (i, n) => (i + n - 1) % n, Home: () => 0, End: (i, n) => n - 1 };
+/** @type {Record<string, (i: number, count: number) => number>} */
+const STEPS = {
+  ArrowDown: (i, count) => (i + 1) % count,
+  ArrowUp: (i, count) => (i + count - 1) % count,
+  Home: () => 0,
+  End: (_, count) => count - 1,
+};
 
+/**
+ * @param {HTMLElement} menu
+ * @param {KeyboardEvent} event
+ */
 function onKey(menu, event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   event.stopPropagation(); // none of ComfyUI's shortcuts
   const items = itemsOf(menu);
-  const at = items.indexOf(document.activeElement);
-  const short = items.find((one) => one.getAttribute("aria-keyshortcuts") === event.key);
-  if (event.key === "Tab") close(true);
-  else if (event.key === "Escape") close(true);
+  const at = items.findIndex((item) => item === document.activeElement);
+  const short = items.find((item) => item.getAttribute("aria-keyshortcuts") === event.key);
+  if (event.key === "Tab" || event.key === "Escape") close(true);
   else if (event.key in STEPS) items[STEPS[event.key](at, items.length)].focus();
   else if (event.key === "Enter" || event.key === " ") items[at]?.click();
   else if (short) short.click();
   if (event.key !== "Tab") event.preventDefault();
 }
 
-/** Below the anchor, or above it where there is no room. */
+/**
+ * Below the anchor, or above it where there is no room.
+ * @param {HTMLElement} menu
+ * @param {HTMLElement} anchor
+ */
 function place(menu, anchor) {
   const { left, top, bottom } = anchor.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();
-  const below = bottom + 4 + height <= window.innerHeight;
+  const isBelow = bottom + 4 + height <= window.innerHeight;
   menu.style.left = `${Math.max(4, Math.min(left, window.innerWidth - width - 4))}px`;
-  menu.style.top = `${Math.max(4, below ? bottom + 4 : top - 4 - height)}px`;
+  menu.style.top = `${Math.max(4, isBelow ? bottom + 4 : top - 4 - height)}px`;
 }

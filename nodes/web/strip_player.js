@@ -1,111 +1,90 @@
-// Shows the finished blocks: the middle frame of each in its square, and all of them as a film, played or scrubbed. Each has one JPEG
-// with its frames side by side, decoded once and shown by any strip.
-import { api } from "../../scripts/api.js";
+// Shows the finished blocks: the middle frame of each in its square, and all of them as a film, played or scrubbed.
 import { RATE } from "./blocks.js";
-
-const MOST = 100; // blocks, or as many as are on the screen; at 256 x 148 and 12 frames about 1.8 MB each
-const AT_ONCE = 2;
-
-const bitmaps = new Map(); // run and number -> the decoded picture, oldest first
-const players = new Set();
-const waiting = [];
-let fetching = 0;
-
-function keyOf({ run, number }) {
-  return `${run}/${number}`;
-}
-
-export function bitmapOf(event) {
-  return bitmaps.get(keyOf(event));
-}
-
-/** Those of a run's blocks that can be played: the newest that have a picture. */
-export function playable(events) {
-  return events.slice(-MOST).filter((event) => event.sprite);
-}
-
-/** Fetch the picture of a block and then call `shown`. If the signal aborts before its turn, it is not fetched. */
-export function fetchSprite(event, shown, signal) {
-  waiting.push({ event, shown, signal });
-  next();
-}
-
-function next() {
-  if (fetching >= AT_ONCE || !waiting.length) return;
-  const { event, shown, signal } = waiting.shift();
-  if (signal.aborted) {
-    next();
-    return;
-  }
-  fetching += 1;
-  load(event, signal)
-    .then(shown, (error) => signal.aborted || console.warn(`SDVG: the frames of block ${event.number} cannot be shown`, error))
-    .finally(() => {
-      fetching -= 1;
-      next();
-    });
-  next();
-}
-
-async function load(event, signal) {
-  if (bitmaps.has(keyOf(event))) return;
-  const answer = await api.fetchApi(`/sdvg/frames/${event.run}/${event.number}`, { signal, cache: "default" });
-  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-  bitmaps.set(keyOf(event), await createImageBitmap(await answer.blob()));
-  const shown = new Set([...players].flatMap((player) => player.shown.map(keyOf)));
-  for (const [key, bitmap] of bitmaps) {
-    if (bitmaps.size <= MOST) break;
-    if (shown.has(key)) continue;
-    bitmaps.delete(key);
-    bitmap.close();
-  }
-}
+import { bitmapOf, fetchSprite, framesIn, paintFrame, playable, players } from "./sprites.js";
 
 const ROUNDS = 2; // of the whole film, after which it stops unless somebody does something with the strip
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
+/** @typedef {[number, number]} Place a block, and a frame of it */
+
 export class Player {
   /**
-   * `canvas`: where the film is shown; `thumb(number)`: the canvas of a block's square; `going()`: whether the run goes on;
-   * `told({ playing, number, at, all })`: called whenever one of these changes: the block that is shown, and seconds.
+   * `canvas`: where the film is shown, within `frame`; `acts.changed`: called whenever the state of the film changes.
+   * @param {HTMLCanvasElement} canvas
+   * @param {HTMLElement} frame
+   * @param {{ thumb: (number: number) => HTMLCanvasElement | undefined, going: () => boolean,
+   *   changed: (state: FilmState) => void }} acts
    */
-  constructor(canvas, { thumb, going, told }) {
-    Object.assign(this, { screens: [canvas], thumb, going, told });
-    this.on = true;
-    this.seen = false;
+  constructor(canvas, frame, acts) {
+    this.acts = acts;
+    this.screens = [canvas];
+    this.isOn = true;
+    this.isSeen = false;
     this.waking = 0;
-    this.beside = []; // events whose pictures a sheet shows
+    /** @type {BlockEvent[]} */
+    this.beside = []; // whose pictures a sheet shows
+    /** @type {BlockEvent[]} */
+    this.events = [];
+    /** @type {string | null | undefined} */
+    this.run = undefined;
+    this.rate = RATE;
+    /** @type {Place | null} */
+    this.at = null; // where the film is
+    /** @type {Place | null} */
+    this.held = null; // the same, while somebody scrubs
+    this.drawn = 0;
+    this.rounds = 0;
+    this.playing = false;
+    this.fetches = new AbortController();
+    /** @type {Set<number>} */
+    this.asked = new Set();
     this.show(null, RATE, []);
     players.add(this);
     this.life = new AbortController();
+    const { signal } = this.life;
     this.observer = new IntersectionObserver((entries) => {
-      this.seen = entries.at(-1).isIntersecting; // it may have left the page and come back
+      // It may have left the page and come back.
+      this.isSeen = entries[entries.length - 1].isIntersecting;
       this.wake();
     });
     // Not the canvas itself, which is hidden until there is something to play.
-    this.observer.observe(canvas.parentElement);
-    document.addEventListener("visibilitychange", () => this.wake(), { signal: this.life.signal });
-    calm.addEventListener("change", () => calm.matches && this.stop(), { signal: this.life.signal });
+    this.observer.observe(frame);
+    document.addEventListener("visibilitychange", () => this.wake(), { signal });
+    calm.addEventListener("change", () => calm.matches && this.stop(), { signal });
   }
 
-  /** Show the blocks of these events, which may become more. */
+  /**
+   * Show the blocks of these events, which may become more.
+   * @param {string | null} run
+   * @param {number | undefined} rate
+   * @param {BlockEvent[]} events
+   */
   show(run, rate, events) {
+    this.events = events;
     if (run === this.run) {
-      this.events = events;
       this.wake();
       return;
     }
-    this.fetches?.abort();
-    this.fetches = new AbortController();
-    this.asked = new Set();
-    // `at`: the block and the frame of it that the film is at; `held`: the same, while somebody scrubs.
-    Object.assign(this, { run, events, rate: rate || RATE, at: null, held: null, drawn: 0, rounds: 0, playing: !calm.matches });
+    this.forgetFetches();
+    this.run = run;
+    this.rate = rate || RATE;
+    this.at = null;
+    this.held = null;
+    this.drawn = 0;
+    this.rounds = 0;
+    this.playing = !calm.matches;
     for (const screen of this.screens) {
       screen.classList.add("blank");
       screen.removeAttribute("data-shown");
     }
     this.tell();
     this.wake();
+  }
+
+  forgetFetches() {
+    this.fetches.abort();
+    this.fetches = new AbortController();
+    this.asked.clear();
   }
 
   /** The mouse or the keyboard is on the strip. */
@@ -127,62 +106,86 @@ export class Player {
     this.tell();
   }
 
-  /** While somebody looks at a block: show the frame at `share` of it; null: its middle frame. */
+  /**
+   * While somebody looks at a block: show the frame at `share` of it; null: its middle frame.
+   * @param {number} number
+   * @param {number | null} [share]
+   */
   scrub(number, share = null) {
-    const event = this.ready(number);
-    if (!event) return;
-    const { frames } = event.sprite;
-    this.hold(number, share === null ? frames >> 1 : Math.max(0, Math.min(frames - 1, Math.floor(share * frames))));
+    const frames = this.ready(number)?.sprite?.frames;
+    if (!frames) return;
+    const wanted = share === null ? frames >> 1 : Math.floor(share * frames);
+    this.hold(number, Math.max(0, Math.min(frames - 1, wanted)));
   }
 
-  /** One frame forwards or back, over the edges of blocks. */
+  /**
+   * One frame forwards or back, over the edges of blocks.
+   * @param {number} by
+   */
   step(by) {
     const reel = this.reel();
-    const [number, frame] = this.held ?? this.at ?? [];
+    const [number, frame] = this.held ?? this.at ?? [0, 0];
     const i = reel.findIndex((event) => event.number === number);
     if (i < 0) return;
-    const inside = frame + by >= 0 && frame + by < reel[i].sprite.frames;
-    const next = inside ? reel[i] : reel[i + by];
-    if (next) this.hold(next.number, inside ? frame + by : by > 0 ? 0 : next.sprite.frames - 1);
+    const isInside = frame + by >= 0 && frame + by < framesIn([reel[i]]);
+    const next = isInside ? reel[i] : reel[i + by];
+    if (!next) return;
+    const edge = by > 0 ? 0 : framesIn([next]) - 1;
+    this.hold(next.number, isInside ? frame + by : edge);
   }
 
+  /**
+   * @param {number} number
+   * @param {number} frame
+   */
   hold(number, frame) {
+    const event = this.ready(number);
+    if (!event) return;
     if (this.held && this.held[0] !== number) this.still(this.held[0]);
     this.held = [number, frame];
-    this.draw(this.ready(number), frame);
-    this.paint(this.thumb(number), this.ready(number), frame);
+    this.draw(event, frame);
+    const thumb = this.acts.thumb(number);
+    if (thumb) paintFrame(thumb, event, frame);
   }
 
-  /** The film goes on from its frame at this place, counted from 0, if that is there. */
+  /**
+   * The film goes on from its frame at this place, counted from 0, if that is there.
+   * @param {number} index
+   */
   seek(index) {
     let rest = index;
-    const event = this.events.find(({ sprite }) => {
-      const inside = rest < (sprite?.frames ?? 0);
-      if (!inside) rest -= sprite?.frames ?? 0;
-      return inside;
-    });
-    if (!event || !this.ready(event.number)) return;
-    this.hold(event.number, rest);
-    this.release(true);
+    for (const event of this.events) {
+      const frames = framesIn([event]);
+      if (rest < frames) {
+        this.hold(event.number, rest);
+        this.release(true);
+        return;
+      }
+      rest -= frames;
+    }
   }
 
   /** How many frames the film has. */
   get frames() {
-    return framesOf(this.events);
+    return framesIn(this.events);
   }
 
   /** The place of the frame that is shown, counted from 0. */
   get index() {
-    const [number, frame] = this.held ?? this.at ?? [null, 0];
-    return number ? framesOf(this.events.slice(0, number - 1)) + frame : -1;
+    const [number, frame] = this.held ?? this.at ?? [0, 0];
+    return number ? framesIn(this.events.slice(0, number - 1)) + frame : -1;
   }
 
-  /** From here on the film goes on; with `stay` from the frame that is held. */
+  /**
+   * From here on the film goes on; with `stay` from the frame that is held.
+   * @param {boolean} [stay]
+   */
   release(stay = false) {
     if (!this.held) return;
     if (stay) this.at = this.held;
-    this.still(this.held[0]);
+    const [number] = this.held;
     this.held = null;
+    this.still(number);
     this.drawn = 0;
     this.rest();
     this.wake();
@@ -190,18 +193,15 @@ export class Player {
 
   /** Draw where the film stands. */
   rest() {
-    const [number, frame] = this.at ?? [];
-    const event = this.ready(number);
-    if (event && !this.held) this.draw(event, Math.min(frame, event.sprite.frames - 1));
+    const event = this.at && this.ready(this.at[0]);
+    if (event && this.at && !this.held)
+      this.draw(event, Math.max(0, Math.min(this.at[1], framesIn([event]) - 1)));
   }
 
+  /** @param {boolean} on */
   turn(on) {
-    this.on = on;
-    if (!on) {
-      this.fetches.abort();
-      this.fetches = new AbortController();
-      this.asked.clear();
-    }
+    this.isOn = on;
+    if (!on) this.forgetFetches();
     this.wake();
   }
 
@@ -210,11 +210,11 @@ export class Player {
     this.life.abort();
     this.fetches.abort();
     this.observer.disconnect();
-    this.on = false;
+    this.isOn = false;
   }
 
   get visible() {
-    return this.on && this.seen && !document.hidden;
+    return this.isOn && this.isSeen && !document.hidden;
   }
 
   /** The events whose pictures are on the screen. */
@@ -232,15 +232,16 @@ export class Player {
 
   /** The first picture that is shown of a film. */
   begin() {
-    const first = this.reel()[0];
+    const [first] = this.reel();
     if (!first) return;
-    this.at = [first.number, this.playing ? -1 : first.sprite.frames >> 1];
+    this.at = [first.number, this.playing ? -1 : framesIn([first]) >> 1];
     if (!this.playing) this.rest();
   }
 
+  /** @param {BlockEvent} event */
   fetch(event) {
-    if (bitmapOf(event)) return this.still(event.number);
-    if (this.asked.has(event.number)) return undefined;
+    if (bitmapOf(event)) this.still(event.number);
+    if (bitmapOf(event) || this.asked.has(event.number)) return;
     this.asked.add(event.number);
     const { run } = this;
     const shown = () => {
@@ -249,7 +250,7 @@ export class Player {
       this.still(event.number);
       this.wake();
     };
-    return fetchSprite(event, shown, this.fetches.signal);
+    fetchSprite(event, shown, this.fetches.signal);
   }
 
   /** The blocks that can be shown now. */
@@ -257,17 +258,24 @@ export class Player {
     return playable(this.events).filter(bitmapOf);
   }
 
+  /** @param {number} number */
   ready(number) {
     const event = this.events[number - 1];
     return event?.sprite && bitmapOf(event) ? event : undefined;
   }
 
-  /** The middle frame of a block in its square. */
+  /**
+   * The middle frame of a block in its square.
+   * @param {number} number
+   */
   still(number) {
-    const [event, canvas] = [this.ready(number), this.thumb(number)];
-    if (event && canvas && this.held?.[0] !== number) this.paint(canvas, event, event.sprite.frames >> 1);
+    const event = this.ready(number);
+    const canvas = this.acts.thumb(number);
+    if (event && canvas && this.held?.[0] !== number)
+      paintFrame(canvas, event, framesIn([event]) >> 1);
   }
 
+  /** @param {number} now */
   tick(now) {
     this.waking = 0;
     const reel = this.visible && this.playing && this.at && !this.held ? this.reel() : [];
@@ -276,14 +284,25 @@ export class Player {
     this.waking = requestAnimationFrame((later) => this.tick(later));
   }
 
-  /** Show the next frame. False at the end: of what is made so far, or of the film. */
+  /**
+   * Show the next frame. False at the end: of what is made so far, or of the film.
+   * @param {BlockEvent[]} reel
+   * @param {number} now
+   */
   advance(reel, now) {
     const step = 1000 / this.rate;
-    let i = Math.max(0, reel.findIndex((event) => event.number === this.at[0]));
-    let frame = this.at[1] + 1;
-    if (frame >= reel[i].sprite.frames) [i, frame] = [i + 1, 0];
+    const [number, before] = this.at ?? [0, -1];
+    let i = Math.max(
+      0,
+      reel.findIndex((event) => event.number === number),
+    );
+    let frame = before + 1;
+    if (frame >= framesIn([reel[i]])) {
+      i += 1;
+      frame = 0;
+    }
     if (i >= reel.length) {
-      if (this.going()) return false; // the next block wakes it
+      if (this.acts.going()) return false; // the next block wakes it
       this.rounds += 1;
       if (this.rounds >= ROUNDS) {
         this.stop();
@@ -297,28 +316,19 @@ export class Player {
     return true;
   }
 
+  /**
+   * @param {BlockEvent} event
+   * @param {number} frame
+   */
   draw(event, frame) {
-    for (const screen of this.screens) this.paint(screen, event, frame);
+    for (const screen of this.screens) paintFrame(screen, event, frame);
     this.tell();
-  }
-
-  paint(canvas, event, frame) {
-    const { width, height } = event.sprite;
-    const shown = `${event.run}/${event.number}:${frame + 1}`;
-    if (canvas.dataset.painted === shown) return;
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-    canvas.getContext("2d").drawImage(bitmapOf(event), frame * width, 0, width, height, 0, 0, width, height);
-    canvas.classList.remove("blank");
-    Object.assign(canvas.dataset, { painted: shown, shown: `${event.number}:${frame + 1}` });
   }
 
   /** Say where the film is. */
   tell() {
     const [number] = this.held ?? this.at ?? [null];
-    this.told({ playing: this.playing, number, at: (this.index + 1) / this.rate, all: this.frames / this.rate });
+    const at = (this.index + 1) / this.rate;
+    this.acts.changed({ playing: this.playing, number, at, all: this.frames / this.rate });
   }
-}
-
-function framesOf(events) {
-  return events.reduce((sum, event) => sum + (event.sprite?.frames ?? 0), 0);
 }

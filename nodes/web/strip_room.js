@@ -1,10 +1,92 @@
-// How high a node is as a part of its strip opens and closes, on ComfyUI's canvas; Nodes 2.0 measures by itself.
+// How much room the parts of a strip take on its node.
+import { drawsNodes, rootGraph } from "./frontend.js";
+import { HEIGHT } from "./sizes.js";
+import { roomFor } from "./strip_model.js";
 
-/**
- * `height`: of the node, `least`: that it needs once the part is `open` or closed, `usual`: of the part, `grown`: by how much the node
- * grew as the part was opened, undefined if it was opened in Nodes 2.0 or saved so. Returns the node's height and what it has grown.
- */
-export function roomFor({ height, least, usual, grown, open }) {
-  if (open) return { height: Math.max(height, least), grown: least > height ? least - height : usual };
-  return { height: Math.max(height - (grown ?? usual), least), grown: undefined };
+/** @type {Map<string, boolean>} */
+const opened = new Map(); // workflow and node -> whether its cards are to be seen, where somebody said so
+const CARD = 244; // pixels of a card's width, with its gap
+const BESIDE = 40; // pixels of the node beside the cards
+const MOST_ROWS = 2; // of cards that are seen at once
+
+export class StripRoom {
+  /**
+   * @param {GraphNode} node
+   * @param {HTMLElement} element
+   */
+  constructor(node, element) {
+    this.node = node;
+    this.element = element;
+    this.rows = 1; // of cards
+    this.isPlaying = true;
+    /** @type {Record<string, boolean>} */
+    this.isOpen = { shots: false, tau: false };
+    /** @type {Record<string, number | undefined>} */
+    this.grown = {}; // by how much the node has grown for a part
+  }
+
+  /** The same with and without a run, so that nothing below it moves when one begins. */
+  get height() {
+    const parts = ["shots", "tau"].filter((part) => this.isOpen[part]);
+    const base = this.isPlaying ? HEIGHT.playing : HEIGHT.still;
+    return parts.reduce((sum, part) => sum + this.heightOf(part), base);
+  }
+
+  /** @param {string} part */
+  heightOf(part) {
+    const more = part === "shots" ? (this.rows - 1) * (HEIGHT.shots - 6) : 0;
+    return HEIGHT[part] + more;
+  }
+
+  /** @param {boolean} on */
+  play(on) {
+    this.isPlaying = on;
+    this.element.classList.toggle("playing", on);
+    this.node.setDirtyCanvas?.(true, true);
+  }
+
+  /**
+   * Open or close the cards: with more than one, unless somebody closed them; where `on` says so, from now on.
+   * @param {number} count
+   * @param {boolean} [on]
+   */
+  fitCards(count, on) {
+    const key = `${rootGraph()?.id} ${this.node.id}`;
+    if (on !== undefined) opened.set(key, on);
+    const open = count > 0 && (opened.get(key) ?? count > 1);
+    const inRow = Math.max(1, Math.floor((this.node.size[0] - BESIDE) / CARD));
+    const rows = Math.min(MOST_ROWS, Math.ceil(count / inRow) || 1);
+    if (open === this.isOpen.shots && (!open || rows === this.rows)) return open;
+    if (this.isOpen.shots) this.open("shots", false); // before it has other rows
+    this.rows = rows;
+    this.element.style.setProperty("--shots", `${this.heightOf("shots")}px`);
+    if (open) this.open("shots", true);
+    return open;
+  }
+
+  /**
+   * Make room for a part, or take it away.
+   * @param {string} part
+   * @param {boolean} open
+   */
+  open(part, open) {
+    if (this.isOpen[part] === open) return;
+    this.isOpen[part] = open;
+    this.element.classList.toggle(`with-${part}`, open);
+    if (drawsNodes() || !this.node.computeSize) {
+      delete this.grown[part];
+      return;
+    }
+    const [width, before] = this.node.size;
+    const { height, grown } = roomFor({
+      height: before,
+      least: this.node.computeSize()[1],
+      usual: this.heightOf(part),
+      grown: this.grown[part],
+      open,
+    });
+    this.grown[part] = grown;
+    this.node.setSize([width, height]);
+    this.node.setDirtyCanvas?.(true, true);
+  }
 }

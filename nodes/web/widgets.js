@@ -1,40 +1,75 @@
 // The widgets of our nodes. What stands in front: a list of prompts to try on Pocket Models. ComfyUI's canvas shows advanced inputs too
 // unless their widgets say so themselves, and the sampler's box for the prompt is of use only if nothing upstream carries the prompt's
 // text. What is hidden is saved and sent.
-import { app } from "../../scripts/app.js";
-import { PREFIX, after, isWired, locale, promptNode, setWidget } from "./common.js";
+import { after } from "./dom.js";
+import {
+  PREFIX,
+  SAMPLER,
+  allNodes,
+  drawsNodes,
+  isWired,
+  promptNode,
+  register,
+  setWidgets,
+  toast,
+  widgetOf,
+} from "./frontend.js";
+import { text } from "./words.js";
 
 const WITH_TEXT = ["SDVGPrompt", "SDVGPocketModels"];
 
+/**
+ * For the canvas, and for Nodes 2.0.
+ * @param {Widget} widget
+ * @param {boolean} hidden
+ */
+function hide(widget, hidden) {
+  widget.hidden = hidden;
+  widget.options.hidden = hidden;
+}
+
+/** @param {GraphNode} node */
 function tidy(node) {
   for (const widget of node.widgets ?? []) {
     if (!widget.options?.advanced || widget.name.includes(".")) continue; // those of a chosen option
     widget.advanced = true; // the node's menu offers to show them
-    if (!window.LiteGraph.vueNodesMode) widget.hidden = !node.showAdvanced && !isWired(node, widget.name);
+    if (!drawsNodes()) widget.hidden = !node.showAdvanced && !isWired(node, widget.name);
   }
-  const prompt = node.widgets?.find(({ name }) => name === "prompt");
-  if (!prompt || node.comfyClass !== "SDVGSpeculativeSampler") return;
-  const told = WITH_TEXT.includes(promptNode(node)?.comfyClass) && !String(prompt.value).trim();
-  prompt.hidden = prompt.options.hidden = told; // for the canvas, and for Nodes 2.0
+  const prompt = widgetOf(node, "prompt");
+  if (!prompt || node.comfyClass !== SAMPLER) return;
+  const source = promptNode(node)?.comfyClass ?? "";
+  hide(prompt, WITH_TEXT.includes(source) && !String(prompt.value).trim());
 }
 
-/** A list whose choice is written into the prompt; it is neither saved nor sent. */
+/**
+ * A list whose choice is written into the prompt; it is neither saved nor sent.
+ * @param {GraphNode} node
+ */
 function offerExamples(node) {
-  const prompt = node.widgets?.find(({ name }) => name === "prompt");
-  const values = prompt && node.constructor.nodeData?.input?.required?.prompt?.[1]?.sdvg_examples;
-  if (!values) return;
-  const title = locale() === "zh" ? "选一个示例提示词" : "try a prompt";
-  const list = node.addWidget("combo", "examples", values[0], (chosen) => setWidget(node, prompt, chosen), { values, serialize: false });
-  list.label = title;
+  const prompt = widgetOf(node, "prompt");
+  const values = node.constructor.nodeData?.input?.required?.prompt?.[1]?.sdvg_examples;
+  if (!prompt || !values) return;
+  /** @param {unknown} chosen */
+  const choose = (chosen) => setWidgets([[node, prompt, chosen]]);
+  const options = { values, serialize: false };
+  const list = node.addWidget("combo", "examples", values[0], choose, options);
+  list.label = text("examples");
   list.serialize = false;
 }
 
+/** @param {GraphNode} node */
+function fitHeight(node) {
+  node.setSize([node.size[0], node.computeSize()[1]]);
+}
+
+/** @param {GraphNode} node */
 function addFront(node) {
   offerExamples(node);
-  for (const name of ["onConnectionsChange", "onConfigure", "toggleAdvanced"]) after(node, name, () => tidy(node));
+  for (const name of ["onConnectionsChange", "onConfigure", "toggleAdvanced"])
+    after(node, name, () => tidy(node));
   after(node, "toggleAdvanced", () => node.expandToFitContent?.());
   tidy(node);
-  if (!window.LiteGraph.vueNodesMode) node.setSize([node.size[0], node.computeSize()[1]]); // Nodes 2.0 measures by itself
+  if (!drawsNodes()) fitHeight(node); // Nodes 2.0 measures by itself
 }
 
 // --- the widgets of a chosen option, such as policy.tau, which ComfyUI makes anew with every choice
@@ -44,17 +79,26 @@ const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps"];
 // Below the usual range every draft is accepted, above it hardly any. The server takes the whole, as saved workflows may have it.
 const RANGE = { usual: { min: -2.5, max: 0.5 }, whole: { min: -3, max: 3 } };
 
+/** @param {GraphNode} node */
 function nested(node) {
   return (node.widgets ?? []).filter((widget) => widget.name.includes("."));
 }
 
-/** Where a widget's value is kept: by its option and its name. */
+/**
+ * Where a widget's value is kept: by its option and its name.
+ * @param {GraphNode} node
+ * @param {Widget} widget
+ */
 function placeOf(node, widget) {
   const [name] = widget.name.split(".");
-  return `${node.widgets.find((one) => one.name === name)?.value} ${widget.name}`;
+  return `${widgetOf(node, name)?.value} ${widget.name}`;
 }
 
-/** Adjust the widgets of the option that is chosen; keep their values when they go. */
+/**
+ * Adjust the widgets of the option that is chosen; keep their values when they go.
+ * @param {GraphNode} node
+ * @param {Map<string, unknown>} kept
+ */
 function tend(node, kept) {
   for (const widget of nested(node)) {
     // ComfyUI writes English tooltips on them, and prefers these to the translations that it looks up for all other widgets.
@@ -65,50 +109,81 @@ function tend(node, kept) {
   showQuantile(node);
 }
 
-const heard = new WeakSet(); // widgets whose changes are noticed
+/** @type {WeakSet<Widget>} */
+const heard = new WeakSet(); // whose changes are noticed
 
-/** The quantile acts with one score of a block alone. What is hidden is saved and sent as before. */
+/**
+ * The quantile acts with one score of a block alone. What is hidden is saved and sent as before.
+ * @param {GraphNode} node
+ */
 function showQuantile(node) {
-  const [chosen, quantile] = ["policy.aggregation", "policy.quantile"].map((name) => node.widgets?.find((one) => one.name === name));
+  const chosen = widgetOf(node, "policy.aggregation");
+  const quantile = widgetOf(node, "policy.quantile");
   if (!chosen || !quantile) return;
   if (!heard.has(chosen)) {
     heard.add(chosen);
     after(chosen, "callback", () => showQuantile(node));
   }
-  const wired = [chosen.name, quantile.name].some((name) => isWired(node, name));
-  // As ComfyUI's own nodes hide one: the first is for the canvas, the other for Nodes 2.0.
-  quantile.hidden = quantile.options.hidden = chosen.value !== "quantile" && !wired;
-  const { size: [width, height] } = node;
+  const wired = [chosen, quantile].some(({ name }) => isWired(node, name));
+  hide(quantile, chosen.value !== "quantile" && !wired);
+  const [width, height] = node.size;
   node.setSize([width, Math.max(height, node.computeSize()[1])]);
 }
 
-const followed = new WeakSet(); // widgets whose end is noticed
+/** @type {WeakSet<Widget>} */
+const followed = new WeakSet(); // whose end is noticed
 
+/**
+ * @param {Widget} widget
+ * @param {string} place
+ * @param {Map<string, unknown>} kept
+ */
 function keepWhenGone(widget, place, kept) {
   if (followed.has(widget)) return;
   followed.add(widget);
   after(widget, "onRemove", () => kept.set(place, widget.value));
 }
 
-/** A value beyond the usual range gets the whole, or the page would move it. */
+/**
+ * A value beyond the usual range gets the whole, or the page would move it.
+ * @param {Widget} widget
+ */
 function setRange(widget) {
   const { min, max } = RANGE.usual;
-  Object.assign(widget.options, widget.value >= min && widget.value <= max ? RANGE.usual : RANGE.whole);
+  const value = Number(widget.value);
+  Object.assign(widget.options, value >= min && value <= max ? RANGE.usual : RANGE.whole);
 }
 
-/** A preset that is chosen has its own numbers, though newer pages remember what each option had. */
+/**
+ * A preset that is chosen has its own numbers, though newer pages remember what each option had.
+ * @param {GraphNode} node
+ */
 function resetPreset(node) {
-  for (const widget of nested(node).filter(({ name }) => OF_PRESETS.includes(name))) widget.value = defaultOf(node, widget) ?? widget.value;
+  for (const widget of nested(node))
+    if (OF_PRESETS.includes(widget.name)) widget.value = defaultOf(node, widget) ?? widget.value;
 }
 
+/**
+ * @param {GraphNode} node
+ * @param {Widget} widget
+ * @returns {unknown}
+ */
 function defaultOf(node, widget) {
   const [name, inner] = widget.name.split(".");
-  const { options = [] } = node.constructor.nodeData?.input?.required?.[name]?.[1] ?? {};
-  const chosen = node.widgets.find((one) => one.name === name)?.value;
-  const { required, optional } = options.find(({ key }) => key === chosen)?.inputs ?? {};
-  return { ...required, ...optional }[inner]?.[1]?.default;
+  const { required = {}, optional = {} } = node.constructor.nodeData?.input ?? {};
+  const [kind, settings] = { ...required, ...optional }[name] ?? [];
+  const { options = [] } = settings ?? {};
+  if (!inner)
+    return settings?.default ?? options[0]?.key ?? (Array.isArray(kind) ? kind[0] : undefined);
+  const chosen = widgetOf(node, name)?.value;
+  const inputs = options.find(({ key }) => key === chosen)?.inputs ?? {};
+  return { ...inputs.required, ...inputs.optional }[inner]?.[1]?.default;
 }
 
+/**
+ * @param {GraphNode} node
+ * @param {Map<string, unknown>} kept
+ */
 function restore(node, kept) {
   for (const widget of nested(node)) {
     const place = placeOf(node, widget);
@@ -118,9 +193,33 @@ function restore(node, kept) {
   }
 }
 
+/**
+ * Put back what a saved workflow left in a widget of another kind: a route that this version lacks has other inputs.
+ * @param {GraphNode} node
+ */
+function resetWrong(node) {
+  const wrong = (node.widgets ?? []).filter((widget) => isWrong(node, widget));
+  for (const widget of wrong) widget.value = defaultOf(node, widget);
+  const names = wrong.map(({ name }) => name).join(", ");
+  if (names) toast("warn", text("reset"), text("resetDetail", { names }));
+}
+
+/**
+ * @param {GraphNode} node
+ * @param {Widget} widget
+ */
+function isWrong(node, { name, value, ...widget }) {
+  const usual = defaultOf(node, { ...widget, name, value });
+  const { values } = widget.options ?? {};
+  if (name === "policy" && Array.isArray(values)) return !values.includes(String(value));
+  return ["number", "boolean"].includes(typeof usual) && typeof value !== typeof usual;
+}
+
+/** @param {GraphNode} node */
 function follow(node) {
+  /** @type {Map<string, unknown>} */
   const kept = new Map();
-  const policy = () => node.widgets?.find(({ name }) => name === "policy")?.value;
+  const policy = () => widgetOf(node, "policy")?.value;
   let last = policy();
   for (const widget of node.widgets ?? []) {
     if (widget.name.includes(".")) continue;
@@ -131,11 +230,12 @@ function follow(node) {
       tend(node, kept);
     });
   }
-  after(node, "onConfigure", ({ size }) => {
+  after(node, "onConfigure", (/** @type {SavedNode} */ { size }) => {
     last = policy();
+    resetWrong(node);
     tend(node, kept);
     // As the list gets its value, ComfyUI sets the height that its canvas would need; an undo would then be two steps.
-    if (window.LiteGraph.vueNodesMode && size) node.setSize([...size]);
+    if (drawsNodes() && size) node.setSize([...size]);
   });
   tend(node, kept);
 }
@@ -143,53 +243,37 @@ function follow(node) {
 // --- the routes (policies): six in front, the others behind them, each with what it does; values stay as they are saved
 
 const FRONT = ["fast", "balanced", "careful", "reward", "hybrid", "budget"];
-const WORDS = {
-  en: {
-    fast: "Fast preview",
-    balanced: "Balanced",
-    careful: "Careful",
-    reward: "Score decides (reward gate)",
-    hybrid: "Score decides, faster (hybrid)",
-    budget: "Budget",
-    more: (name, text) => `${name} (more): ${text}`,
-    first: ["First blocks", "the large model makes as many first blocks as you say; with 0, the small model makes all"],
-    stride: ["Every nth block", "the large model makes the first block and every nth after it; nothing is scored"],
-    "always-target": ["Large model only", "it makes every block"],
-  },
-  zh: {
-    fast: "快速预览",
-    balanced: "均衡",
-    careful: "细致",
-    reward: "得分决定（奖励门控）",
-    hybrid: "得分决定，更快（hybrid）",
-    budget: "预算",
-    more: (name, text) => `${name}（更多）：${text}`,
-    first: ["开头几块", "开头几块由大模型生成，块数由你定；设为 0 则全由小模型生成"],
-    stride: ["每隔几块", "首块及其后每隔 n 块由大模型生成；不评分"],
-    "always-target": ["只用大模型", "每块都由它生成"],
-  },
-};
+const ROUTES = [...FRONT, "first", "stride", "always-target"];
 
+/** @param {string | null} [value] */
 function label(value) {
-  const words = WORDS[locale()];
-  if (!words[value] || value === "more") return String(value ?? "");
-  return FRONT.includes(value) ? words[value] : words.more(...words[value]);
+  return ROUTES.includes(value ?? "") ? text(`policy.${value}`) : String(value ?? "");
 }
 
+/** @param {GraphNode} node */
 function sayPolicies(node) {
-  const widget = node.comfyClass === "SDVGQualityRouter" && node.widgets?.find(({ name }) => name === "policy");
-  if (!Array.isArray(widget?.options?.values)) return;
-  const { values } = widget.options;
-  widget.options.values = [...FRONT.filter((one) => values.includes(one)), ...values.filter((one) => !FRONT.includes(one))];
-  widget.options.getOptionLabel = label;
+  const options = node.comfyClass === "SDVGQualityRouter" && widgetOf(node, "policy")?.options;
+  if (!options || !Array.isArray(options.values)) return;
+  const { values } = options;
+  const behind = values.filter((value) => !FRONT.includes(value));
+  options.values = [...FRONT.filter((value) => values.includes(value)), ...behind];
+  options.getOptionLabel = label;
 }
 
-const isOurs = (node) => node.comfyClass?.startsWith(PREFIX);
+/** @param {GraphNode} node */
+function isOurs(node) {
+  return Boolean(node.comfyClass?.startsWith(PREFIX));
+}
 
-app.registerExtension({
+register({
   name: "sdvg.widgets",
   nodeCreated(node) {
-    if (isOurs(node)) [addFront, follow, sayPolicies].forEach((act) => act(node));
+    if (!isOurs(node)) return;
+    addFront(node);
+    follow(node);
+    sayPolicies(node);
   },
-  afterConfigureGraph: () => (app.graph?.nodes ?? []).filter(isOurs).forEach(tidy),
+  afterConfigureGraph() {
+    for (const node of allNodes()) if (isOurs(node)) tidy(node);
+  },
 });

@@ -63,9 +63,13 @@ def page_of(program, *, seed):
 # --- the page's JavaScript, run by node without a page
 
 
-PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shots.js", "strip_room.js")
-PLAYER = "strip_player.js"
-NEXT = "({ run, next, outlook }) => js.nextRun(run, next, outlook)"
+PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shots.js", "strip_model.js")
+API = """export const api = {
+  fetchApi: async (path) => ({ ok: true, blob: async () => path }),
+  getCustomNodesI18n: async () => globalThis.i18n,
+  addEventListener: () => {},
+};"""
+APP = "export const app = Object.assign({ registerExtension: () => {} }, globalThis.app);"
 
 
 def write_modules(folder):
@@ -75,10 +79,10 @@ def write_modules(folder):
     ours, theirs = folder / "extensions" / "sdvg", folder / "scripts"
     ours.mkdir(parents=True)
     theirs.mkdir()
-    for name in (*PURE, PLAYER):
-        shutil.copy(ROOT / "nodes" / "web" / name, ours)
-    answer = "export const api = { fetchApi: async (path) => ({ ok: true, blob: async () => path }) };"
-    (theirs / "api.js").write_text(answer, encoding="ascii")
+    for script in (ROOT / "nodes" / "web").glob("*.js"):
+        shutil.copy(script, ours)
+    (theirs / "api.js").write_text(API, encoding="ascii")
+    (theirs / "app.js").write_text(APP, encoding="ascii")
     (folder / "package.json").write_text('{"type": "module"}', encoding="ascii")
     return ours
 

@@ -134,8 +134,8 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path, dropped
     assert not any("newer SDVG" in told for told in page["told"])
     assert dropped["errors"] == []
     if path == POCKET_DEMO:
-        assert len(dropped["ran"]["fates"]) == 9
-        assert None not in dropped["ran"]["fates"]
+        assert len(dropped["ran"]["outcomes"]) == 9
+        assert None not in dropped["ran"]["outcomes"]
         assert dropped["ran"]["seconds"] == pytest.approx(105 / 16, abs=0.1)
 
 

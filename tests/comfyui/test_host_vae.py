@@ -60,11 +60,11 @@ def in_blocks(codec, blocks):
 def test_emitted_frames_are_comfyuis_decode_of_the_emitted_latents(pattern, vae):
     """Catches a state that a rejected draft left its mark on, or that a second decode from it changes."""
     codec, state, kept, shown = ComfyCodec(vae), None, [], []
-    for i, fate in enumerate(pattern):
+    for i, outcome in enumerate(pattern):
         before = state
         block = draw(i, 3)
         frames, state = codec.decode(block, before)
-        if fate == "r":
+        if outcome == "r":
             block = draw(100 + i, 3)
             frames, state = codec.decode(block, before)
         kept.append(block)
@@ -184,7 +184,7 @@ def test_the_scaling_is_what_the_artist_states_whatever_the_dtype(dtype):
 
 
 CLIP = torch.full((9, 32, 32, 3), 0.5)
-SHORT = {"samples": torch.zeros(1, 16, 2, 4, 4)}
+SHORT = {"samples": torch.ones(1, 16, 2, 4, 4)}
 WAYS = {
     "the start image": {"start_image": CLIP[:1]},
     "the clip to continue": {"start": StartValue(CLIP, "extend", "", "16 a second")},

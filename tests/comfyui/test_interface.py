@@ -36,7 +36,7 @@ def test_a_square_has_its_number_and_says_what_it_is_to_mouse_and_screen_reader(
     squares = page["done"]["squares"]
     assert [square["text"] for square in squares] == [str(i) for i in range(1, 10)]
     assert min(square["width"] for square in squares) >= 8
-    colours = [COLOURS[Outcome[square["fate"].upper()]] for square in squares]
+    colours = [COLOURS[Outcome[square["outcome"].upper()]] for square in squares]
     drawn = ["rgb({}, {}, {})".format(*bytes.fromhex(colour[1:])) for colour in colours]
     assert [square["colour"] for square in squares] == drawn, "the report's"
     first, second, *_ = squares
@@ -65,8 +65,8 @@ def test_the_strip_comes_back_when_its_workflow_does_and_with_a_run_the_report(p
     """
     assert page["reopened"] == ROUTE
     assert page["elsewhere"] == EMPTY
-    for how, fates in (("reloaded", ROUTE), ("copied", ROUTE), ("opened", EMPTY)):
-        assert [square["fate"] for square in page[how]["squares"]] == fates, how
+    for how, outcomes in (("reloaded", ROUTE), ("copied", ROUTE), ("opened", EMPTY)):
+        assert [square["outcome"] for square in page[how]["squares"]] == outcomes, how
     assert page["copied"]["record"]["text"] == page["done"]["record"]["text"]
     assert page["copied"]["pictures"] == 1
     assert page["opened"]["record"]["text"] == ""
@@ -152,7 +152,7 @@ def test_a_workflow_from_a_newer_version_is_announced_and_stays_marked(page):
 def test_the_strip_knows_every_fate():
     """Also those that the run above does not meet."""
     source = (ROOT / "nodes" / "web" / "blocks.js").read_text(encoding="utf-8")
-    known = re.findall(r'^  (\w+): \{ colour: "(#\w{6})", ink: "#(\w)\w\w"', source, re.MULTILINE)
+    known = re.findall(r'^  (\w+): \{ name: "\1", colour: "(#\w{6})", ink: "#(\w)\w\w"', source, re.MULTILINE)
     assert known == [(outcome.name.lower(), COLOURS[outcome], INKS[outcome][1].lower()) for outcome in Outcome]
 
 
@@ -193,30 +193,30 @@ def test_an_example_is_written_into_the_prompt_and_the_list_is_neither_saved_nor
 def test_a_copy_of_a_workflow_shows_no_film_but_that_of_its_own_settings(page):
     """Catches a run that is found by the ids of workflow and node alone, which every copy of a template has."""
     opened = page["film"]["opened"]
-    assert opened["other"]["fates"] == opened["elsewhere"]["fates"] == EMPTY
+    assert opened["other"]["outcomes"] == opened["elsewhere"]["outcomes"] == EMPTY
     assert (opened["other"]["next"], opened["other"]["picture"]) == ("", False)
-    assert (opened["same"]["fates"], opened["same"]["next"]) == (ROUTE, NOTHING)
+    assert (opened["same"]["outcomes"], opened["same"]["next"]) == (ROUTE, NOTHING)
 
 
 def test_the_tab_of_a_run_shows_it_though_its_settings_were_changed(page):
     own, reloaded = page["film"]["opened"]["own"], page["reloaded"]["film"]
-    assert (own["fates"], own["next"]) == (ROUTE, EVERYTHING)
-    assert (reloaded["fates"], reloaded["next"]) == (ROUTE, NOTHING)
+    assert (own["outcomes"], own["next"]) == (ROUTE, EVERYTHING)
+    assert (reloaded["outcomes"], reloaded["next"]) == (ROUTE, NOTHING)
 
 
 def test_a_run_that_goes_on_is_shown_in_its_own_tab_alone(page):
     live = page["live"]
     assert live["going"]["stop"]
-    assert live["copy"]["fates"] == EMPTY
+    assert live["copy"]["outcomes"] == EMPTY
     assert not live["copy"]["stop"]
     assert live["back"]["stop"]
-    made = [sum(map(bool, live[name]["fates"])) for name in ("going", "back", "done")]
+    made = [sum(map(bool, live[name]["outcomes"])) for name in ("going", "back", "done")]
     assert 2 <= made[0] < made[1] <= made[2]
 
 
 def test_newer_runs_elsewhere_hide_no_film(page):
     """Catches: a run of a script or of another page, whose sampler has the same id, taken for this one's newest."""
-    assert page["outlived"]["fates"] == page["live"]["done"]["fates"]
+    assert page["outlived"]["outcomes"] == page["live"]["done"]["outcomes"]
 
 
 def test_a_changed_setting_means_everything_again(page):
@@ -224,5 +224,5 @@ def test_a_changed_setting_means_everything_again(page):
     film = page["film"]
     assert film["made"]["next"] == film["back"] == NOTHING
     assert film["changed"] == [AT_MOST, NOTHING, EVERYTHING, EVERYTHING, EVERYTHING]
-    assert film["before"] == EVERYTHING, "the seed is about to change"
+    assert film["before"] == AT_MOST, "the seed is about to change"
     assert film["forgotten"] == "", "the server has forgotten the run"

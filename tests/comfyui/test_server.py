@@ -49,7 +49,7 @@ def test_the_route_stays_in_the_history_and_only_what_a_change_reaches_runs_agai
     assert [(event["node"], event["number"], event["of"]) for event in events] == [
         (SAMPLER, i, 3) for i in (1, 2, 3)
     ]
-    assert events[0]["fate"] == "forced"
+    assert events[0]["outcome"] == "forced"
     for shown in ("score", "threshold"):
         assert [event[shown] for event in events] == [block[shown] for block in first.record()["blocks"]]
     assert again.outputs[SAMPLER]["sdvg_route"] == events
@@ -169,7 +169,7 @@ REFUSED_BY_US = [
             "extra": node("EmptyHunyuanLatentVideo", width=32, height=32, length=9, batch_size=1),
             "sampler__continue_from": [EXTRA, 0],
         },
-        "the clip to continue is 1 x 16 x 3 x 4 x 4, not 1 x 16 x frames x 8 x 8",
+        "the clip to continue is empty: all its latents are 0; leave it out",
     ),
     (
         {"router__margin": 0.2},
@@ -333,3 +333,18 @@ def test_no_name_has_a_sign_that_means_something_to_the_page(server, language):
         slots = [*words["inputs"].values(), *words["outputs"].values()]
         for text in (words["display_name"], words["description"], *(slot["name"] for slot in slots)):
             assert not set(text) & set("{}@|$"), text
+
+
+def test_the_page_loads_our_modules_and_nothing_else(server):
+    """Catches: a tool or its packages below the folder of which ComfyUI loads every script into every page."""
+    ours = [path for path in server.ask("/extensions") if path.startswith(f"/extensions/{CNR}/")]
+    modules = [f"/extensions/{CNR}/{path.name}" for path in (ROOT / "nodes" / "web").glob("*.js")]
+    assert sorted(ours) == sorted(modules)
+
+
+def test_the_words_of_the_page_are_served(server):
+    """Catches: words that are in the tree and not on the page."""
+    told = server.ask("/i18n")
+    for language in ("en", "zh"):
+        words = json.loads((ROOT / "locales" / language / "main.json").read_text(encoding="utf-8"))["sdvg"]
+        assert told[language]["sdvg"] == words

@@ -59,6 +59,8 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
 
 def test_the_menu_says_what_is_made_again_before_it_is_done(page):
     assert page["edits"]["menu"] == [
+        "take 1",
+        "take 2",
         "move earlier (changes blocks 1 to 8)",
         "move later (changes blocks 4 to 8)",
         "add a shot after it (changes blocks 6 to 11)",
@@ -95,7 +97,7 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
     kept = page["kept"]
     assert kept["kept"] == "3"
     assert kept["locked"] == [
-        "unlock blocks 1 to 3 (nothing else changes)",
+        "unlock blocks 1 to 3",
         "add a shot after it (changes blocks 4 to 12)",
     ]
     assert kept["menu"] == [
@@ -103,7 +105,7 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
         "add a shot after it (changes blocks 7 to 12)",
         "remove (changes blocks 4 to 6)",
     ]
-    assert page["again"]["fates"][:3] == ["given"] * 3
+    assert page["again"]["outcomes"][:3] == ["given"] * 3
     assert "3 from an earlier run" in page["again"]["legend"], "blocks 4 to 6 are as they were"
 
 
@@ -126,21 +128,21 @@ def test_a_card_keeps_no_picture_of_another_prompt(page):
         name: [[button[2] for button in buttons if button[0] == "lock"] for buttons in of_cards(seen, "buttons")]
         for name, seen in (("made", page["made"]), ("shorter", page["shortened"]["shorter"]))
     }
-    assert keeps["made"][:2] == [[False], [False]]
+    assert keeps["made"] == [[False], [False], [False]], "also the last one"
     assert keeps["shorter"] == [[False], [True], [True]]
     [why] = [button[1] for button in page["shortened"]["shorter"]["cards"][1]["buttons"] if button[0] == "lock"]
     assert "blocks 3 to 5" in why
     assert any("old picture of blocks 3 to 5" in item for item in page["shortened"]["menu"])
 
 
-def test_tau_is_a_line_to_drag_that_marks_the_first_block_it_decides_otherwise(page):
+def test_tau_is_a_line_to_drag_that_marks_what_it_decides_otherwise(page):
     """Nothing is written before it is let go, and then one step that can be undone; keys do the same."""
     tau = page["tau"]
     scores = {event["number"]: event["score"] for event in tau["events"] if event["score"] is not None}
     assert (tau["before"]["tau"], tau["before"]["again"], tau["before"]["dots"]) == (-0.7, [], len(scores))
     dragged = tau["dragged"]
     first = next(number for number, score in scores.items() if (score >= -0.7) != (score >= dragged["now"]))
-    assert (dragged["again"], dragged["may"]) == ([first], list(range(first + 1, 10)))
+    assert (dragged["again"], dragged["may"]) == (list(range(first, 10)), [])
     assert dragged["tau"] == -0.7
     assert dragged["text"].startswith(f"tau {dragged['now']:.2f}: ")
     assert dragged["text"].endswith(f"remakes blocks {first} to 9" if first < 9 else "remakes block 9")

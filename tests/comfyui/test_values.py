@@ -171,6 +171,13 @@ def test_a_batch_as_start_image_is_told():
     assert crop_note(torch.zeros(1, 32, 32, 3), 32, 32) == ()
 
 
+def test_start_hands_on_all_pictures():
+    """Catches: four pictures wired into SDVG Start, of which it silently takes the first."""
+    pictures = torch.zeros(4, 32, 32, 3)
+    start = StartNode.execute(use_as={"use_as": PICTURE}, images=pictures).args[0]
+    assert "batch of 4 pictures" in crop_note(start.images, 32, 32)[0]
+
+
 @pytest.mark.parametrize("opacity", [1.0, 0.996])
 def test_alpha_of_a_start_is_told_where_it_is(opacity):
     """Some nodes give pictures of four channels. Catches: it is dropped unsaid, or told of an opaque one."""

@@ -67,7 +67,7 @@ function opened() {
 
 function shown() {
   return {
-    fates: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null),
+    outcomes: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.outcome ?? null),
     seconds: document.querySelector("video").duration,
   };
 }

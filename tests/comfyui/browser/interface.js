@@ -44,7 +44,7 @@ async function comeBack(page, workflow) {
   const opened = await page.evaluate(look);
   await run(page);
   await pictured(page);
-  const known = () => [...document.querySelectorAll(".sdvg-squares button")].every((square) => square.dataset.fate);
+  const known = () => [...document.querySelectorAll(".sdvg-squares button")].every((square) => square.dataset.outcome);
   await page.waitForFunction(known, null, { timeout: 60000 }).catch(() => {}); // the picture may be there before
   return { reloaded, opened, copied: await page.evaluate(look) };
 }
@@ -89,7 +89,7 @@ async function pictured(page) {
 async function look() {
   const [sampler, report] = ["SDVGSpeculativeSampler", "SDVGRouteReport"].map((type) => window.app.graph.nodes.find((node) => node.type === type));
   const squares = [...document.querySelectorAll(".sdvg-squares button")].map((square) => ({
-    fate: square.dataset.fate ?? null, text: square.textContent, title: square.title, label: square.getAttribute("aria-label"),
+    outcome: square.dataset.outcome ?? null, text: square.textContent, title: square.title, label: square.getAttribute("aria-label"),
     colour: getComputedStyle(square).backgroundColor, width: square.getBoundingClientRect().width,
   }));
   const seen = (element, height) => Boolean(element?.checkVisibility() && element.getBoundingClientRect().height > height);
@@ -174,27 +174,27 @@ async function tryLengths() {
 async function pester() {
     const { app } = window;
     const { api } = window.comfyAPI.api;
-    const fates = () => [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null);
+    const outcomes = () => [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.outcome ?? null);
     const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
     const told = () => [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText);
-    const event = { run: "of nobody", number: 1, of: 3, fate: "kept", score: null, seconds: 1, text: "" };
+    const event = { run: "of nobody", number: 1, of: 3, outcome: "kept", score: null, seconds: 1, text: "" };
     const other = app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     const sampler = app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler");
     for (const node of ["999", `${other.id}:7`, String(other.id), "", null]) api.dispatchCustomEvent("sdvg.block", { ...event, node });
     const elsewhere = { ...event, node: String(sampler.id), workflow: "11111111-2222-4333-8444-555555555555" };
     api.dispatchCustomEvent("sdvg.block", elsewhere);
     api.dispatchCustomEvent("executed", { node: String(sampler.id), output: { sdvg_route: [elsewhere] }, prompt_id: "" });
-    const strayed = fates();
+    const strayed = outcomes();
     const saved = JSON.parse(JSON.stringify(app.graph.serialize()));
     await app.loadGraphData(JSON.parse(JSON.stringify(saved)));
     await wait(800);
-    const reopened = fates();
+    const reopened = outcomes();
     const quiet = told();
     const newer = JSON.parse(JSON.stringify({ ...saved, id: elsewhere.workflow }));
     newer.nodes.find((node) => String(node.id) === String(sampler.id)).properties.ver = "9.10.0";
     await app.loadGraphData(newer);
     await wait(800);
-    for (let i = 0; i < 600 && (!told().length || fates().some(Boolean)); i += 1) await wait(100);
+    for (let i = 0; i < 600 && (!told().length || outcomes().some(Boolean)); i += 1) await wait(100);
     const versions = app.graph.serialize().nodes.map((node) => [node.type, node.properties.cnr_id, node.properties.ver]);
-    return { strayed, reopened, elsewhere: fates(), quiet, told: told(), versions };
+    return { strayed, reopened, elsewhere: outcomes(), quiet, told: told(), versions };
 }

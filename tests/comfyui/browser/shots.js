@@ -149,7 +149,7 @@ function look(page) {
       cards, text: value(nodes.find((node) => node.type === "SDVGPocketModels"), "prompt"), blocks: value(sampler, "blocks"),
       directions: value(sampler, "directions"), takes: value(sampler, "takes"), kept: value(sampler, "kept_blocks").split(":")[0],
       button: [button.disabled, button.getAttribute("aria-expanded"), button.title], height: drawn?.offsetHeight ?? sampler.size[1],
-      focus: [shot + 1, focused.tagName], fates: squares.map((one) => one.dataset.fate ?? null),
+      focus: [shot + 1, focused.tagName], outcomes: squares.map((one) => one.dataset.outcome ?? null),
       old: squares.flatMap((one, i) => (mark(one.querySelector("canvas"))[0] ? [i + 1] : [])), film: mark(document.querySelector(".sdvg-film")),
       legend: document.querySelector(".sdvg-legend").textContent,
     };
@@ -177,6 +177,7 @@ async function edit(page) {
   await page.keyboard.type("a small green ring rests on grass");
   await page.keyboard.press("Enter");
   seen.said = await look(page);
+  await card(page, 2).locator("textarea").click();
   await page.keyboard.type(" and more");
   await page.keyboard.press("Escape");
   seen.left = await look(page);
@@ -190,7 +191,7 @@ async function edit(page) {
   await card(page, 2).locator(".sdvg-shot-top .sdvg-button").focus();
   await page.keyboard.press("Enter");
   seen.menu = await menu(page);
-  for (const key of ["ArrowDown", "Enter"]) await page.keyboard.press(key); // move later
+  for (const key of ["ArrowDown", "ArrowDown", "Enter"]) await page.keyboard.press(key); // past the take in force
   seen.moved = await look(page);
   await card(page, 1).locator(".sdvg-shot-top .sdvg-button").click();
   await page.getByRole("menuitem", { name: /^remove/ }).click();
@@ -275,7 +276,11 @@ async function dragTau(page) {
   const { x, y, height } = await page.locator(".sdvg-tau-line").boundingBox();
   await page.mouse.move(x + 60, y + height / 2);
   await page.mouse.down();
-  for (let by = 2; by < 40 && !(await seen()).again.length; by += 2) await page.mouse.move(x + 60, y + height / 2 - by);
+  const answered = () => page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
+  for (let by = 2; by < 40 && !(await seen()).again.length; by += 2) {
+    await page.mouse.move(x + 60, y + height / 2 - by);
+    await answered();
+  }
   states.dragged = await seen();
   await page.mouse.up();
   await quiet(page);
@@ -286,8 +291,10 @@ async function dragTau(page) {
   states.undone = await seen();
   await page.locator(".sdvg-tau-line").focus();
   await page.keyboard.press("ArrowDown");
+  await answered();
   states.key = await seen();
   await page.keyboard.press("Escape");
+  await answered();
   states.left = await seen();
   for (const key of ["ArrowUp", "ArrowUp", "Enter"]) await page.keyboard.press(key);
   states.entered = await seen();

@@ -53,7 +53,7 @@ function look(page) {
     const value = (name) => sampler.widgets.find((widget) => widget.name === name).value;
     const said = (name) => document.querySelector(`.sdvg-${name}`).textContent;
     const squares = [...document.querySelectorAll(".sdvg-squares button")].map((square) => ({
-      fate: square.dataset.fate ?? null, letter: square.dataset.letter ?? null, take: square.dataset.take ?? null,
+      outcome: square.dataset.outcome ?? null, letter: square.dataset.letter ?? null, take: square.dataset.take ?? null,
       earlier: square.classList.contains("earlier"), outlined: getComputedStyle(square).outlineStyle !== "none",
       label: square.getAttribute("aria-label"), reached: square.tabIndex === 0,
     }));
@@ -108,6 +108,7 @@ async function useKeys(page) {
   const asked = await press("w");
   await page.keyboard.type("a small red ring rests on grass");
   const prompt = { asked, ...(await press("Enter")), text: await pocketPrompt(page) };
+  await page.locator(".sdvg-shot textarea >> nth=1").click();
   await press("Control+a", "Delete", "Enter");
   prompt.cleared = await pocketPrompt(page);
   await square(page, 9).focus();
@@ -388,18 +389,18 @@ function known(page) {
 
 /** A block of another run, one that is out of order, and one that begins a run; the server's word stands. */
 async function pester(page) {
-  const fates = async () => (await look(page)).squares.map((one) => one.fate);
+  const outcomes = async () => (await look(page)).squares.map((one) => one.outcome);
   const send = async (changes) => {
     await page.evaluate(async ({ type, changes: news }) => {
       const { app, comfyAPI } = window;
       const node = String(app.graph.nodes.find((one) => one.type === type).id);
-      const event = { run: "of nobody", node, workflow: app.graph.id, number: 1, of: 9, fate: "bailed_out", score: null, seconds: 1 };
+      const event = { run: "of nobody", node, workflow: app.graph.id, number: 1, of: 9, outcome: "bailed_out", score: null, seconds: 1 };
       comfyAPI.api.api.dispatchCustomEvent("sdvg.block", { ...event, ...news });
     }, { type: SAMPLER, changes });
     await quiet(page);
-    return fates();
+    return outcomes();
   };
-  const before = await fates();
+  const before = await outcomes();
   const other = await send({ number: 4 });
   const { run, prompt } = (await known(page)).at(-1);
   const early = await send({ run, number: 12, of: 40 });
@@ -455,7 +456,7 @@ async function leaveAndStop(page) {
   await reload(page, { running: true });
   await made(3);
   const reloaded = await look(page);
-  const counted = reloaded.squares.filter((one) => one.fate).length;
+  const counted = reloaded.squares.filter((one) => one.outcome).length;
   await made(counted + 2);
   const server = (await known(page)).at(-1);
   const going = await look(page);

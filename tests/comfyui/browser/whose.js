@@ -38,7 +38,7 @@ function withSeed(saved, seed) {
 
 function lookAtFilm(page) {
   return page.evaluate(() => ({
-    fates: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null),
+    outcomes: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.outcome ?? null),
     next: document.querySelector(".sdvg-next").textContent,
     stop: document.querySelector(".sdvg-stop").checkVisibility(),
     picture: Boolean(window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport").imgs?.length),
@@ -113,7 +113,7 @@ async function leaveRunning(page, saved, { seed }) {
   const copy = await open(page, withSeed(saved, seed + 6));
   await own.click();
   await quiet(page, SOON);
-  await made(going.fates.filter(Boolean).length + 1);
+  await made(going.outcomes.filter(Boolean).length + 1);
   const back = await lookAtFilm(page);
   await page.locator(".sdvg-stop").click();
   await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());

@@ -1,0 +1,439 @@
+"""Forecast the next run: which blocks of a sampler stay, change, or may change. Runs nothing.
+
+The latents of a block follow from the settings, the prompts so far, the block's noise, who makes it, and all blocks
+before it. A hash of these names the latents without making them, so a run is forecast by walking its blocks through
+what earlier runs made, by the router itself. Keys of the engine's store would be exact too, but need loaded models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...sdvg_core.engine.plan import RunPlan
+from ...sdvg_core.engine.routing import DIRECTED, PlannedBlock, decide_early, handover_at, score_and_decide
+from ...sdvg_core.engine.types import Span
+from ...sdvg_core.settings.decision import Decision, Reason
+from ...sdvg_core.settings.request import ROUTE_DECIDES, Strength, check_directions, read_takes
+from ...sdvg_core.settings.route import Budget, Custom, Route
+from ..router import QualityRouter, route_of_prompt
+from .signature import UNREADABLE, router_inputs, signature
+
+STAYS, CHANGES, MAY_CHANGE = "s", "c", "m"
+"""What the next run does to a block: nothing; it makes the block; the scores decide."""
+ABSENT, PERHAPS, AT_HAND = 0, 1, 2
+"""Whether latents are in the store; a run that lost some of its results has the others perhaps."""
+ANSWERS = {ABSENT: CHANGES, PERHAPS: MAY_CHANGE, AT_HAND: STAYS}
+MOST_BLOCKS = 4096
+NOWHERE = Span(0, 0, 1)
+Names = tuple[int, ...]
+Key = tuple[Any, ...]
+Scores = tuple[float | None, ...]
+MOST_BRANCHES = 64
+"""Courses that a run may take, of which each ends in latents that earlier runs made."""
+
+# --- what is asked of a run, and what earlier runs made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a run is asked for. Blocks count from 1.
+
+    `signature`: of its sampler. `known`: whether `route` is what decides; a router of another pack decides as it
+    did. `lock`: digest of the blocks before `first`, or empty. `before`: number of a clip's blocks before block 1.
+    `route_start`: number of those before the route begins. `strengths`: of restyling, from block `first` on.
+    `own_drafts`: whether drafts continue each other.
+    """
+
+    signature: Mapping[str, Any]
+    route: Route
+    known: bool
+    blocks: int
+    directions: str
+    takes: Mapping[int, int]
+    strengths: tuple[Strength, ...] = ()
+    route_start: int = 0
+    lock: str = ""
+    first: int = 1
+    before: int = 0
+    own_drafts: bool = False
+
+    @property
+    def router(self) -> tuple[Any, ...]:
+        """The name of the router's node and its settings."""
+        return self.signature["router"], self.signature["tau"]
+
+    def planned(self, number: int) -> PlannedBlock:
+        """Return a block as the route sees it, without its place in the latents."""
+        strengths = dict(enumerate(self.strengths, self.first))
+        return PlannedBlock(
+            span=NOWHERE,
+            place=self.before + number - 1 - self.route_start,
+            direction=self.directions[number - 1 : number] or ROUTE_DECIDES,
+            strength=strengths.get(number, Strength()),
+        )
+
+    def shown(self, number: int) -> tuple[Any, ...]:
+        """Return what the prompts up to a block are."""
+        entries = (tuple(entry) for entry in self.signature["prompts"])
+        return self.signature["positive"], *(entry for entry in entries if entry[0] <= self.before + number)
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """What a run of the sampler left: its decisions, by block, and whether the store has its results.
+
+    `keys`: of the store; None if some did not fit. `models`: weak references. `digests`: of its beginnings, from the
+    first block on.
+    """
+
+    run: str
+    asked: Asked
+    decisions: dict[int, Decision] = field(default_factory=dict)
+    keys: tuple[str, ...] | None = ()
+    models: tuple[Any, ...] = ()
+    digests: list[str] = field(default_factory=list)
+
+
+def asked_of_run(
+    signature: Mapping[str, Any], plan: RunPlan, begin: Mapping[str, Any], *, own_drafts: bool
+) -> Asked:
+    """Return what a planned run was asked for. `begin`: the fields of its first event."""
+    kept, _, lock = str(begin["kept"]).strip().partition(":")
+    return Asked(
+        signature=signature,
+        route=plan.route,
+        known=not isinstance(plan.route.policy, Custom),
+        blocks=begin["of"],
+        directions=begin["directions"],
+        strengths=plan.strengths,
+        route_start=plan.spans[0].index - plan.blocks[0].place,
+        takes={index + 1: take for index, take in read_takes(begin["takes"], begin["of"]).items()},
+        lock=lock,
+        first=int(kept or 0) + 1,
+        before=begin["before"],
+        own_drafts=own_drafts,
+    )
+
+
+def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapping[str, Any]) -> Asked | None:
+    """Return what a sampler of an API prompt asks for after the run `made`; None if the prompt does not tell.
+
+    A value that comes over a wire counts as that of the run if the wire is the same. `begin`: as above.
+    """
+    sampler = signature(prompt, node_id)
+    if sampler is None or sampler["wired"] != made.signature["wired"]:
+        return None
+    inputs = prompt[node_id]["inputs"]
+    of_run = {"blocks": begin["of"], "directions": begin["directions"], "takes": begin["takes"]}
+    of_run["kept_blocks"] = begin["kept"]
+    values = {
+        name: value if isinstance(inputs.get(name), list) else inputs.get(name, "")
+        for name, value in of_run.items()
+    }
+    try:
+        blocks = int(values["blocks"])
+        if not 1 <= blocks <= MOST_BLOCKS:
+            return None
+        directions = "".join(str(values["directions"]).split()).lower()
+        check_directions(directions, blocks)
+        takes = read_takes(str(values["takes"]), blocks)
+        kept, _, lock = str(values["kept_blocks"]).strip().partition(":")
+        first = int(kept or 0) + 1
+        route, known = _next_route(prompt, inputs.get("router"), sampler, made, blocks)
+    except UNREADABLE:
+        return None
+    return Asked(
+        signature=sampler,
+        route=route,
+        known=known,
+        blocks=blocks,
+        directions=directions,
+        strengths=made.strengths,
+        route_start=made.route_start,
+        takes={index + 1: take for index, take in takes.items()},
+        lock=lock,
+        first=first,
+        before=made.before,
+        own_drafts=made.own_drafts,
+    )
+
+
+def _next_route(
+    prompt: Mapping[str, Any], wire: Any, sampler: Mapping[str, Any], made: Asked, blocks: int
+) -> tuple[Route, bool]:
+    """Return the route of the router at the end of a wire, and whether it is known.
+
+    A budget is: what it came to for as many blocks before.
+    """
+    inputs = router_inputs(prompt, wire)
+    is_budget = inputs.get("policy") == "budget"
+    if (sampler["router"], sampler["tau"]) == made.router and not (is_budget and blocks != made.blocks):
+        return made.route, made.known
+    decides = [
+        value for name, value in inputs.items() if name in QualityRouter.OLDER_INPUTS or name.startswith("policy")
+    ]
+    if not inputs or any(isinstance(value, list) for value in decides):
+        return made.route, False
+    route = route_of_prompt(inputs)
+    return (made.route, False) if isinstance(route, Budget) else (route, True)
+
+
+class Memory:
+    """What earlier runs made, by names of latents; names of other settings do no harm."""
+
+    def __init__(self) -> None:
+        self.latents = dict[int, int]()
+        self.scores = dict[Key, Scores]()
+        self.decisions = dict[Key, Decision]()
+        self.locks = dict[str, int]()
+        self.courses = dict[str, list[int]]()
+
+    def learn(self, trace: Trace, at_hand: int) -> None:
+        """Take in what a run made. `at_hand`: how surely the store has it."""
+        asked = trace.asked
+        history = self.start(asked)
+        course = self._before(asked.first - 1, history)
+        for number in range(asked.first, asked.blocks + 1):
+            decision = trace.decisions.get(number)
+            if decision is None:
+                break
+            block = Place(asked, number, history)
+            for name in block.made_by(decision):
+                self.latents[name] = max(at_hand, self.latents.get(name, ABSENT))
+            if decision.scored:
+                known = self.scores.get(block.scores, decision.frame_scores)
+                pairs = zip(known, decision.frame_scores, strict=True)
+                self.scores[block.scores] = tuple(old if new is None else new for old, new in pairs)
+            self.decisions[block.decision] = decision
+            history = block.after(block.latents_of(decision))
+            course.append(history)
+        self.courses[trace.run] = course
+        self.locks |= dict(zip(trace.digests, course, strict=False))
+
+    def start(self, asked: Asked) -> int:
+        """Return the name of the blocks that a run begins after."""
+        return self.locks.get(asked.lock, hash(asked.lock))
+
+    def _before(self, kept: int, history: int) -> list[int]:
+        """Return the names of locked blocks, as far as the run that made them is known."""
+        known = [course[:kept] for course in self.courses.values() if kept and history in course[kept - 1 : kept]]
+        return known[0] if known else [*[ABSENT] * kept][: kept - 1] + [history] * min(kept, 1)
+
+    def as_if_kept(self) -> Memory:
+        """Return the same with all at hand that was ever made."""
+        memory = Memory()
+        memory.__dict__ |= {**self.__dict__, "latents": dict.fromkeys(self.latents, AT_HAND)}
+        return memory
+
+    def has(self, needs: Iterable[Names]) -> int:
+        """Return how surely all of these are at hand, of each one of its names."""
+        return min((max(self.latents.get(name, ABSENT) for name in names) for names in needs), default=AT_HAND)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A block of a run, after a course of blocks that `history` names; the names of what may be made there."""
+
+    asked: Asked
+    number: int
+    history: int
+
+    @property
+    def planned(self) -> PlannedBlock:
+        """The block as the route sees it."""
+        return self.asked.planned(self.number)
+
+    @property
+    def handover(self) -> int:
+        """How many steps of the drafter the target would go on from."""
+        return handover_at(self.asked.route, self.planned)
+
+    @property
+    def draft(self) -> int:
+        """The name of its draft."""
+        if not self.asked.own_drafts:
+            return self._name("draft", self.history)
+        takes = [self.asked.takes.get(number, 1) for number in range(self.asked.first, self.number)]
+        return self._name("draft", self.asked.lock, *takes)
+
+    @property
+    def scores(self) -> Key:
+        """The name of the scores of its draft."""
+        return self.asked.signature["scorer"], self.history, self.draft
+
+    @property
+    def decision(self) -> Key:
+        """The name of the decision of its router."""
+        return (*self.asked.router, self.history, self.draft)
+
+    def latents_of(self, decision: Decision) -> int:
+        """Return the name of the block's latents by a decision."""
+        return self.draft if decision.accepted else self._name("target", self.history, self.handover)
+
+    def after(self, latents: int) -> int:
+        """Return the name of the course that goes on with these latents."""
+        return hash((self.history, latents))
+
+    def needs(self, decision: Decision, *, scored: bool) -> list[Names]:
+        """Return what a decision has made, each by its names: a whole draft has the beginning that is handed over."""
+        draft: list[Names] = []
+        if decision.accepted or scored:
+            draft = [(self.draft,)]
+        elif self.handover:
+            draft = [(self.draft, self._name("begun", self.draft, self.handover))]
+        if draft and self.asked.own_drafts:  # each goes on from the one before
+            numbers = range(self.asked.first, self.number)
+            draft += [(Place(self.asked, number, self.history).draft,) for number in numbers]
+        return [*draft, (self.latents_of(decision),)]
+
+    def made_by(self, decision: Decision) -> Names:
+        """Return the names of all that a decision has made."""
+        return tuple(names[-1] for names in self.needs(decision, scored=decision.scored))
+
+    def _name(self, *parts: Any) -> int:
+        asked = self.asked
+        take = asked.takes.get(self.number, 1)
+        return hash((asked.signature["rest"], asked.shown(self.number), take, self.number, *parts))
+
+
+# --- the walk
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A course that the next run may take: the name of its latents so far, and its decisions."""
+
+    history: int
+    past: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """`answers`: one letter per block. `old`: the first block that was made for something else, or None."""
+
+    answers: str
+    old: int | None
+
+
+def walk(asked: Asked, memory: Memory) -> Iterator[tuple[str, set[int]]]:
+    """Yield the answer for each block that is made, and the names that its course may have if it is known."""
+    branches = {Branch(memory.start(asked))}
+    is_lost = False  # in some course, all that follows is new
+    for number in range(asked.first, asked.blocks + 1):
+        if len(branches) > MOST_BRANCHES:
+            yield MAY_CHANGE, {branch.history for branch in branches}
+            continue
+        answers = {MAY_CHANGE if asked.own_drafts else CHANGES} if is_lost else set()
+        after = set[Branch]()
+        for branch in branches:
+            block = Place(asked, number, branch.history)
+            for decision, scored, at_hand in decisions(block, branch.past, memory):
+                answers.add(ANSWERS[min(at_hand, memory.has(block.needs(decision, scored=scored)))])
+                latents = block.latents_of(decision)
+                if memory.has([(latents,)]) == ABSENT:
+                    is_lost = True
+                else:
+                    after.add(Branch(block.after(latents), (*branch.past, decision)))
+        branches = after
+        yield answers.pop() if len(answers) == 1 else MAY_CHANGE, {branch.history for branch in branches}
+
+
+def decisions(block: Place, past: tuple[Decision, ...], memory: Memory) -> Iterator[tuple[Decision, bool, int]]:
+    """Yield each decision that may be taken on a block, whether it scores the draft, and if the scores are at hand."""
+    asked = block.asked
+    planned = block.planned
+    letter = planned.direction
+    if letter in DIRECTED:
+        yield DIRECTED[letter], False, AT_HAND
+        return
+    if asked.known and (early := decide_early(asked.route, planned, past)):
+        yield early, False, AT_HAND
+        return
+    known = memory.decisions.get(block.decision)
+    if not asked.known and letter == ROUTE_DECIDES and known:
+        yield known, known.scored, AT_HAND
+        return
+    scores = memory.scores.get(block.scores)
+    gated = asked.known or letter != ROUTE_DECIDES
+    if scores and gated and (decision := decide_by(asked.route, planned, scores)):
+        yield decision, True, AT_HAND
+        return
+    for accepted in (letter == "a",) if letter in ("a", "r") else (True, False):
+        reason = Reason.REACHED if accepted else Reason.FELL_SHORT
+        yield Decision(accepted=accepted, reason=reason), gated, ABSENT if gated else PERHAPS
+
+
+def decide_by(route: Route, planned: PlannedBlock, scores: Scores) -> Decision | None:
+    """Return the decision by scores that are known; None if it takes one that is not."""
+
+    def look_up(frames: tuple[int, ...]) -> tuple[float, ...]:
+        known = tuple(score for frame in frames if (score := scores[frame]) is not None)
+        if len(known) < len(frames):
+            raise LookupError
+        return known
+
+    try:
+        return score_and_decide(route, planned, len(scores), look_up)
+    except LookupError:
+        return None
+
+
+def forecast_run(asked: Asked, made: Trace, memory: Memory) -> Forecast:
+    """Forecast a run, and compare it with one that was `made`."""
+    answers = STAYS * (asked.first - 1) + "".join(answer for answer, _ in walk(asked, memory))
+    course = memory.courses.get(made.run, [])
+    if asked.first > 1 and memory.start(asked) not in course[asked.first - 2 : asked.first - 1]:
+        return Forecast(answers=answers, old=1)
+    # Other noise or another model, which are the whole video's, make no picture one of something else.
+    alike = replace(asked, signature={**asked.signature, "rest": made.asked.signature["rest"]})
+    for number, (_, names) in enumerate(walk(alike, memory.as_if_kept()), asked.first):
+        if number > len(course):
+            break
+        if course[number - 1] not in names:
+            return Forecast(answers=answers, old=number)
+    return Forecast(answers=answers, old=None)
+
+
+def seconds_of(
+    forecast: Forecast,
+    asked: Asked,
+    made: Asked,
+    events: Sequence[Mapping[str, Any]],
+    loading: float | None,
+    decoding: Sequence[int],
+) -> float | None:
+    """Return about how many seconds a run takes, by the blocks of the run `made`; None: not known.
+
+    `loading`: seconds to load its models; None if its results are gone. `decoding`: see `reuse.forecast`.
+    """
+    first = next((at for at, answer in enumerate(forecast.answers) if answer != STAYS), asked.blocks)
+    fresh = [event for event in events if not event["reused"]]
+    if loading is None or MAY_CHANGE in forecast.answers or asked.signature["rest"] != made.signature["rest"]:
+        return None
+    decodes = decoding[asked.before + first] if asked.before + first < len(decoding) else first
+    parts = [loading, decodes * _mean(fresh, "decode", None) if decodes else 0.0]
+    for number in range(first + 1, asked.blocks + 1):
+        letter = asked.planned(number).direction
+        author = AUTHORS.get(letter) or (author_of(events[number - 1]) if number <= len(events) else None)
+        parts.append(_mean(fresh, "seconds", author))
+    return sum(parts) if all(map(math.isfinite, parts)) else None
+
+
+AUTHORS = {"t": "target", "r": "target", "d": "drafter", "a": "drafter"}
+"""The model whose block a direction asks for."""
+
+
+def author_of(event: Mapping[str, Any]) -> str | None:
+    """Return the model that made the block of an event; None for a block that is kept."""
+    outcome = event["outcome"]
+    if outcome == "given":
+        return None
+    return "drafter" if outcome in ("kept", "drafted_unseen") else "target"
+
+
+def _mean(events: Iterable[Mapping[str, Any]], name: str, author: str | None) -> float:
+    values = [event[name] for event in events if author in (None, author_of(event))]
+    return sum(values) / len(values) if values else math.nan

@@ -1,0 +1,115 @@
+// The card of one shot: first picture, prompt, length, and what can be done with it.
+import { make, makeButton, nameElement } from "./dom.js";
+import { bitmapOf, fetchSprite, paintFrame } from "./sprites.js";
+import { blocksText, text } from "./words.js";
+
+/**
+ * @typedef {object} CardActs
+ * @property {() => void} choose its first block
+ * @property {() => void} menu
+ * @property {() => void} take
+ * @property {() => void} lock
+ * @property {() => void} cut
+ * @property {() => void} prompt
+ * @property {() => void} length
+ * @property {(event: KeyboardEvent) => void} key in the prompt
+ */
+
+/**
+ * A shot as its card shows it; blocks are the run's.
+ * @typedef {object} ShownShot
+ * @property {number} number of the shot
+ * @property {number} first
+ * @property {number} last
+ * @property {number} made how many of its blocks the run makes
+ * @property {number} second at which it begins
+ * @property {number} line of the prompt at which it begins; 0 if that is its first block too
+ * @property {number} seconds
+ * @property {string} prompt
+ * @property {boolean} cut
+ * @property {boolean} fixed whether all of it stays
+ * @property {number} least blocks
+ * @property {number} most
+ * @property {boolean} lasts whether its end stays
+ * @property {boolean} again
+ * @property {boolean} old
+ * @property {boolean} oldLast
+ * @property {BlockEvent | undefined} event
+ */
+
+export class ShotCard {
+  /** @param {CardActs} acts */
+  constructor(acts) {
+    this.element = make("li", "sdvg-shot", "", { role: "group" });
+    this.canvas = make("canvas", "blank", "", { "aria-hidden": true });
+    this.title = makeButton("sdvg-shot-title", "", acts.choose);
+    this.more = makeButton("sdvg-button", "⋯", acts.menu, {
+      "aria-haspopup": "menu",
+      "aria-expanded": false,
+    });
+    const top = make("div", "sdvg-shot-top");
+    top.append(this.canvas, this.title, this.more);
+    this.area = make("textarea", "", "", { rows: 2, spellcheck: false });
+    this.count = make("input", "", "", { type: "number", step: 1 });
+    this.seconds = make("span");
+    const length = make("label", "sdvg-shot-length");
+    length.append(this.count, this.seconds);
+    this.take = makeButton("sdvg-button sdvg-shot-take", "", acts.take);
+    this.keep = makeButton("sdvg-button sdvg-shot-keep", "", acts.lock);
+    this.cut = makeButton("sdvg-button sdvg-shot-cut", "", acts.cut);
+    const row = make("div", "sdvg-shot-row");
+    row.append(this.take, this.keep, this.cut);
+    this.element.append(top, this.area, length, row);
+    this.area.addEventListener("change", acts.prompt);
+    this.area.addEventListener("keydown", acts.key);
+    this.count.addEventListener("change", acts.length);
+    this.count.addEventListener("keydown", (event) => {
+      if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
+    });
+    this.first = 1;
+    this.last = 1;
+    this.prompt = ""; // that is shown
+    this.asked = ""; // the picture that is fetched
+  }
+
+  /** @param {ShownShot} shown */
+  draw(shown) {
+    const { number: shot, first, last, made, prompt } = shown;
+    this.first = first;
+    this.last = last;
+    this.element.hidden = !made; // the clip's
+    this.element.setAttribute("aria-label", text("shot", { shot }));
+    const begins = text("shotAt", { shot, seconds: shown.second.toFixed(1) });
+    this.title.textContent = shown.line ? text("shotLine", { begins, line: shown.line }) : begins;
+    const blocks = blocksText(first, last);
+    this.title.title = shown.oldLast ? `${blocks} · ${text("isOld")}` : blocks;
+    nameElement(this.more, text("shotMenu", { shot }));
+    this.area.setAttribute("aria-label", text("shotPrompt", { shot }));
+    this.area.placeholder = text("asBefore");
+    const isTyping = document.activeElement === this.area && this.prompt === prompt;
+    if (!isTyping) this.area.value = prompt;
+    this.prompt = prompt;
+    this.area.readOnly = shown.fixed;
+    const { least: min, most: max } = shown;
+    Object.assign(this.count, { value: made, min, max, disabled: shown.lasts });
+    this.count.setAttribute("aria-label", text("shotBlocks", { shot }));
+    this.count.title = text("blocksAllowed", { least: min, most: max });
+    this.seconds.textContent = text("blocksLong", {
+      count: made,
+      seconds: shown.seconds.toFixed(1),
+    });
+    this.drawThumb(made ? shown.event : undefined);
+    this.canvas.classList.toggle("again", shown.again);
+    this.canvas.classList.toggle("old", shown.old);
+  }
+
+  /** @param {BlockEvent | undefined} event */
+  drawThumb(event) {
+    if (!event?.sprite) this.canvas.classList.add("blank");
+    else if (bitmapOf(event)) paintFrame(this.canvas, event, 0);
+    else if (this.asked !== event.run + event.number) {
+      this.asked = event.run + event.number;
+      fetchSprite(event, () => paintFrame(this.canvas, event, 0), new AbortController().signal);
+    }
+  }
+}

@@ -1,0 +1,190 @@
+// What can be done at a block of a strip: by its menu, and by keys.
+import { letterOf, takeOf, withLetter, withTake } from "./blocks.js";
+import { isGoing, keptBy } from "./runs.js";
+import { openMenu } from "./strip_menu.js";
+import { lockFor, nextTake, unlockFor } from "./strip_model.js";
+import { blocksText, text } from "./words.js";
+
+export class StripActions {
+  /** @param {import("./strip.js").Strip} strip */
+  constructor(strip) {
+    this.strip = strip;
+  }
+
+  get inputs() {
+    return this.strip.inputs.now();
+  }
+
+  /**
+   * @param {number | null} number
+   * @param {HTMLElement} [anchor]
+   */
+  open(number, anchor = this.strip.view.squares.square(number)) {
+    if (!number || !anchor || !this.strip.view.squares.isUsable(number)) return;
+    openMenu(
+      anchor,
+      text("menu", { number }),
+      this.items(number).filter((items) => items.length),
+    );
+  }
+
+  /**
+   * Whether a key on a square did something.
+   * @param {number} number
+   * @param {string} key
+   */
+  onKey(number, key) {
+    const { strip } = this;
+    if (key === "p") strip.player.toggle();
+    else if (key === "e") strip.enlarge(number);
+    else {
+      const item = this.items(number)
+        .flat()
+        .find((other) => other.key === key);
+      item?.act();
+      return Boolean(item);
+    }
+    return true;
+  }
+
+  /**
+   * What can be done at a block, in groups: its menu has them all, and a key on its square does one.
+   * @param {number} number
+   * @returns {MenuItem[][]}
+   */
+  items(number) {
+    const film = this.filmItems(number);
+    if (!this.strip.view.squares.isUsable(number)) return [film];
+    const lock = this.strip.isForgotten ? null : this.lockItem(number);
+    const kept = keptBy(this.inputs.lock);
+    const locks = [...(lock ? [lock] : []), ...(kept ? [this.releaseItem(number)] : [])];
+    if (number <= kept) return [locks, film];
+    return [this.choiceItems(number), this.takeItems(number), locks, film];
+  }
+
+  /** @param {number} number */
+  filmItems(number) {
+    const { strip } = this;
+    /** @type {MenuItem[]} */
+    const items = [];
+    if (strip.run?.events[number - 1]?.sprite)
+      items.push({ key: "e", text: text("enlarge"), act: () => strip.enlarge(number) });
+    const before = strip.before().at(-1);
+    if (before && strip.isOn && strip.other)
+      items.push({ key: "b", text: text("close"), act: () => strip.pair(null) });
+    if (before && strip.isOn && !strip.other)
+      items.push({ key: "b", text: text("twoRuns"), act: () => strip.pair(before.run) });
+    return items;
+  }
+
+  /** @param {number} number */
+  choiceItems(number) {
+    const { strip } = this;
+    const letter = letterOf(this.inputs.directions, number);
+    /**
+     * @param {string} key
+     * @param {string} name
+     * @returns {MenuItem}
+     */
+    const choice = (key, name) => ({
+      key,
+      text: name,
+      checked: letter === key,
+      act: () => this.spoken(number, () => this.direct(number, key)),
+    });
+    const items = [
+      choice(".", text("router")),
+      choice("t", text("target")),
+      choice("d", text("draft")),
+    ];
+    const begin = strip.board.beginning(number);
+    const act = () => {
+      if (strip.openShots(true)) begin?.();
+    };
+    if (begin) items.push({ key: "w", text: text("promptFrom", { number }), act });
+    return items;
+  }
+
+  /** @param {number} number */
+  takeItems(number) {
+    const { strip } = this;
+    /** @type {MenuItem[]} */
+    const items = [];
+    const asked = takeOf(this.inputs.takes, number);
+    const known = strip.takesKnown(number).map(([take]) => take);
+    const take = nextTake(known);
+    const act = () => this.spoken(number, () => this.retake(number, take));
+    if (take !== asked) items.push({ key: "n", text: text("another", { take }), act });
+    if (strip.run?.events[number - 1] && !isGoing(strip.run))
+      items.push({ key: "c", text: text("compare"), act: () => strip.takes.make(number) });
+    if (asked > 1) items.push({ text: text("first"), act: () => this.retake(number, 1) });
+    return items;
+  }
+
+  /**
+   * Do something at a square, and say to a screen reader what it says then.
+   * @param {number} number
+   * @param {() => void} act
+   */
+  spoken(number, act) {
+    act();
+    this.strip.view.squares.say(number);
+  }
+
+  /**
+   * What locks the blocks up to one; null if nothing does. `problem`: why a shot must not be locked now, or empty.
+   * @param {number} number
+   */
+  lockItem(number) {
+    const { strip } = this;
+    const found = lockFor(number, this.inputs, strip.run, strip.forecast);
+    if (!found) return null;
+    const old = found.old ? blocksText(found.old, number) : "";
+    const blocks = blocksText(1, number);
+    const name = old ? text("lockOld", { blocks: old }) : text("lock", { blocks });
+    const stale = old ? text("runFirst", { blocks: old }) : "";
+    const problem = strip.isForgotten ? text("forgotten", { blocks }) : stale;
+    return { key: "k", text: name, problem, act: () => this.keep(found.lock) };
+  }
+
+  /**
+   * What gives up a locked block, and those after it.
+   * @param {number} number
+   * @returns {MenuItem}
+   */
+  releaseItem(number) {
+    const { from, to, lock } = unlockFor(number, this.inputs, this.strip.run);
+    const act = () => (lock ? this.keep(lock, true) : this.strip.inputs.write("kept_blocks", ""));
+    return { text: text("unlock", { blocks: blocksText(from, to) }), act };
+  }
+
+  /**
+   * Keep the first blocks as they are, once the server has written them.
+   * @param {string} lock
+   * @param {boolean} [silent]
+   */
+  async keep(lock, silent = false) {
+    const { inputs, acts } = this.strip;
+    const [number, digest] = lock.split(":");
+    if (inputs.refuseWired("kept_blocks")) return;
+    if (await acts.keep(Number(number), digest, silent)) inputs.write("kept_blocks", lock);
+  }
+
+  /**
+   * @param {number} number
+   * @param {string} letter
+   */
+  direct(number, letter) {
+    const { directions, blocks } = this.inputs;
+    this.strip.inputs.write("directions", withLetter(directions, blocks, number, letter));
+  }
+
+  /**
+   * @param {number} number
+   * @param {number} take
+   */
+  retake(number, take) {
+    const { takes, blocks } = this.inputs;
+    this.strip.inputs.write("takes", withTake(takes, blocks, number, take));
+  }
+}

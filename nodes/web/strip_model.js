@@ -1,0 +1,126 @@
+// What a strip shows, worked out from what is asked of the next run, from the run that is shown, and from the server's forecast.
+import { ROUTER, letterOf, secondOf, takesOf } from "./blocks.js";
+import { holdsLock, isGoing, keptBy } from "./runs.js";
+
+const STAYS = "s";
+const CHANGES = "c";
+const MAY_CHANGE = "m";
+
+/**
+ * A forecast where something is drawn as the run is queued: nobody knows.
+ * @param {Forecast} forecast
+ * @returns {Forecast}
+ */
+export function drawnForecast({ blocks, old }) {
+  return { blocks: MAY_CHANGE.repeat(blocks.length), old, seconds: null };
+}
+
+/**
+ * The blocks that the next run makes: from which on (null: none), up to which, and whether that is certain.
+ * @param {Forecast} forecast
+ */
+export function madeNext({ blocks }) {
+  const first = [...blocks].findIndex((letter) => letter !== STAYS);
+  const isCertain = !blocks.includes(MAY_CHANGE);
+  return { from: first < 0 ? null : first + 1, to: blocks.length, isCertain };
+}
+
+/**
+ * Whether the picture that is shown of a block was made for something else than is asked of it now.
+ * @param {Forecast | null} forecast
+ * @param {number | null} number
+ */
+export function isOld(forecast, number) {
+  return Boolean(forecast?.old && number && number >= forecast.old);
+}
+
+/**
+ * Whether the next run certainly makes a block.
+ * @param {Forecast | null} forecast
+ * @param {number} number
+ */
+export function isAgain(forecast, number) {
+  return forecast?.blocks[number - 1] === CHANGES;
+}
+
+/**
+ * @param {Inputs} inputs
+ * @param {Run | null} run
+ * @param {Forecast | null} forecast
+ * @returns {Square[]}
+ */
+export function squaresOf(inputs, run, forecast) {
+  const { blocks, directions, lock, start } = inputs;
+  const of = Math.max(blocks, run?.of ?? 0);
+  const takes = takesOf(inputs.takes);
+  return Array.from({ length: of }, (_, i) => {
+    const number = i + 1;
+    const usable = number <= blocks;
+    return {
+      number,
+      of,
+      event: run?.events[i],
+      letter: usable ? letterOf(directions, number) : ROUTER,
+      take: takes.get(number) ?? 1,
+      again: isAgain(forecast, number),
+      may: forecast?.blocks[i] === MAY_CHANGE,
+      old: usable && isOld(forecast, number),
+      kept: number <= keptBy(lock),
+      usable,
+      from: secondOf(number, start),
+    };
+  });
+}
+
+/**
+ * What locks the blocks up to one: their digest, and the first of them that was made for something else than is asked now; null if
+ * the run that is shown does not have them, or if they are locked already.
+ * @param {number} number
+ * @param {Inputs} inputs
+ * @param {Run | null} run
+ * @param {Forecast | null} forecast
+ */
+export function lockFor(number, inputs, run, forecast) {
+  const digest = run && !isGoing(run) ? run.done?.digests?.[number - 1] : undefined;
+  if (!digest || number <= keptBy(inputs.lock) || number > inputs.blocks) return null;
+  const old = isOld(forecast, number) ? (forecast?.old ?? null) : null;
+  return { lock: `${number}:${digest}`, old };
+}
+
+/**
+ * What gives up the lock of a block and of those after it, as they follow from it: the first that is free, and the lock that is left;
+ * all of it if the run that is shown does not have the blocks before.
+ * @param {number} number
+ * @param {Inputs} inputs
+ * @param {Run | null} run
+ */
+export function unlockFor(number, inputs, run) {
+  const kept = keptBy(inputs.lock);
+  const digest = run && holdsLock(run, inputs.lock) && run.done?.digests?.[number - 2];
+  const isPart = Boolean(digest) && number > 1 && number <= kept;
+  return { from: isPart ? number : 1, to: kept, lock: isPart ? `${number - 1}:${digest}` : "" };
+}
+
+/**
+ * The number of another take of a block: one more than those that exist.
+ * @param {number[]} known
+ */
+export function nextTake(known) {
+  return Math.max(1, ...known) + 1;
+}
+
+/**
+ * How high a node is as a part of its strip opens and closes, on ComfyUI's canvas; Nodes 2.0 measures by itself.
+ *
+ * `height`: of the node, `least`: that it needs once the part is `open` or closed, `usual`: of the part, `grown`: by how much the node
+ * grew as the part was opened, undefined if it was opened in Nodes 2.0 or saved so. Returns the node's height and what it has grown.
+ * @param {{ height: number, least: number, usual: number, grown?: number, open: boolean }} room
+ */
+export function roomFor({ height, least, usual, grown, open }) {
+  if (open)
+    return {
+      height: Math.max(height, least),
+      grown: least > height ? least - height : usual,
+    };
+  return { height: Math.max(height - (grown ?? usual), least), grown: undefined };
+}

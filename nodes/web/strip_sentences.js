@@ -1,0 +1,119 @@
+// What a strip says of blocks and runs.
+import { DIRECTIONS, GIVEN, OUTCOMES, outcomeOf } from "./blocks.js";
+import { hasFailed, secondsOf } from "./runs.js";
+import { madeNext } from "./strip_model.js";
+import { blocksText, outcomeText, text } from "./words.js";
+
+/** @param {number} number */
+function decimal(number) {
+  return number.toFixed(number < 100 ? 1 : 0);
+}
+
+/** @param {unknown} value @returns {value is number} */
+function isNumber(value) {
+  return Number.isFinite(value);
+}
+
+/**
+ * What was judged of a block.
+ * @param {BlockEvent} event
+ */
+export function verdictOf({ score, threshold, worst_frame: worst, unscored }) {
+  if (!isNumber(score)) return text("unscored");
+  const needs = isNumber(threshold) ? threshold.toFixed(2) : "";
+  const values = { score: score.toFixed(2), needs, frame: (worst ?? 0) + 1 };
+  const weakest = needs ? text("weakestNeeds", values) : text("weakest", values);
+  const known = Number.isInteger(worst) ? weakest : text("score", values);
+  return unscored ? text("partly", { known, count: unscored }) : known;
+}
+
+/**
+ * What a square says.
+ * @param {Square} square
+ */
+export function sentenceOf({ number, of, event, letter, take, again, may, old, kept }) {
+  const parts = [text("block", { number, of })];
+  const isMade = event && event.outcome !== GIVEN.name;
+  if (isMade) parts.push(outcomeText(event));
+  if (event && !isMade && !kept) parts.push(text("wasLocked"));
+  if (event && isNumber(event.score)) parts.push(verdictOf(event));
+  if (isMade && event.reused) parts.push(text("earlier"));
+  if (isMade && !event.reused) parts.push(text("seconds", { seconds: decimal(event.seconds) }));
+  if (kept) parts.push(text("isLocked"));
+  if (DIRECTIONS.includes(letter)) parts.push(text(`directed.${letter}`));
+  if (take > 1) parts.push(text("take", { take }));
+  if (again) parts.push(event ? text("isAgain") : text("isNew"));
+  if (may) parts.push(text("mayChange"));
+  if (old && event && !again && !may) parts.push(text("isOld"));
+  return parts.join(" · ");
+}
+
+/**
+ * What the next run makes; empty if nobody knows.
+ * @param {Forecast | null} forecast
+ */
+export function forecastText(forecast) {
+  const made = madeText(forecast);
+  if (!forecast || !made) return "";
+  const parts = [made];
+  if (forecast.seconds) parts.push(text("about", { seconds: decimal(forecast.seconds) }));
+  return text("next", { parts: parts.join(text("comma")) });
+}
+
+/**
+ * The same without the time.
+ * @param {Forecast | null} forecast
+ */
+export function madeText(forecast) {
+  if (!forecast) return "";
+  const { from, to, isCertain } = madeNext(forecast);
+  if (from === null) return text("nothing");
+  const blocks = from === 1 ? text("everything") : blocksText(from, to);
+  return isCertain ? text("remakes", { blocks }) : text("mayRemake", { blocks });
+}
+
+/**
+ * How many blocks had each outcome, with its colour.
+ * @param {BlockEvent[]} events
+ */
+export function tally(events) {
+  const known = Object.values(OUTCOMES);
+  const others = events.map(outcomeOf).filter((outcome) => !known.includes(outcome));
+  return [...known, ...new Set(others)].flatMap((outcome) => {
+    const count = events.filter((event) => outcomeOf(event) === outcome).length;
+    const name = text(`outcome.${outcome.name}`);
+    if (!count) return [];
+    return [{ text: text("tally", { count, outcome: name }), colour: outcome.colour }];
+  });
+}
+
+/**
+ * How many blocks are from an earlier run, the seconds, and how the run ended.
+ * @param {Run} run
+ */
+export function summaryOf(run) {
+  const { events, of, info, done } = run;
+  const earlier = events.filter(({ reused, outcome }) => reused && outcome !== GIVEN.name).length;
+  const place = { number: events.length, of };
+  return [
+    earlier ? text("ofThese", { count: earlier }) : "",
+    text("seconds", { seconds: decimal(secondsOf(run)) }),
+    done?.speed_up ? speedText(done.speed_up, events) : "",
+    done?.stopped ? text("stopped", place) : "",
+    hasFailed(run) ? text("ended", place) : "",
+    info.note ?? "", // of models that are swapped
+  ].filter(Boolean);
+}
+
+/**
+ * How a run compares with the large model alone.
+ * @param {number} times
+ * @param {BlockEvent[]} events
+ */
+function speedText(times, events) {
+  if (times >= 1) return text("faster", { times: decimal(times) });
+  const remade = events.filter(({ outcome }) => outcome === "remade").length;
+  const drafts = remade + events.filter(({ outcome }) => outcome === "kept").length;
+  if (!remade) return text("slow");
+  return remade === drafts ? text("slowerAll") : text("slower", { remade, drafts });
+}

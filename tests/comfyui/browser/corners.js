@@ -1,0 +1,226 @@
+// What is rare on a page: copies of a sampler, one in a subgraph or bypassed, words that are drawn, values of another version, a server
+// that was started again, and what is typed on a card.
+//
+//     NODE_PATH=folder/with/playwright-core node corners.js OPTIONS        (see page.js)
+const { build, main, quiet, run } = require("./page.js");
+
+const SAMPLER = "SDVGSpeculativeSampler";
+const TEXT = "a big yellow ball runs right\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
+
+main(async (page, options) => {
+  await page.evaluate(build, { ...options, script: undefined });
+  await quiet(page);
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await run(page);
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
+  await quiet(page);
+  const locked = await lockLast(page);
+  const typed = await typeOnCard(page);
+  const forgotten = await restartServer(page);
+  const drawn = await drawWords(page);
+  const copied = await copySampler(page);
+  const wrapped = await lookAtCards(page);
+  const wrong = await openWrong(page);
+  const bypassed = await bypass(page);
+  const inside = await putInside(page);
+  return { locked, typed, forgotten, drawn, copied, wrapped, wrong, bypassed, inside };
+});
+
+/** Change a widget as a hand would, and let ComfyUI notice. */
+function write(page, type, name, value) {
+  return page.evaluate(([of, of_widget, news]) => {
+    const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === of_widget);
+    widget.value = news;
+    widget.callback?.(news);
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+  }, [type, name, value]);
+}
+
+function read(page, name) {
+  return page.evaluate(([type, of]) => String(window.app.graph.nodes.find((node) => node.type === type).widgets.find((one) => one.name === of).value), [SAMPLER, name]);
+}
+
+async function press(locator, key) {
+  await locator.focus();
+  await locator.page().keyboard.press(key);
+}
+
+function card(page, number) {
+  return page.locator(`.sdvg-shot >> nth=${number - 1}`);
+}
+
+function lockOf(page, number) {
+  return card(page, number).locator(".sdvg-shot-keep").evaluate((one) => [one.disabled, one.getAttribute("aria-pressed"), one.title]);
+}
+
+/** The last card locked by its button, and unlocked by it again. */
+async function lockLast(page) {
+  const states = [await lockOf(page, 3)];
+  await press(card(page, 3).locator(".sdvg-shot-keep"), " ");
+  await page.waitForFunction((type) => window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "kept_blocks").value, SAMPLER);
+  await quiet(page, 700);
+  const lock = (await read(page, "kept_blocks")).split(":")[0];
+  states.push(await lockOf(page, 3));
+  await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
+  await quiet(page, 700);
+  return { states, lock, left: await read(page, "kept_blocks") };
+}
+
+/** Too many blocks, none, and letters as the length of a card; a prompt that is entered, and the focus then. */
+async function typeOnCard(page) {
+  const lengths = [];
+  for (const value of ["99999", "0", ""]) {
+    await card(page, 2).locator("input").fill(value);
+    await page.keyboard.press("Enter");
+    await quiet(page);
+    lengths.push(await card(page, 2).locator("input").inputValue());
+    await quiet(page);
+  }
+  await card(page, 2).locator("input").fill("3");
+  await page.keyboard.press("Enter");
+  await card(page, 2).locator("textarea").click();
+  await page.keyboard.press("Enter");
+  const focus = await page.evaluate(() => document.activeElement.className);
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await write(page, SAMPLER, "blocks", 9);
+  await quiet(page, 700);
+  return { lengths, focus };
+}
+
+/** The page as the server no longer has the run. */
+async function restartServer(page) {
+  const empty = async (route) => {
+    const answer = await (await route.fetch()).json();
+    const forecast = Object.fromEntries(Object.keys(answer.forecast).map((id) => [id, {}]));
+    await route.fulfill({ json: { ...answer, runs: [], forecast } });
+  };
+  await page.route("**/sdvg/runs", empty);
+  await write(page, SAMPLER, "takes", "9:2");
+  await quiet(page, 900);
+  const seen = { lock: await lockOf(page, 1), next: await page.locator(".sdvg-next").textContent() };
+  await page.unroute("**/sdvg/runs", empty);
+  await write(page, SAMPLER, "takes", "");
+  await quiet(page, 900);
+  return seen;
+}
+
+/** A prompt of which ComfyUI draws a word for every run: what the server is asked, and the forecast. */
+async function drawWords(page) {
+  const texts = [];
+  const hear = (request) => {
+    if (request.method() !== "POST" || !request.url().endsWith("/sdvg/runs")) return;
+    const nodes = Object.values(JSON.parse(request.postData()));
+    texts.push(nodes.find((node) => node.class_type === "SDVGPocketModels").inputs.prompt);
+  };
+  page.on("request", hear);
+  const draw = (on) => page.evaluate((is) => { // as ComfyUI does for the prompt of SDVG Prompt
+    const widget = window.app.graph.nodes.find((node) => node.type === "SDVGPocketModels").widgets.find(({ name }) => name === "prompt");
+    widget.serializeValue = is ? () => String(widget.value).replace(/\{[^}]*\}/, () => String(Math.random())) : undefined;
+  }, on);
+  await draw(true);
+  await write(page, "SDVGPocketModels", "prompt", "a {big|small} yellow ball runs right");
+  await quiet(page, 900);
+  await write(page, SAMPLER, "takes", "9:2");
+  await quiet(page, 900);
+  page.off("request", hear);
+  const next = await page.locator(".sdvg-next").textContent();
+  await draw(false);
+  await write(page, SAMPLER, "takes", "");
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await quiet(page, 900);
+  return { texts: [...new Set(texts)], next };
+}
+
+/** A copy of the sampler with the same wires, and what its strip shows. */
+async function copySampler(page) {
+  const id = await page.evaluate((type) => {
+    const { app, LiteGraph } = window;
+    const node = app.graph.nodes.find((one) => one.type === type);
+    const copy = LiteGraph.createNode(type);
+    app.graph.add(copy);
+    copy.pos = [node.pos[0], node.pos[1] + node.size[1] + 80];
+    for (const widget of copy.widgets) {
+      const source = node.widgets.find(({ name }) => name === widget.name);
+      if (source && widget.serialize !== false) widget.value = source.value;
+    }
+    node.inputs.forEach((input, slot) => {
+      const link = input.link && app.graph.links.get(input.link);
+      if (link) app.graph.getNodeById(link.origin_id).connect(link.origin_slot, copy, slot);
+    });
+    const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+    return copy.id;
+  }, SAMPLER);
+  await quiet(page, 1500);
+  const seen = await page.evaluate((copy) => {
+    const strip = window.app.graph.getNodeById(copy).widgets.find(({ name }) => name === "route").element;
+    return { outcomes: [...strip.querySelectorAll(".sdvg-squares button")].map((one) => one.dataset.outcome ?? null), next: strip.querySelector(".sdvg-next").textContent };
+  }, id);
+  await page.evaluate((copy) => window.app.graph.remove(window.app.graph.getNodeById(copy)), id);
+  await quiet(page, 700);
+  return seen;
+}
+
+/** Whether every card lies within its strip, and can be scrolled to. */
+function lookAtCards(page) {
+  return page.evaluate(() => {
+    const list = document.querySelector(".sdvg-shots");
+    const box = list.getBoundingClientRect();
+    const cards = [...document.querySelectorAll(".sdvg-shot:not([hidden])")].map((one) => one.getBoundingClientRect());
+    return { inside: cards.map(({ left, right }) => left >= box.left && right <= box.right + 1), rows: new Set(cards.map(({ top }) => Math.round(top))).size, wide: list.scrollWidth <= list.clientWidth };
+  });
+}
+
+/** A router as another version saved it, whose route this version lacks. */
+async function openWrong(page) {
+  const saved = await page.evaluate(() => {
+    const { app } = window;
+    window.messages = [];
+    const { toast } = app.extensionManager;
+    const { add } = toast;
+    toast.add = (message) => { window.messages.push(message.detail ?? message.summary); return add.call(toast, message); };
+    window.saved = JSON.stringify(app.graph.serialize());
+    const graph = JSON.parse(window.saved);
+    const router = graph.nodes.find((node) => node.type === "SDVGQualityRouter");
+    router.widgets_values = [router.widgets_values[0], "newest", "min", false, 1, "default", "auto"];
+    return graph;
+  });
+  await page.evaluate((graph) => window.app.loadGraphData(graph), saved);
+  await quiet(page, 900);
+  const seen = await page.evaluate(async () => {
+    const router = window.app.graph.nodes.find((node) => node.type === "SDVGQualityRouter");
+    return { values: Object.fromEntries(router.widgets.map(({ name, value }) => [name, value])), messages: window.messages };
+  });
+  await page.evaluate(() => window.app.loadGraphData(JSON.parse(window.saved)));
+  await quiet(page, 2200);
+  return seen;
+}
+
+/** What a strip says as its sampler is bypassed, and a report needs it. */
+async function bypass(page) {
+  const mode = (value) => page.evaluate(([type, news]) => { window.app.graph.nodes.find((node) => node.type === type).mode = news; }, [SAMPLER, value]);
+  await mode(4);
+  await page.evaluate(() => window.app.queuePrompt(0, 1).catch(() => {}));
+  await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent);
+  const said = await page.locator(".sdvg-error").textContent();
+  await page.keyboard.press("Escape");
+  await mode(0);
+  return said;
+}
+
+/** The sampler put into a subgraph, which is opened. */
+async function putInside(page) {
+  await page.evaluate((type) => {
+    const { app } = window;
+    const node = app.graph.nodes.find((one) => one.type === type);
+    const { subgraph } = app.graph.convertToSubgraph(new Set([node]));
+    app.canvas.setGraph(subgraph);
+  }, SAMPLER);
+  await quiet(page, 1500);
+  return page.evaluate((type) => {
+    const node = window.app.canvas.graph.nodes.find((one) => one.type === type);
+    const strip = node.widgets.find(({ name }) => name === "route").element;
+    return { shots: !strip.querySelector(".sdvg-shots-button").hidden, cards: strip.querySelectorAll(".sdvg-shot").length, tau: strip.classList.contains("with-tau") };
+  }, SAMPLER);
+}

@@ -1,0 +1,75 @@
+"""What is rare on a page, in ComfyUI's page. What the page needs is said in comfy_page.py."""
+
+import re
+
+import pytest
+from comfy_page import page_of
+
+pytestmark = pytest.mark.comfyui
+
+page = page_of("corners.js", seed=700)
+
+
+def test_the_last_shot_can_be_locked_and_its_button_unlocks(page):
+    """Catches: a lock that is off where the shot is made, one that looks disabled, and no way back."""
+    free, locked = page["locked"]["states"]
+    assert free == [False, "false", "lock blocks 1 to 9"]
+    assert page["locked"]["lock"] == "9"
+    assert locked == [False, "true", "unlock blocks 7 to 9"]
+    assert page["locked"]["left"] == ""
+
+
+def test_a_length_beyond_the_most_becomes_the_most(page):
+    """Catches: 99999 or letters that jump back without a word."""
+    assert page["typed"]["lengths"] == ["4090", "1", "1"]
+
+
+def test_a_prompt_that_is_entered_leaves_the_box(page):
+    """Catches: a step that is undone as one letter, which then goes into the prompt."""
+    assert page["typed"]["focus"] == "sdvg-shot-title"
+
+
+def test_a_server_that_was_started_again_is_named(page):
+    """Catches: a lock that is offered and then fails, and a forecast by a run that is gone."""
+    disabled, _, title = page["forgotten"]["lock"]
+    assert disabled
+    assert "started again" in title
+    assert page["forgotten"]["next"] == ""
+
+
+def test_words_that_are_drawn_are_asked_for_as_typed(page):
+    """Catches: a word drawn anew at every question, so that all blocks are said to change."""
+    assert page["drawn"]["texts"] == ["a {big|small} yellow ball runs right"]
+    assert page["drawn"]["next"] == "next run: may remake every block"
+
+
+def test_a_copy_shows_the_run_of_its_settings(page):
+    """Catches: a duplicated sampler without a film, though the server has this run."""
+    assert None not in page["copied"]["outcomes"]
+    assert page["copied"]["next"] == "next run: nothing to remake"
+
+
+def test_every_card_is_in_sight(page):
+    """Catches: a third card cut off, without a bar to scroll."""
+    assert all(page["wrapped"]["inside"])
+    assert page["wrapped"]["wide"]
+    assert page["wrapped"]["rows"] > 1
+
+
+def test_values_of_another_choice_are_reset_and_told(page):
+    """Catches: a word or a switch left in a number, which nobody sees and the server refuses."""
+    values = page["wrong"]["values"]
+    assert values["policy"] == "balanced"
+    numbers = [value for name, value in values.items() if re.search("blocks|steps|handover", name)]
+    assert all(isinstance(value, int) and not isinstance(value, bool) for value in numbers)
+    assert any("policy" in str(message) for message in page["wrong"]["messages"])
+
+
+def test_a_bypassed_sampler_is_named(page):
+    """Catches: 'required input is missing' where the node that gives it is bypassed."""
+    assert "bypassed" in page["bypassed"]
+
+
+def test_a_sampler_alone_in_a_subgraph_keeps_its_cards(page):
+    """Catches: cards, their button and tau gone, as the prompt and the router are outside."""
+    assert page["inside"] == {"shots": True, "cards": 3, "tau": True}

@@ -1,0 +1,264 @@
+"""The forecast of the next run: what the server answers, and what the run then makes."""
+
+import random
+
+import pytest
+import torch
+from comfy_page import call, write_modules
+from running_server import POCKET, ROUTER, SAMPLER, pocket
+from sdvg_pack.nodes.host.forecast import (
+    ABSENT,
+    AT_HAND,
+    PERHAPS,
+    Asked,
+    Memory,
+    Trace,
+    forecast_run,
+    seconds_of,
+)
+from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
+from sdvg_pack.sdvg_core.settings.request import read_takes
+from sdvg_pack.sdvg_core.settings.route import Gate, Route, WorstFrame
+
+pytestmark = pytest.mark.comfyui
+
+BLOCKS = 4
+SEED = 7000
+TEXTS = ("a big yellow ball runs right", "a small red ring rests on grass", "a large blue ball rests on sand")
+TAUS = (-3.0, -0.9, -0.7, -0.5, 3.0)
+NAMES = ("sayShot", "lengthenShot", "retakeShot", "addShot", "moveShot", "removeShot", "cutShot")
+BOARD = """({ values, edits }) => {
+  const seen = [];
+  for (const [name, ...given] of edits) {
+    const board = js.readBoard(values, 0);
+    const i = given[0] % board.shots.length;
+    const [, more] = given;
+    const next = js[name](board, i, name === "moveShot" ? more % board.shots.length : more);
+    if (js.allowed(board, next, 0, 6)) values = js.writeBoard(next);
+    seen.push(values);
+  }
+  return seen;
+}"""
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory):
+    return write_modules(tmp_path_factory.mktemp("modules"))
+
+
+def board_edits(draw, count):
+    """Return random edits of the cards, each as name, shot and what else it takes."""
+    edits = []
+    for _ in range(count):
+        name = draw.choice(
+            ["sayShot", "lengthenShot", "retakeShot", "addShot", "moveShot", "removeShot", "cutShot"]
+        )
+        more = {
+            "sayShot": lambda: [draw.choice(TEXTS)],
+            "lengthenShot": lambda: [draw.randint(1, 4)],
+            "moveShot": lambda: [draw.randrange(4)],
+            "cutShot": lambda: [draw.random() < 0.5],
+        }
+        edits.append([name, draw.randrange(4), *more.get(name, list)()])
+    return edits
+
+
+def forecast_of(server, prompt, run):
+    """Return the server's answer for each block of the next run, after a run that is shown."""
+    return server.ask("/sdvg/runs", prompt)["forecast"][SAMPLER][run]
+
+
+def events_of(server, prompt):
+    """Run a prompt, and return its name and the events of its blocks."""
+    done = server.make(prompt).outputs[SAMPLER]
+    return done["sdvg_run"][-1]["run"], done["sdvg_route"]
+
+
+@pytest.mark.parametrize("count", [24, pytest.param(200, marks=pytest.mark.exhaustive)])
+def test_random_edits_are_forecast_as_they_are_made(count, server, modules):
+    """Catches: a block called one that stays and made again, and one called changed that was at hand."""
+    draw = random.Random(count)
+    start = {"text": TEXTS[0], "blocks": BLOCKS, "directions": "", "takes": ""}
+    boards = call(modules, BOARD, [{"values": start, "edits": board_edits(draw, count)}])[0]
+    prompt = pocket(blocks=BLOCKS, sampler__seed=SEED + count, router__policy__tau=-0.7)
+    run, _ = events_of(server, prompt)
+    letters = set()
+    for board in boards:
+        inputs = prompt[SAMPLER]["inputs"]
+        directions = [draw.choice("....tdar") for _ in range(board["blocks"])]
+        board["directions"] = "".join(directions) if draw.random() < 0.3 else board["directions"]
+        inputs |= {name: board[name] for name in ("blocks", "directions", "takes")}
+        prompt[POCKET]["inputs"]["prompt"] = board["text"]
+        prompt[ROUTER]["inputs"]["policy.tau"] = draw.choice(TAUS) if draw.random() < 0.3 else -0.7
+        answers = forecast_of(server, prompt, run)["blocks"]
+        before = run
+        run, events = events_of(server, prompt)
+        made = [run != before and not event["reused"] for event in events]  # else ComfyUI ran nothing
+        wrong = [
+            (number, answer, made[number])
+            for number, answer in enumerate(answers)
+            if (answer == "s" and made[number]) or (answer == "c" and not made[number])
+        ]
+        assert wrong == [], (board, answers, made)
+        letters |= set(answers)
+    assert letters >= {"s", "c"}
+
+
+# --- the walk, by itself
+
+
+OUTCOMES = ("forced", "kept", "remade", "kept", "target_unseen", "drafted_unseen")
+ROUTE = "....td"
+REASONS = {
+    "forced": (False, Reason.FORCED),
+    "kept": (True, Reason.REACHED),
+    "remade": (False, Reason.FELL_SHORT),
+    "target_unseen": (False, Reason.DIRECTED_TARGET),
+    "drafted_unseen": (True, Reason.DIRECTED_DRAFT),
+    "bailed_out": (False, Reason.BAILED_OUT),
+}
+SCORES = (None, -0.3, -0.9, -0.6, None, None)
+SIGNATURE = {"rest": "rest", "router": "router", "tau": -0.7, "scorer": "s", "positive": "p", "prompts": ()}
+FRAMES = 12
+SCORED_FIRST = (0, 4, 7, 11)
+
+
+def asked(**changes):
+    """Return what a run is asked for."""
+    signature = SIGNATURE | {name: changes.pop(name) for name in SIGNATURE if name in changes}
+    policy = Gate(signature["tau"], WorstFrame(changes.pop("cascade", None)))
+    route = Route(policy, handover=changes.pop("handover", 0))
+    takes = {index + 1: take for index, take in read_takes(changes.pop("takes", ""), 6).items()}
+    kept, _, lock = changes.pop("lock", "").partition(":")
+    values = {"blocks": 6, "known": True, "directions": ROUTE, "first": int(kept or 0) + 1, **changes}
+    return Asked(signature=signature, route=route, takes=takes, lock=lock, **values)
+
+
+def decision(outcome, score, scored_frames):
+    """Return the decision on a block, whose frames all have one score."""
+    accepted, reason = REASONS[outcome]
+    frames = tuple(score if frame in scored_frames else None for frame in range(FRAMES))
+    return Decision(accepted=accepted, reason=reason, score=score, frame_scores=() if score is None else frames)
+
+
+def made(run="a", outcomes=OUTCOMES, scores=SCORES, scored_frames=range(FRAMES), digests=(), **changes):
+    """Return what a run left."""
+    of_run = asked(**changes)
+    numbers = range(of_run.first, of_run.first + len(outcomes))
+    decisions = {
+        number: decision(outcome, score, scored_frames)
+        for number, outcome, score in zip(numbers, outcomes, scores, strict=False)
+    }
+    return Trace(run, of_run, decisions, digests=list(digests))
+
+
+def forecast(trace, *others, at_hand=AT_HAND, **changes):
+    """Return the answers and the first old block of a run after one that was made."""
+    memory = Memory()
+    for other in (*others, trace):
+        memory.learn(other, at_hand)
+    told = forecast_run(asked(**changes), trace, memory)
+    return told.answers, told.old
+
+
+AGAIN = [
+    ({}, "ssssss", None),
+    ({"takes": "4:2"}, "sssccc", 4),
+    ({"directions": "t...td"}, "ssssss", None),  # the target made it unasked
+    ({"directions": "..r.td"}, "ssssss", None),  # the target after a draft, as it was
+    ({"directions": "...ttd"}, "sssccc", 4),
+    ({"directions": "..d.td"}, "sssccc", 3),  # the rejected draft is at hand, and what follows is new
+    ({"directions": "....dd"}, "sssscc", 5),
+    ({"directions": "......"}, "sssscc", None),  # both are drafted, or scored, for the first time
+    ({"directions": ".....d"}, "sssscm", None),  # if the draft before it is rejected, it is at hand
+    ({"blocks": 8}, "sssssscc", None),
+    ({"blocks": 4}, "ssss", None),
+    ({"prompts": ((5, "q"),)}, "sssscc", 5),
+    ({"prompts": ((9, "q"),)}, "ssssss", None),  # beyond the last block
+    ({"positive": "another"}, "cccccc", 1),
+    ({"rest": "another seed"}, "cccccc", None),  # other noise alone
+    ({"rest": "another seed", "prompts": ((3, "q"),)}, "cccccc", 3),
+    ({"tau": -0.65}, "ssssss", None),  # no decision changes
+    ({"tau": -0.6}, "ssssss", None),  # in float32, as the gate compares
+    ({"tau": -0.5}, "sssccc", 4),
+    ({"tau": -0.2}, "sccccc", 2),
+    ({"tau": -1.0}, "sssccc", 3),
+    ({"tau": -0.2, "directions": ".d..td"}, "sssccc", 4),
+    ({"handover": 1}, "sscccc", 3),
+]
+
+
+@pytest.mark.parametrize("changes, answers, old", AGAIN)
+def test_each_block_stays_changes_or_may(changes, answers, old):
+    """Catches: a block called one that stays after another prompt, take, letter or decision."""
+    scores = tuple(None if score is None else torch.tensor(score).item() for score in SCORES)
+    assert forecast(made(scores=scores), **changes) == (answers, old)
+
+
+def test_a_router_that_is_not_known_may_decide_as_it_did():
+    told = forecast(made(), router="another", known=False)
+    assert told == ("mmmmmm", None)
+
+
+def test_a_result_of_another_run_is_at_hand():
+    """Catches: a take that was made before called one that changes."""
+    other = made("b", takes="4:2")
+    assert forecast(made(), other, takes="4:2") == ("ssssss", 4)
+    assert forecast(made(), other, takes="4:2, 6:2") == ("sssssc", 4)
+
+
+def test_what_the_store_may_have_lost_may_change():
+    assert forecast(made(), at_hand=PERHAPS) == ("mmmmmm", None)
+    assert forecast(made(), at_hand=ABSENT) == ("cccccc", None)
+
+
+def test_frames_that_were_not_scored_decide():
+    """Catches: a block called certain whose other frames are only scored then."""
+    trace = made(scores=(None, -0.45, -0.9, 2.0, None, None), scored_frames=SCORED_FIRST, cascade=0.2)
+    assert forecast(trace, cascade=0.2, tau=-0.7) == ("ssssss", None)
+    assert forecast(trace, cascade=0.2, tau=-0.85)[0] == "ssssss"
+    assert forecast(trace, cascade=0.2, tau=-0.92)[0][:4] == "sscm"
+    assert forecast(trace, cascade=0.2, tau=-1.2)[0] == "sssccc"
+
+
+def test_a_lock_begins_with_blocks_of_its_run():
+    """Catches: nothing to remake where a lock was given up, and all after a lock where only kept blocks changed."""
+    whole = made(digests="abcdef")
+    assert forecast(whole, lock="3:c") == ("ssssss", None)
+    assert forecast(whole, lock="3:c", takes="2:2") == ("ssssss", None)
+    assert forecast(whole, lock="3:c", takes="5:2") == ("sssscc", 5)
+    assert forecast(whole, lock="3:x") == ("sssccc", 1)
+    locked = made("b", outcomes=OUTCOMES[2:], scores=SCORES[2:], lock="2:b", digests="abcdef"[1:])
+    assert forecast(locked, whole, lock="1:a") == ("ssssss", None)
+    assert forecast(locked, whole) == ("ssssss", None)
+
+
+def test_own_drafts_outlive_a_change():
+    """Catches: a draft that does not follow from the block before, called one that changes with it."""
+    trace = made(own_drafts=True, outcomes=("forced", *["drafted_unseen"] * 5), directions=".ddddd")
+    told = forecast(trace, own_drafts=True, directions=".tdddd")
+    assert told == ("scmmmm", 2)
+
+
+# By those who made them, or are wanted; added ones take the mean of all; None where the author made none.
+SECONDS = [
+    ({}, 6 / 4),  # all are decoded
+    ({"takes": "4:2"}, 3 / 4 + 1 + 4 + 1),
+    ({"directions": "...ttd"}, 3 / 4 + 4 + 4 + 1),
+    ({"blocks": 8}, 6 / 4 + 2 * 15 / 6),
+]
+
+
+@pytest.mark.parametrize("changes, seconds", SECONDS)
+def test_a_run_takes_as_long_as_its_blocks_took(changes, seconds):
+    trace = made()
+    memory = Memory()
+    memory.learn(trace, AT_HAND)
+    wanted = asked(**changes)
+    events = [
+        {"outcome": outcome, "seconds": 1 if REASONS[outcome][0] else 4, "decode": 0.25, "reused": False}
+        for outcome in OUTCOMES
+    ]
+    guess = forecast_run(wanted, trace, memory)
+    assert seconds_of(guess, wanted, trace.asked, events, 0.0, []) == pytest.approx(seconds)
+    assert seconds_of(guess, wanted, trace.asked, events, None, []) is None

@@ -1,0 +1,15 @@
+import js from "@eslint/js";
+
+const page =
+  "AbortController Element HTMLElement IntersectionObserver Node URL console createImageBitmap document";
+const more = "getComputedStyle performance requestAnimationFrame sessionStorage setTimeout window";
+const globals = Object.fromEntries(`${page} ${more}`.split(" ").map((name) => [name, "readonly"]));
+
+export default [
+  js.configs.recommended,
+  {
+    files: ["**/*.js"],
+    languageOptions: { ecmaVersion: 2025, sourceType: "module", globals },
+    linterOptions: { reportUnusedDisableDirectives: "error" },
+  },
+];

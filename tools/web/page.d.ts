@@ -1,0 +1,197 @@
+// The page's own values. What comes from the server has the server's names.
+
+interface Sprite {
+  frames: number;
+  width: number;
+  height: number;
+}
+
+interface BlockEvent {
+  run: string;
+  node: string;
+  workflow: string | null;
+  prompt?: string;
+  until?: number;
+  number: number;
+  of: number;
+  outcome: string;
+  score: number | null;
+  threshold?: number | null;
+  worst_frame: number | null;
+  unscored?: number;
+  seconds: number;
+  decode: number;
+  take: number;
+  reused: boolean;
+  drift?: number | null;
+  sprite?: Sprite;
+}
+
+interface Signature {
+  all: string;
+  rest: string;
+  router: string;
+  tau: number | null;
+  wired: string;
+  positive: string;
+  prompts: [number, string][];
+}
+
+/** The event `sdvg.run`. */
+interface RunInfo {
+  run: string;
+  node: string;
+  workflow: string | null;
+  of: number;
+  directions?: string;
+  takes?: string;
+  fps?: number;
+  until?: number;
+  kept?: string;
+  note?: string;
+  prompt?: string;
+  before?: number;
+  signature?: Signature | null;
+}
+
+/** The event `sdvg.done`. */
+interface RunDone {
+  blocks: number;
+  of: number;
+  stopped: boolean;
+  failed?: boolean;
+  seconds?: number;
+  speed_up: number | null;
+  digests?: string[];
+}
+
+/** A run as far as it is known. `ended`: without a word of how. `stopping`: the server was asked to stop it. */
+interface Run {
+  info: RunInfo;
+  run: string;
+  of: number;
+  directions: string;
+  takes: string;
+  events: BlockEvent[];
+  done: RunDone | null;
+  ended: boolean;
+  stopping: boolean;
+}
+
+/** What the server says of the next run beside one that is shown: a letter per block, and the first that is old. */
+interface Forecast {
+  blocks: string;
+  old: number | null;
+  seconds: number | null;
+}
+
+/** What a video starts from. */
+interface VideoStart {
+  clip: boolean;
+  image: boolean;
+}
+
+/** What is asked of the next run. */
+interface Inputs {
+  blocks: number;
+  directions: string;
+  takes: string;
+  lock: string;
+  aspect: number;
+  start: VideoStart;
+}
+
+/** A block as its square shows it. `from`: the second of the video at which it begins. */
+interface Square {
+  number: number;
+  of: number;
+  event?: BlockEvent;
+  letter: string;
+  take: number;
+  again: boolean;
+  may: boolean;
+  old: boolean;
+  kept: boolean;
+  usable: boolean;
+  from: number;
+}
+
+interface Outcome {
+  name: string;
+  colour: string;
+  ink: string;
+  author: string | null;
+}
+
+interface Mark {
+  letter: string;
+  take: number;
+}
+
+/** A block of a clip that is continued has no mark. */
+interface Shot {
+  cut: boolean;
+  strength: string;
+  prompt: string;
+  marks: (Mark | null)[];
+}
+
+interface PromptPart {
+  from: number;
+  head: string;
+  lines: string[];
+}
+
+interface ShotBoard {
+  shots: Shot[];
+  later: PromptPart[];
+}
+
+interface BoardValues {
+  text: string;
+  blocks: number;
+  directions: string;
+  takes: string;
+}
+
+interface Take {
+  key: number;
+  event?: BlockEvent;
+  label: string;
+  old: boolean;
+  chosen: boolean;
+  act: () => void;
+}
+
+interface MenuItem {
+  text: string;
+  key?: string;
+  checked?: boolean;
+  act: () => void;
+}
+
+interface FilmState {
+  playing: boolean;
+  number: number | null;
+  at: number;
+  all: number;
+}
+
+interface NodeOutput {
+  sdvg_shown?: string[];
+  sdvg_route?: BlockEvent[];
+  sdvg_run?: (RunInfo & RunDone)[];
+  sdvg_report?: string[];
+}
+
+interface OutputRun {
+  id: string;
+  prompt: string;
+}
+
+interface WidgetSource {
+  node: GraphNode;
+  widget: Widget;
+}
+
+type Paint = (canvas: HTMLCanvasElement, event: BlockEvent, frame: number) => void;
