@@ -210,14 +210,14 @@ def test_the_same_command_twice_is_refused(source, tmp_path, capsys):
 def test_a_file_that_appears_meanwhile_is_kept(source, tmp_path, monkeypatch, capsys):
     """Catches a rename over it."""
     output = tmp_path / "wan_int8.safetensors"
-    honest = convert.Conversion._metadata
+    honest = convert.quantise
 
-    def appear(self):
+    def appear(*inputs):
         output.write_text("mine")
-        return honest(self)
+        return honest(*inputs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(convert.Conversion, "_metadata", appear)
+        patched.setattr(convert, "quantise", appear)
         assert "is there already" in refused(capsys, str(source), "--format", "int8")
     assert output.read_text() == "mine"
 
