@@ -48,8 +48,6 @@ class StartNode(io.ComfyNode):
     def validate_inputs(cls, use_as=None, video=NOT_WIRED, images=NOT_WIRED) -> bool:
         """Raise `BadInput` unless exactly one source is wired in. ComfyUI passes `use_as` even if it is not named."""
         _check_one(video is not NOT_WIRED, images is not NOT_WIRED)
-        if isinstance(use_as, dict):
-            _check_amount(use_as)
         return True
 
     @classmethod
@@ -79,7 +77,7 @@ def _check_one(video: bool, images: bool) -> None:
 
 
 def _check_amount(use_as: dict[str, Any]) -> None:
-    if use_as.get("strength") == BY_NUMBER and "amount" not in use_as:
+    if use_as.get("strength") == BY_NUMBER and use_as.get("amount") is None:
         raise BadInput(f"the strength is {BY_NUMBER!r}, but there is no number; set use_as.amount, such as 0.6")
 
 

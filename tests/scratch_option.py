@@ -15,7 +15,14 @@ WORDS = {"en": "How much film grain.", "zh": "胶片颗粒的强度。"}
 
 def copy_with_option(folder: Path) -> Path:
     """Return `folder`, with the packages of the pack and the words of its nodes."""
-    ignored = shutil.ignore_patterns("__pycache__", "weights", "web")
+    trained = ROOT / "sdvg_core" / "pocket"
+
+    def ignored(place: str, names: list[str]) -> set[str]:
+        """Return what is not copied: what the page needs, and 25 MB of trained weights."""
+        return {
+            name for name in names if name in ("__pycache__", "web") or (Path(place), name) == (trained, "weights")
+        }
+
     for name in ("sdvg_core", "nodes", "locales"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     weights = Path("sdvg_core", "pocket", "weights")

@@ -24,7 +24,7 @@ from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.run import Run
-from ...sdvg_core.errors import BadInput
+from ...sdvg_core.errors import BadInput, MissingModel
 from ...sdvg_core.memory.plan import image_note
 from ...sdvg_core.memory.sizes import GB, image_bytes
 from ...sdvg_core.report.assemble import assemble_report, notes_on
@@ -241,7 +241,10 @@ def resolve(job: Job) -> ResolvedRequest:
     if job.models and job.controlled:
         size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)
         controls = read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
-    return resolve_request(request, headers, start=_start(job), controls=controls)
+    try:
+        return resolve_request(request, headers, start=_start(job), controls=controls)
+    except MissingModel as problem:
+        raise BadInput(str(problem)) from problem  # ComfyUI shows an error's class
 
 
 def _start(job: Job) -> Start | ReadStart:

@@ -208,13 +208,6 @@ def test_what_cannot_be_is_one_sentence(change, says, server):
     assert says in json.dumps([answer["node_errors"], ended])
 
 
-def test_a_missing_number_is_refused_before_the_run(server):
-    """Catches: a refusal only once models were loaded."""
-    prompt = twice({"use_as": "restyle", "use_as.strength": "by number"})
-    answer = server.ask("/prompt", {"prompt": prompt, "client_id": "test", "extra_data": {}})
-    assert "set use_as.amount" in json.dumps(answer["node_errors"])
-
-
 # --- one prompt wire: a conditioning of ours carries its text, which then counts before a typed one
 
 

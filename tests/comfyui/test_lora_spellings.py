@@ -235,6 +235,13 @@ kohya-ss/musubi-tuner `networks/lora.py`, `convert_lora.py`; ostris/ai-toolkit `
 tdrussell/diffusion-pipe `models/base.py`; a-r-r-o-w/finetrainers; for LightX2V's header, sgl-project/sglang 36082.
 PEFT alone was run; files like the others' are written by hand in the tests.
 
+## On int8 and 4 bits
+
+A merged change is rounded again, up or down by chance, seeded by the weight's name: the same numbers as in
+ComfyUI where the layer is loaded. The report says the change's size in steps of the levels; below one, most of
+it is noise. ComfyUI adds it unrounded to layers that it copies over, so there bits depend on the memory. Beside
+its layers (`--lora-mode beside`, ComfyUI's bypass loader) nothing is rounded.
+
 ## Spelling by spelling
 
 Is your LoRA read? Compare the names in its file with these; each stands for its kind. Weights are ComfyUI's to
