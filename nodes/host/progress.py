@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _notified: set[str | None] = set()
 """Ids of the nodes that show a text by `notify`."""
+NOTHING_NOTED = "Nothing to note."
 DONE_EVENT = "sdvg.done"
 KEPT_EVENT = {
     "outcome": "given",
@@ -153,11 +154,11 @@ def show_on(node_id: str | None, text: str) -> None:
 
 
 def notify(node_id: str | None, text: str) -> None:
-    """Log a text and show it on a node; if it is empty, remove an earlier one."""
+    """Log a text and show it on a node; without one, say that an earlier one does not count any more."""
     if text:
         logger.info("SDVG: %s", text)
     if text or node_id in _notified:
-        show_on(node_id, text)
+        show_on(node_id, text or NOTHING_NOTED)  # the page drops an empty text, and would keep the earlier one
     (_notified.add if text else _notified.discard)(node_id)
 
 

@@ -8,7 +8,8 @@ const HEAD = /^([ \t]+cut)?([ \t]+strength[ \t]+\S+)?$/; // between number and c
  * @param {string} line
  */
 function matchLine(line) {
-  const [, number, head = "", prompt = ""] = line.match(LINE) ?? [];
+  const [, number, spaced = "", prompt = ""] = line.match(LINE) ?? [];
+  const head = spaced.trimEnd();
   return number !== undefined && HEAD.test(head) ? { from: Number(number), head, prompt } : null;
 }
 

@@ -580,9 +580,15 @@ register({
     listen("reconnected", ask);
     for (const end of ["execution_start", "execution_error", "execution_interrupted"])
       listen(end, endAll);
-    listen("graphChanged", () => {
+    const onChange = () => {
       for (const strip of strips.values()) strip.sync();
       ask();
+    };
+    listen("graphChanged", onChange);
+    // Of text that is typed into a node ComfyUI says it at the next click only.
+    document.addEventListener("input", ({ target }) => {
+      const box = /** @type {HTMLElement} */ (target);
+      if (box.tagName === "TEXTAREA" && !box.closest('[class^="sdvg-"]')) setTimeout(onChange);
     });
   },
   nodeCreated: addStrip,

@@ -10,6 +10,12 @@ pytestmark = pytest.mark.comfyui
 page = page_of("corners.js", seed=700)
 
 
+def test_typed_prompt_reaches_the_strip_without_a_click(page):
+    """Catches: *nothing to remake* over a prompt that has changed, until a click elsewhere."""
+    assert page["prompted"]["before"] == "next run: nothing to remake"
+    assert "7 to 9" in page["prompted"]["after"]
+
+
 def test_the_last_shot_can_be_locked_and_its_button_unlocks(page):
     """Catches: a lock that is off where the shot is made, one that looks disabled, and no way back."""
     free, locked = page["locked"]["states"]

@@ -29,6 +29,7 @@ from sdvg_pack.nodes.host.memory import (
     weights_of,
 )
 from sdvg_pack.nodes.host.model import ComfyOps
+from sdvg_pack.nodes.host.progress import notify
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.cache import CacheSlots, KVCache
@@ -386,6 +387,16 @@ def test_the_node_says_loading_while_weights_come_as_they_are_used(parts, monkey
     shown.clear()
     video_of(job)
     assert not any(text.startswith("loading") for text in shown)
+
+
+def test_note_that_does_not_count_any_more_is_replaced(monkeypatch):
+    """Catches: an empty text, which the page drops, so that an earlier run's note stays on the node."""
+    shown = []
+    ear = SimpleNamespace(client_id="me", send_progress_text=lambda text, *_: shown.append(text))
+    monkeypatch.setattr(PromptServer, "instance", ear, raising=False)
+    for text in ("", "a note", "", ""):
+        notify("7", text)
+    assert shown == ["a note", "Nothing to note."]
 
 
 def test_models_are_ranked_again_before_every_block(parts, monkeypatch):

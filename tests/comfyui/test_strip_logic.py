@@ -594,3 +594,26 @@ def test_models_that_are_gone_make_everything_again(server):
     assert made["run"] in server.ask("/sdvg/runs", prompt)["loading"]
     server.forget()
     assert server.ask("/sdvg/runs", prompt)["loading"] == {}
+
+
+LINES = (
+    *("4: a", "4 : a", "04: a", " 4:  a", "4 cut: a", "4 cut : a", "4\tcut\t: a", "4 strength 0.6: a"),
+    *(
+        "4 cut strength light : a",
+        "4 CUT: a",
+        "4cut: a",
+        "4 hard cut: a",
+        "4. a",
+        "4:5 a",
+        "four: a",
+        "4 strength: a",
+    ),
+)
+
+
+def test_page_reads_the_lines_that_the_server_reads(modules):
+    """Catches: a shot of the server's that the cards show as text, so that it cannot be moved, cut or locked."""
+    source = "(line) => js.parts(`first\\n${line}`).map(({ from, head }) => [from, js.headParts(head).cut])"
+    for line, (_, *begun) in zip(LINES, call(modules, source, LINES), strict=True):
+        read = read_prompt(f"first\n{line}")
+        assert begun == [[start + 1, start in read.cuts] for start, _ in read.entries[1:]], line

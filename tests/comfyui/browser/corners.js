@@ -14,6 +14,7 @@ main(async (page, options) => {
   await run(page);
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
   await quiet(page);
+  const prompted = await typeInPrompt(page);
   const locked = await lockLast(page);
   const typed = await typeOnCard(page);
   const forgotten = await restartServer(page);
@@ -23,7 +24,7 @@ main(async (page, options) => {
   const wrong = await openWrong(page);
   const bypassed = await bypass(page);
   const inside = await putInside(page);
-  return { locked, typed, forgotten, drawn, copied, wrapped, wrong, bypassed, inside };
+  return { prompted, locked, typed, forgotten, drawn, copied, wrapped, wrong, bypassed, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -35,6 +36,25 @@ function write(page, type, name, value) {
     const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
     (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
   }, [type, name, value]);
+}
+
+/** What the strip says of the next run while a prompt is typed, without a click elsewhere. */
+async function typeInPrompt(page) {
+  const nextRun = () => document.querySelector(".sdvg-next").textContent;
+  const before = await page.evaluate(nextRun);
+  for (const box of await page.locator("textarea").all()) {
+    const isOurs = await box.evaluate((element) => element.closest('[class^="sdvg-"]') !== null);
+    if (isOurs || (await box.inputValue()) !== TEXT) continue;
+    await box.evaluate((element) => element.focus());
+    await page.keyboard.press("Control+End");
+    await page.keyboard.type(" slowly");
+    break;
+  }
+  await page.waitForFunction((was) => !["", was].includes(document.querySelector(".sdvg-next").textContent), before, { timeout: 30000 }).catch(() => null);
+  const after = await page.evaluate(nextRun);
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await quiet(page);
+  return { before, after };
 }
 
 function read(page, name) {
