@@ -190,7 +190,8 @@ def digest(title: str, latents: Path, report: Any) -> Digest:
     steady = without_volatile(report)
     route = "".join(block["author"][0] for block in report["blocks"])
     sys.stderr.write(f"{title}: {route}\n")
-    return {"latents": tensors(latents), "settings": steady.pop("settings"), "report": steady}
+    asked = {name: steady.pop(name) for name in ("request", "load") if name in steady}
+    return {"latents": tensors(latents), "settings": steady.pop("settings") | asked, "report": steady}
 
 
 def tensors(path: Path) -> dict[str, Any]:
