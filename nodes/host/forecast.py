@@ -21,9 +21,13 @@ from ...sdvg_core.settings.route import Budget, Custom, Route
 from ..router import QualityRouter, route_of_prompt
 from .signature import UNREADABLE, router_inputs, signature
 
-STAYS, CHANGES, MAY_CHANGE = "s", "c", "m"
+STAYS = "s"
+CHANGES = "c"
+MAY_CHANGE = "m"
 """What the next run does to a block: nothing; it makes the block; the scores decide."""
-ABSENT, PERHAPS, AT_HAND = 0, 1, 2
+ABSENT = 0
+PERHAPS = 1
+AT_HAND = 2
 """Whether latents are in the store; a run that lost some of its results has the others perhaps."""
 ANSWERS = {ABSENT: CHANGES, PERHAPS: MAY_CHANGE, AT_HAND: STAYS}
 MOST_BLOCKS = 4096

@@ -163,8 +163,8 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
     }
     known = {run.begin["run"]: run.pixel_keys for run in runs.now()}
     decoding = {run: blocks_to_decode(keys) for run, keys in known.items() if run in loading}
-    told = {node: _by_run(prompt, node, runs, loading, decoding) for node in asked}
-    return {"asked": asked, "forecast": told, "loading": loading, "decoding": decoding}
+    forecasts = {node: _by_run(prompt, node, runs, loading, decoding) for node in asked}
+    return {"asked": asked, "forecast": forecasts, "loading": loading, "decoding": decoding}
 
 
 def _by_run(
@@ -175,7 +175,7 @@ def _by_run(
     limit = prompt[node]["inputs"].get("reuse_gb", math.inf)
     for trace in list(runs.traces):
         memory.learn(trace, min(_at_hand(trace), _kept_by(limit)))
-    told = {}
+    forecasts = {}
     for run in runs.now():
         made = run.trace
         if run.begin.get("until") or made is None or made.run not in memory.courses:
@@ -187,8 +187,8 @@ def _by_run(
         guess = forecast_run(asked, made, memory)
         name = run.begin["run"]
         seconds = seconds_of(guess, asked, made.asked, run.events, loading.get(name), decoding.get(name, []))
-        told[name] = {"blocks": guess.answers, "old": guess.old, "seconds": seconds}
-    return told
+        forecasts[name] = {"blocks": guess.answers, "old": guess.old, "seconds": seconds}
+    return forecasts
 
 
 def _at_hand(trace: Trace) -> int:

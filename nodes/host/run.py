@@ -153,8 +153,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         before=clip_blocks,
     )
     if job.signature:
-        own = job.request.drafter_context == "own"
-        asked = asked_of_run(job.signature, resolved.plan, progress.live.begin, own_drafts=own)
+        own_drafts = job.request.drafter_context == "own"
+        asked = asked_of_run(job.signature, resolved.plan, progress.live.begin, own_drafts=own_drafts)
         progress.live.trace = Trace(progress.live.begin["run"], asked)
     memory = memory_of(job)
     check_room(memory)

@@ -69,7 +69,13 @@ def route_again(report: RunReport) -> Route:
 
 
 def load_again(report: RunReport, load: LoadOptions, loras: tuple[str, ...]) -> LoadOptions:
-    """Return the load options of a report. `load`: whose devices and memory are taken. `loras`: their files."""
+    """Return the load options of a report. `load`: whose devices and memory are taken. `loras`: their files.
+
+    Raises `BadInput` for a report of ComfyUI, whose nodes load the models.
+    """
+    if not report.load:
+        fault = "the report does not say how the models were loaded, as one of ComfyUI does not"
+        raise BadInput(f"{fault}; queue its workflow again, or give a report that generate wrote")
     here = ("device", "side_device", "vram")
     values = {name: value for name, value in report.load.items() if name not in here}
     again = from_json(LoadOptions, {**values, "loras": loras})

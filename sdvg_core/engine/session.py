@@ -135,7 +135,7 @@ class OwnDrafts:
     """
 
     session: Session
-    spans: tuple[Span, ...]
+    spans: Sequence[Span]
     inputs: BlockInputs
     history: History
     _newest: Block | None = None

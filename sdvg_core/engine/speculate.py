@@ -77,9 +77,7 @@ def speculate(
     session = Session(engine, inputs.noise, route.handover, clock, reuse)
     history = start or History(horizon=engine.horizon)
     continues_own = engine.drafter is not None and drafter_context == "own"
-    own_drafts = (
-        OwnDrafts(session, tuple(block.span for block in blocks), inputs, history) if continues_own else None
-    )
+    own_drafts = OwnDrafts(session, [block.span for block in blocks], inputs, history) if continues_own else None
     past: tuple[Decision, ...] = ()
 
     for planned in blocks:

@@ -233,6 +233,15 @@ def test_a_report_that_was_changed_by_hand_is_refused(clip, tmp_path, capsys, ch
     assert not (tmp_path / "out").exists()
 
 
+def test_a_report_of_comfyui_is_refused(clip, tmp_path, capsys):
+    """Catches: models loaded by the defaults of the command line, in place of those that the nodes had."""
+    values = report(clip) | {"load": {}}
+    (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
+    command = ["generate", "--from", str(tmp_path / "report.json"), "--output", str(tmp_path / "out")]
+    assert "queue its workflow again" in refused(capsys, command)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_a_video_began_from_is_asked_for(clip, tmp_path, capsys):
     values = report(clip)
     values["request"]["start_image"] = "red.png"
