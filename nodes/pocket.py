@@ -10,7 +10,7 @@ import comfy.utils
 from comfy_api.latest import io
 
 from ..sdvg_core.loading.load import encode_prompts
-from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLES
+from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLE_PROMPTS
 from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from ..sdvg_core.settings.context import get_preset
@@ -41,7 +41,7 @@ class PocketModels(io.ComfyNode):
                     "prompt",
                     default=DEFAULT_PROMPT,
                     multiline=True,
-                    extra_dict={"sdvg_examples": EXAMPLES},  # nodes/web/widgets.js offers them
+                    extra_dict={"sdvg_examples": EXAMPLE_PROMPTS},  # nodes/web/widgets.js offers them
                 ),
                 io.Boolean.Input("strict", default=False, optional=True, advanced=True),
             ],

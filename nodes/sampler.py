@@ -10,9 +10,9 @@ from collections import Counter
 from comfy_api.latest import io
 from comfy_execution.utils import get_executing_context
 
-from ..sdvg_core.engine.memo import GIGABYTE
-from ..sdvg_core.engine.outside import note_on
+from ..sdvg_core.engine.outside import outside_note
 from ..sdvg_core.engine.plan import check_size
+from ..sdvg_core.engine.reuse import GIGABYTE
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.settings.execution import AUTO, Execution
 from ..sdvg_core.settings.fields import settings_of
@@ -145,7 +145,7 @@ class SpeculativeSampler(io.ComfyNode):
         asked["directions"] = plain(asked.get("directions"))
         router = inputs["router"] = router_of(inputs["router"])
         policy = router.route.policy if isinstance(router.route, Route) else None
-        notes = (note_on("router", policy.router),) if isinstance(policy, Custom) else ()
+        notes = (outside_note("router", policy.router),) if isinstance(policy, Custom) else ()
         schedules = {"drafter": drafter_schedule, "target": target_schedule}
         if schedule != PRESET_SCHEDULE and BOTH not in schedules.values():
             raise BadInput("schedule has no effect, as each model has its own; set it to preset")

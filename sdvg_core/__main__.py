@@ -12,7 +12,7 @@ from .cli import main
 from .errors import escaped
 
 UNWRITTEN = 1
-ENDING = ("SIGTERM", "SIGHUP")
+ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Output(io.FileIO):
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.execv(sys.executable, [sys.executable, "-m", "sdvg_core", *sys.argv[1:]])
     sys.stdout, output = _opened(sys.stdout)
     sys.stderr, _ = _opened(sys.stderr)
-    for name in ENDING:
+    for name in ENDING_SIGNALS:
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _end)

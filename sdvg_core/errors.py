@@ -39,13 +39,13 @@ class MissingModel(BadInput):
         self.way_out = way_out
 
 
-CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that move the cursor or turn text around; not tabs and ends of lines."""
 
 
 def escaped(text: str) -> str:
     """Return text for a terminal, with control and direction characters escaped."""
-    return CONTROL.sub(lambda odd: ascii(odd[0])[1:-1], text)
+    return CONTROL_CHARACTERS.sub(lambda odd: ascii(odd[0])[1:-1], text)
 
 
 def printable(text: str) -> str:

@@ -17,7 +17,7 @@ from lab.research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ModelContext, RecomputedContext, RollingContext, Wan
-from sdvg_core.causal_wan.forward import PLAIN, Stages
+from sdvg_core.causal_wan.forward import PLAIN_STAGES, Stages
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
@@ -157,7 +157,7 @@ def make_generator(
     encoder: AnchorEncoder | None = None,
     before_pass: Callable[[str], None] = lambda kind: None,
     tree: WanTree | None = None,
-    stages: Stages = PLAIN,
+    stages: Stages = PLAIN_STAGES,
     ops: TorchOps | None = None,
     control: Any = None,
 ) -> CountingGenerator:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sdvg_core.settings.context import Preset, Recompute, get_preset
 from sdvg_core.settings.schedules import SHIFT, Schedule, get_schedule
-from sdvg_core.weights.model_files import KNOWN_MODELS, READ, KnownModel
+from sdvg_core.weights.model_files import KNOWN_MODELS, LICENCES_READ, KnownModel
 from sdvg_core.weights.pickles import STATE_DICTS
 
 OTHERS = {
@@ -57,7 +57,7 @@ COLUMNS = (
 WHERE = f"""
 ## Where they are, and under which licence
 
-Licences are what the card or a file said on {READ}, not advice. Two sizes: unseen, in 16 or 32 bits.
+Licences are what the card or a file said on {LICENCES_READ}, not advice. Two sizes: unseen, in 16 or 32 bits.
 """
 OTHER = """
 ## Known, and not in the table

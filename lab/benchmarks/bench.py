@@ -21,7 +21,7 @@ from sdvg_core.devices.compiling import check_compile
 from sdvg_core.devices.device import DTYPES, check_device, device_clock
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.sizes import PlanRequest
-from sdvg_core.settings.execution import AUTO, Attention, Execution, KvDtype
+from sdvg_core.settings.execution import AUTO, AttentionChoice, Execution, KvDtype
 
 from .measure import Bench, Gauge, Sample, WarmUp, rounds
 from .models import SCALES, random_models
@@ -73,7 +73,7 @@ def make_parser() -> Parser:
         choices=("float32", "float16"),
         help="of the scorer (default float16; at tiny scale float32)",
     )
-    option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
+    option("--attention", choices=get_args(AttentionChoice), default=AUTO, help="kernel, in every execution")
     option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")
     option("--fp8", choices=("stored", "fast"), help="of the target's linear weights; fast: multiply in it")
     option("--json", action="store_true", help="print one line of JSON instead of the table")

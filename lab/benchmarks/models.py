@@ -25,7 +25,7 @@ from sdvg_core.devices.compiling import Backend
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.engine.types import Condition
 from sdvg_core.memory.sizes import PUBLISHED_BASE, PlanRequest
-from sdvg_core.pocket.trained_set import FOLDER
+from sdvg_core.pocket.trained_set import WEIGHTS_FOLDER
 from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
 from sdvg_core.scorers.image_reward import ImageRewardScorer, load_prompt_tokenizer
 from sdvg_core.settings.execution import VaeLayers
@@ -181,7 +181,9 @@ def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random
     return ImageRewardScorer(
         file="random",
         model=build_model(file, config, random.device, dtype),
-        tokenizer=load_prompt_tokenizer(FOLDER / "vocab.txt"),  # fewer words than a real one, and all of its forms
+        tokenizer=load_prompt_tokenizer(
+            WEIGHTS_FOLDER / "vocab.txt"
+        ),  # fewer words than a real one, and all of its forms
         config=config,
         dtype=dtype,
     )

@@ -22,7 +22,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import load_models
 from sdvg_core.report.run_report import RunReport
-from sdvg_core.report.summary import LETTERS, outcome_of
+from sdvg_core.report.summary import OUTCOME_LETTERS, outcome_of
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.route import Route
 from sdvg_core.weights.model_files import ModelFiles
@@ -163,7 +163,7 @@ def _row(models: StudyModels, run: Run) -> Record:
         return [value if math.isfinite(value) else None for value in found]
 
     return {
-        "route": "".join(LETTERS[outcome_of(record)] for record in records),
+        "route": "".join(OUTCOME_LETTERS[outcome_of(record)] for record in records),
         "accepted": [record.decision.accepted for record in records],
         "worst_scores": of(min),
         "mean_scores": of(fmean),

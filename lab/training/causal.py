@@ -17,7 +17,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots
 from sdvg_core.causal_wan.forward import (
-    PLAIN,
+    PLAIN_STAGES,
     Pass,
     Stages,
     TextKV,
@@ -92,7 +92,7 @@ class Prompted:
 
     kind = TrainingOps
 
-    def __init__(self, tree: WanTree, embedding: Tensor, real: Tensor, stages: Stages = PLAIN) -> None:
+    def __init__(self, tree: WanTree, embedding: Tensor, real: Tensor, stages: Stages = PLAIN_STAGES) -> None:
         padded = torch.cat((embedding * real[..., None], torch.zeros_like(embedding[:, :1])), dim=1)
         self.tree, self.ops, self.stages = tree, self.kind(tree.text_len, real), stages
         self.text: TextKV = project_text(tree, padded, self.ops)

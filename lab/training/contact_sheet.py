@@ -27,7 +27,7 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.picture import LIGHT, fitted, write
-from sdvg_core.report.summary import COLOURS, outcome_of
+from sdvg_core.report.summary import OUTCOME_COLOURS, outcome_of
 from sdvg_core.settings.route import First, Gate, Route, TargetOnly
 
 WAYS = (
@@ -63,7 +63,9 @@ def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
             lengths = [one.frames.shape[1] for one in emitted]
             shown = [length // 2 + start for start, length in zip(accumulate([0, *lengths]), lengths, strict=False)]
             clip = torch.cat([one.frames for one in emitted], dim=1)[0]
-            edges = [COLOURS[outcome_of(one.record)] if "routed" in way.name else "#FFFFFF" for one in emitted]
+            edges = [
+                OUTCOME_COLOURS[outcome_of(one.record)] if "routed" in way.name else "#FFFFFF" for one in emitted
+            ]
             quality = judge(clip, scene).quality.mean().item()
             rows.append(Strip(way.name, [clip[i] for i in shown], edges, quality))
         truth = render(scene, torch.tensor(shown))

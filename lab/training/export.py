@@ -18,7 +18,7 @@ from typing import Any
 from safetensors.torch import save_file
 
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.pocket.trained_set import FAST_VAE, FAST_VAE_NAME, FOLDER, NAMES, manifest
+from sdvg_core.pocket.trained_set import FAST_VAE, FAST_VAE_NAME, WEIGHT_FILES, WEIGHTS_FOLDER, manifest
 
 
 def main() -> None:
@@ -27,12 +27,12 @@ def main() -> None:
     options.add_argument("files", nargs="+", metavar="ROLE=FILE", help="a file to take as it is")
     described = manifest()
     for role, file in (entry.split("=", 1) for entry in options.parse_args().files):
-        path = FOLDER / (FAST_VAE_NAME if role == FAST_VAE else NAMES[role])
+        path = WEIGHTS_FOLDER / (FAST_VAE_NAME if role == FAST_VAE else WEIGHT_FILES[role])
         shutil.copyfile(file, path)
         path.chmod(0o644)  # safetensors writes for the owner alone
         described["files"][role] = _described(path)
     described["commit"] = _commit()
-    (FOLDER / "manifest.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    (WEIGHTS_FOLDER / "manifest.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
 
 def save_model(path: Path, tree: WanTree) -> None:

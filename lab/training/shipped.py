@@ -14,7 +14,7 @@ from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.trained_set import trained_set
-from sdvg_core.text.umt5 import SPIECE, TABLE, TABLE_COPY, with_hf_names
+from sdvg_core.text.umt5 import SPIECE, TABLE_COPY, TOKEN_TABLE, with_hf_names
 from sdvg_core.weights.weight_file import open_weights
 
 CONFIG = UMT5Config(
@@ -54,7 +54,7 @@ class Shipped:
         named = with_hf_names(stored)
         weights = {name: named[name].float() for name in named}
         self._encoder = UMT5EncoderModel(CONFIG).eval().requires_grad_(False)
-        self._encoder.load_state_dict(weights | {TABLE_COPY: weights[TABLE]})
+        self._encoder.load_state_dict(weights | {TABLE_COPY: weights[TOKEN_TABLE]})
         self._tokens = Tokens(stored[SPIECE].numpy().tobytes())
         self.vae: WanCodec = load_vae(files.vae, layers="planes")
         self.models = {role: load_model(getattr(files, role)) for role in ("drafter", "target")}

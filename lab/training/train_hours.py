@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.forward import PLAIN, Stages
+from sdvg_core.causal_wan.forward import PLAIN_STAGES, Stages
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.pocket.trained_set import pocket_fast_vae
@@ -78,7 +78,7 @@ class CompiledPrompted(HalfPrompted):
 
 @cache
 def _compiled_stages() -> Stages:
-    return Stages(**{name: torch.compile(getattr(PLAIN, name)) for name in Stages.__slots__})
+    return Stages(**{name: torch.compile(getattr(PLAIN_STAGES, name)) for name in Stages.__slots__})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

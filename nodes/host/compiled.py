@@ -16,7 +16,7 @@ from comfy.model_patcher import ModelPatcher
 from torch import nn
 from torch._dynamo.exc import TorchDynamoException
 
-from ...sdvg_core.causal_wan.forward import PLAIN, Stages, compiled_stages, denoise_pass, project_text
+from ...sdvg_core.causal_wan.forward import PLAIN_STAGES, Stages, compiled_stages, denoise_pass, project_text
 from ...sdvg_core.devices.compiling import INDUCTOR, check_compile
 from ...sdvg_core.errors import first_line
 from .job import Job
@@ -34,7 +34,7 @@ _KEPT: WeakKeyDictionary[nn.Module, dict[Hashable, Stages]] = WeakKeyDictionary(
 class Layers:
     """The stages of a MODEL's layers, compiled or plain, and a note on them for the user."""
 
-    stages: Stages = PLAIN
+    stages: Stages = PLAIN_STAGES
     note: str = ""
 
 

@@ -40,7 +40,7 @@ from ...sdvg_core.settings.context import Preset, Rolling
 from ...sdvg_core.settings.execution import AUTO
 from ...sdvg_core.settings.load import Weights
 from ...sdvg_core.weights.model_files import smaller_file
-from ...sdvg_core.weights.pickles import UNSTATED, Choice, note_on
+from ...sdvg_core.weights.pickles import NO_CHOICE, Choice, choice_note
 from ...sdvg_core.weights.weight_file import SAFETENSORS, open_weights
 from .model import attach_origin, compute_dtype, config_of, origin_of
 
@@ -93,7 +93,7 @@ def with_flush(preset: Preset | None, *, flush: bool) -> Preset | None:
     return preset
 
 
-def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:
+def load_model(path: str, weight_dtype: str, choice: Choice = NO_CHOICE, **host_options: Any) -> Any:
     """Load a checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
 
     `choice`: which state dict of a training checkpoint. `host_options`: arguments that ComfyUI adds when it reloads a
@@ -113,7 +113,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     model = comfy.sd.load_diffusion_model_state_dict(_state_dict(checkpoint), options, **host_options)
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
-    taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
+    taken = choice_note(file.path.name, file.state_dict, file.state_dicts, choice)
     return attach_origin(model, state_dict=file.state_dict or None, notes=(taken,) if taken else ())
 
 

@@ -23,7 +23,7 @@ import nodes as host_nodes
 from ...sdvg_core.causal_wan.config import flat_name, wan_shapes
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.weights.lora import why_inert
-from ...sdvg_core.weights.lora_file import Layers, rank_of, read_parts, read_stated
+from ...sdvg_core.weights.lora_file import LoraLayers, rank_of, read_parts, read_stated
 from ...sdvg_core.weights.weight_file import WeightFile, open_weights
 from .model import config_of, form_of
 
@@ -130,7 +130,7 @@ def _examine(loader: Loader, patcher: ModelPatcher) -> tuple[str, tuple[str, ...
         return "", (f"The LoRA {loader.name} states what {NOT_READ}, or cannot be read: {problem}.",)
 
 
-def _is_taken(layers: Layers, path: str, patcher: ModelPatcher) -> bool:
+def _is_taken(layers: LoraLayers, path: str, patcher: ModelPatcher) -> bool:
     """True if ComfyUI knows a name of a LoRA's; it is asked itself where the names as they are are unknown."""
     known = comfy.lora.model_lora_keys_unet(patcher.model, {})
     if any(layer.removesuffix(".bias") in known for layer in layers):
@@ -139,7 +139,7 @@ def _is_taken(layers: Layers, path: str, patcher: ModelPatcher) -> bool:
     return bool(comfy.lora.load_lora(tensors, known, log_missing=False))
 
 
-def _note_on_scale(loader: Loader, file: WeightFile, layers: Layers) -> Iterator[str]:
+def _note_on_scale(loader: Loader, file: WeightFile, layers: LoraLayers) -> Iterator[str]:
     """Yield a note if a file means another scale than that of its tensors, by which ComfyUI merges."""
     stated = read_stated(file, flat_name)
     of_tensors = replace(stated, statements=(), root=False)

@@ -17,7 +17,7 @@ from comfy.model_patcher import ModelPatcher
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.loading.load import memory_request
-from ...sdvg_core.memory.plan import NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
+from ...sdvg_core.memory.plan import PART_NAMES, PHASE_NAMES, gigabytes, memory_notes, savings
 from ...sdvg_core.memory.sizes import (
     FRAGMENTS,
     GB,
@@ -305,12 +305,14 @@ def describe_plan(
         return [*lines, f"{device}: it does not fit: with the scorer alone, {gigabytes(missing)} are missing"]
     for name, size in reversed(models.items()):
         if name in lazy:
-            lines.append(f"{device}: {NAMES[name]}, {gigabytes(size)} come as they are used, and stay if they fit")
+            lines.append(
+                f"{device}: {PART_NAMES[name]}, {gigabytes(size)} come as they are used, and stay if they fit"
+            )
             continue
         stays = min(size, left)
         left -= stays
         copied = f", {gigabytes(size - stays)} are copied over in every pass" if stays < size else ""
-        lines.append(f"{device}: {NAMES[name]}, {gigabytes(stays)} stay there{copied}")
+        lines.append(f"{device}: {PART_NAMES[name]}, {gigabytes(stays)} stay there{copied}")
     fits = weights + needs.total <= usable
     return [
         *lines,
@@ -320,5 +322,5 @@ def describe_plan(
 
 def _parts(needs: Needs) -> str:
     parts = sorted(needs.parts.items(), key=lambda item: -item[1])
-    inside = ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in parts)
+    inside = ", ".join(f"{PART_NAMES.get(name, name)} {gigabytes(size)}" for name, size in parts)
     return f"Peak while {PHASE_NAMES[needs.step]}: {inside}"

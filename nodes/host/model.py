@@ -24,7 +24,7 @@ from ...sdvg_core.causal_wan.attention import TorchOps
 from ...sdvg_core.causal_wan.checkpoint import GIVE_VACE, foreign
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.context import Wan
-from ...sdvg_core.causal_wan.forward import PLAIN, Stages
+from ...sdvg_core.causal_wan.forward import PLAIN_STAGES, Stages
 from ...sdvg_core.causal_wan.presets import guess_preset
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
@@ -90,7 +90,7 @@ def comfy_wan(
     *,
     kv_fp8: bool = False,
     control: ModelPatcher | None = None,
-    stages: Stages = PLAIN,
+    stages: Stages = PLAIN_STAGES,
 ) -> Wan:
     """Return a block generator over a MODEL that passed `check_model`. Loads nothing: see `memory`.
 

@@ -15,7 +15,7 @@ from server import PromptServer
 from torch import Tensor
 
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.report.run_report import RunReport, plain
+from ...sdvg_core.report.run_report import RunReport, json_values
 from ...sdvg_core.report.summary import block_line, outcome_of
 from .live import RUNS, LiveRun
 
@@ -169,7 +169,7 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
         "of": of,
         "outcome": outcome_of(record).name.lower(),
         "score": record.decision.score,
-        "threshold": plain(record.decision.threshold),
+        "threshold": json_values(record.decision.threshold),
         "worst_frame": record.decision.worst_frame,
         "unscored": record.decision.frame_scores.count(None),
         "seconds": record.seconds.total,

@@ -20,8 +20,8 @@ from comfy.model_patcher import ModelPatcher
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...sdvg_core.devices.device import arithmetic_on
-from ...sdvg_core.engine.memo import GIGABYTE, Identities, PixelStore, Reuse, Store
-from ...sdvg_core.engine.outside import OutsidePart, cache_key
+from ...sdvg_core.engine.outside import OutsidePart, part_key
+from ...sdvg_core.engine.reuse import GIGABYTE, PartKeys, PixelStore, Reuse, Store
 from ..sockets import HostScorer
 from .forecast import ABSENT, AT_HAND, PERHAPS, Memory, Trace, asked_next, forecast_run, seconds_of
 from .job import Job
@@ -40,19 +40,19 @@ _STORE = Store(0)
 _PIXELS = PixelStore()
 
 
-def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> Identities:
+def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> PartKeys:
     """Return the cache keys of a run's models, codec and scorer. `compiled`: roles whose layers are compiled."""
     presets = job.presets
 
     def of_model(role: str, patcher: ModelPatcher) -> str:
-        settings = str(compute_dtype(patcher)), presets[role].identity, job.execution.kv_dtype, role in compiled
+        settings = str(compute_dtype(patcher)), presets[role].key, job.execution.kv_dtype, role in compiled
         return _of_module(patcher.model, patcher, patcher.load_device, *settings)
 
     texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
     texts |= {role: texts[role] + of_model(role, control) for role, control in job.controls.items()}
     vae = job.vae
     of_codec = str(vae.vae_dtype), kind_of_wire(vae, job.tae_kind)
-    return Identities(
+    return PartKeys(
         drafter=texts.get("drafter", ""),
         target=texts.get("target", ""),
         codec=_of_module(vae.first_stage_model, vae.patcher, vae.device, *of_codec),
@@ -77,7 +77,7 @@ def token(value: Any) -> str:
 
 def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
     if isinstance(scorer, OutsidePart):
-        return cache_key(scorer.inner)
+        return part_key(scorer.inner)
     settings = json.dumps(scorer.describe(), sort_keys=True, default=str)
     return _of_module(scorer.patcher.model, scorer.patcher, scorer.patcher.load_device, settings)
 
@@ -106,7 +106,7 @@ def begin_reuse(job: Job, compiled: Set[str]) -> Reuse | None:
     _PIXELS.shrink(job.reuse_bytes - _STORE.bytes)
     if not job.reuse_bytes:
         return None
-    return Reuse(store=_STORE, identities=part_fingerprints(job, compiled), pixels=_PIXELS)
+    return Reuse(store=_STORE, part_keys=part_fingerprints(job, compiled), pixels=_PIXELS)
 
 
 def store_notes() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...sdvg_core.causal_wan.context import Wan
-from ...sdvg_core.causal_wan.forward import PLAIN
+from ...sdvg_core.causal_wan.forward import PLAIN_STAGES
 from ...sdvg_core.causal_wan.generator import build_engine
 from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.inputs import ControlClip
@@ -35,7 +35,16 @@ from ...sdvg_core.settings.fields import as_json
 from ...sdvg_core.settings.request import strength_of
 from ...sdvg_core.text.prompts import Conditions, unshown
 from ...sdvg_core.videos.resolve import ResolvedRequest, resolve_request
-from ...sdvg_core.videos.start import NOTHING, Extend, Latents, Locked, Picture, ReadStart, Restyle, Start
+from ...sdvg_core.videos.start import (
+    NOTHING,
+    ExtendedStart,
+    LatentStart,
+    LockedStart,
+    PictureStart,
+    ReadStart,
+    RestyledStart,
+    Start,
+)
 from ...sdvg_core.weights.latents import lead_metadata, read_lead
 from .compiled import Layers, layers_of
 from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
@@ -254,7 +263,7 @@ def _start(job: Job) -> Start | ReadStart:
     if kept is None:
         return start
     wired = start if isinstance(start, Start) else start(kept.width, kept.height)
-    return Locked(kept.latents.float(), kept.lead, kept.given_frames, kept.clip, wired)
+    return LockedStart(kept.latents.float(), kept.lead, kept.given_frames, kept.clip, wired)
 
 
 def _wired_start(job: Job) -> Start | ReadStart:
@@ -266,13 +275,13 @@ def _wired_start(job: Job) -> Start | ReadStart:
         if not given.any():
             raise BadInput("the clip to continue is empty: all its latents are 0; leave it out")
         clip = job.main.model.process_latent_in(given.float())
-        return Latents(clip, read_lead(job.continue_from, given))
+        return LatentStart(clip, read_lead(job.continue_from, given))
     if job.start_image is not None:
-        return lambda width, height: Picture(*start_picture(job.start_image, width, height))
+        return lambda width, height: PictureStart(*start_picture(job.start_image, width, height))
     if job.restyles:
-        return lambda width, height: Restyle(footage_of(job.start, width, height), strength)
+        return lambda width, height: RestyledStart(footage_of(job.start, width, height), strength)
     if job.start:
-        return lambda width, height: Extend(footage_of(job.start, width, height))
+        return lambda width, height: ExtendedStart(footage_of(job.start, width, height))
     return NOTHING
 
 
@@ -302,8 +311,8 @@ def _plan(ready: ReadyRun, layers: Mapping[str, Layers]) -> Run:
         job.router.scorer,
         before_pass=ready.progress.before_pass,
     )
-    compiled = frozenset(role for role, part in layers.items() if part.stages is not PLAIN)
-    return ready.resolved.run(
+    compiled = frozenset(role for role, part in layers.items() if part.stages is not PLAIN_STAGES)
+    return ready.resolved.prepare_run(
         engine, ready.conditions, begin_reuse(job, compiled), device_clock(*ready.memory.devices)
     )
 
@@ -340,7 +349,7 @@ def _report(
     }
     device = str(job.main.load_device)
     start = ready.resolved.start
-    restyled = {"restyle": "IMAGE", "strength": start.strength} if isinstance(start, Restyle) else {}
+    restyled = {"restyle": "IMAGE", "strength": start.strength} if isinstance(start, RestyledStart) else {}
     controls = [control.strength for control in run.inputs.controls]
     latent = "LATENT" if job.continue_from is not None or job.kept else None
     return assemble_report(

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ...sdvg_core.decoders.open import VaeHeader, load_vae
 from ...sdvg_core.decoders.taehv import Taehv, TaehvCodec, taehv_from_weights
-from ...sdvg_core.decoders.wan_vae import check_frames
+from ...sdvg_core.decoders.wan_vae import check_clip_shape
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.settings.execution import AUTO
 from ...sdvg_core.settings.load import TAE_KINDS, StatedKind
@@ -156,7 +156,7 @@ class ComfyCodec:
     @torch.inference_mode()
     def encode(self, frames: Tensor) -> Tensor:
         """Encode 1 + 4 k pixel frames `b f c h w` in [0, 1] into normalised latents `b c t h w`."""
-        check_frames(frames, self.temporal_stride, self.spatial_stride)
+        check_clip_shape(frames, self.temporal_stride, self.spatial_stride)
         device = self._vae.device
         with _current(device):
             video = rearrange(frames.to(torch.float32), "b f c h w -> b c f h w")

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 STORED = torch.float8_e4m3fn
-SCALE = torch.bfloat16
-LARGEST = torch.finfo(STORED).max
+SCALE_DTYPE = torch.bfloat16
+LARGEST_FP8 = torch.finfo(STORED).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Fp8KVCache(KVCache):
         super().__init__(tree, frames, frame_tokens, STORED, device)
         self._dtype = dtype
         self._scales = tuple(
-            (torch.empty_like(k[..., :1], dtype=SCALE), torch.empty_like(v[..., :1], dtype=SCALE))
+            (torch.empty_like(k[..., :1], dtype=SCALE_DTYPE), torch.empty_like(v[..., :1], dtype=SCALE_DTYPE))
             for k, v in self._layers
         )
 
@@ -137,5 +137,9 @@ def to_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     A value that is not finite makes its whole row non-finite. The largest value of a row becomes the largest fp8
     number (slightly more, due to the rounded scale, is rounded down).
     """
-    scale = (x.abs().amax(dim=-1, keepdim=True).float() / LARGEST).clamp_min(torch.finfo(SCALE).tiny).to(SCALE)
+    scale = (
+        (x.abs().amax(dim=-1, keepdim=True).float() / LARGEST_FP8)
+        .clamp_min(torch.finfo(SCALE_DTYPE).tiny)
+        .to(SCALE_DTYPE)
+    )
     return (x.float() / scale.float()).to(STORED), scale

@@ -27,14 +27,14 @@ from ..weights.kitchen import KitchenLinear, find_layers, seed_of, unpacked
 from ..weights.lora import Lora, open_lora
 from ..weights.lora_beside import add_beside, merged_only
 from ..weights.model_files import VARIANTS, family_of, is_lora
-from ..weights.pickles import UNSTATED, Choice
+from ..weights.pickles import NO_CHOICE, Choice
 from ..weights.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation, quantized
 from ..weights.weight_file import WeightFile, check_complete, count_layers, open_weights, shape_of
 from .attention import SDPA, AttentionBackend, TorchOps
 from .config import (
     HEAD_DIM,
     PREFIXES,
-    PUBLISHED,
+    PUBLISHED_CONFIGS,
     WAN_1_3B,
     WAN_14B,
     WanConfig,
@@ -49,10 +49,10 @@ from .config import (
 from .context import Wan
 from .modules import ControlTree, WanTree
 
-WHAT = "Wan 2.1 transformer"
+TRANSFORMER_KIND = "Wan 2.1 transformer"
 GIVE_PUBLISHED = "use the file as its authors published it"
 GIVE_T2V = "give a causal Wan 2.1 text-to-video model (Self-Forcing, Krea Realtime, ...)"
-Tree = TypeVar("Tree", bound=nn.Module)
+_Tree = TypeVar("_Tree", bound=nn.Module)
 COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -125,7 +125,7 @@ def load_wan(
     )
 
 
-def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
+def open_wan(path: str | Path, choice: Choice = NO_CHOICE) -> WanCheckpoint:
     """Open and check a checkpoint. `choice`: which state dict. Raises `BadInput` if it cannot be loaded."""
     return inspect_weights(open_weights(path, choice))
 
@@ -159,7 +159,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         raise BadInput(f"{name} lacks most of the {config.num_layers} blocks that it states; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, layers)
-    check_complete(weights, expected, WHAT, GIVE_PUBLISHED, extra=quantisation.side)
+    check_complete(weights, expected, TRANSFORMER_KIND, GIVE_PUBLISHED, extra=quantisation.side)
     needed = {*expected, *quantisation.side}
     return WanCheckpoint(
         weights=weights,
@@ -176,7 +176,7 @@ def detect_config(weights: WeightFile, stated: Mapping[str, Any]) -> WanConfig:
 
     Heads are assumed to have 128 channels. Raises `BadInput` if tensors needed for this are missing.
     """
-    shape = partial(shape_of, weights, what=WHAT, advice=GIVE_PUBLISHED)
+    shape = partial(shape_of, weights, what=TRANSFORMER_KIND, advice=GIVE_PUBLISHED)
     dim = shape("head.modulation", 3)[2]
     patch = shape("patch_embedding.weight", 5)
     if dim % HEAD_DIM and "num_heads" not in stated:
@@ -230,7 +230,7 @@ def find_lora(text: str, checkpoint: WanCheckpoint) -> Lora:
 
 
 def fill(
-    tree: Tree,
+    tree: _Tree,
     checkpoint: Checkpoint,
     names: Iterable[str],
     device: torch.device,
@@ -239,7 +239,7 @@ def fill(
     *,
     fp8: bool = False,
     streamed: Collection[int] = (),
-) -> Tree:
+) -> _Tree:
     """Load the weights called `names` into a tree on the meta device. Other arguments are those of `load_wan`."""
     weights = checkpoint.weights
     layers = checkpoint.quantisation.layers
@@ -317,7 +317,7 @@ def check_sizes(file: str, config: WanConfig, stated: Collection[str]) -> None:
         raise foreign(file, f"{config.in_dim} input and {config.out_dim} output channels, not 16")
     if config.patch_size[0] != 1:
         raise foreign(file, f"tokens of {config.patch_size[0]} latent frames, not 1")
-    for published in PUBLISHED.values():
+    for published in PUBLISHED_CONFIGS.values():
         same = (config.dim, config.ffn_dim) == (published.dim, published.ffn_dim)
         if same and config.num_layers != published.num_layers and "num_layers" not in stated:
             blocks = f"{config.num_layers} of the {published.num_layers} blocks"
@@ -327,8 +327,8 @@ def check_sizes(file: str, config: WanConfig, stated: Collection[str]) -> None:
 # --- VACE control modules, from their own file or out of a whole VACE checkpoint
 
 EMBEDDING = "vace_patch_embedding."
-TELLTALE = EMBEDDING + "weight"
-PARTS = (EMBEDDING, "vace_blocks.", "scaled_fp8")
+CONTROL_TELLTALE = EMBEDDING + "weight"
+CONTROL_TENSORS = (EMBEDDING, "vace_blocks.", "scaled_fp8")
 GIVE_VACE = "give Wan 2.1's VACE module in the size of its model (1.3B or 14B)" + see("Models are not found")
 
 
@@ -348,11 +348,11 @@ def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
     """Return a control module's tensors under Wan names, its width and number of blocks, or raise `BadInput`."""
     prefix = _prefix(file)
     if prefix is None:
-        raise BadInput(f"{file.path.name} has no control module ({TELLTALE}); {GIVE_VACE}")
+        raise BadInput(f"{file.path.name} has no control module ({CONTROL_TELLTALE}); {GIVE_VACE}")
     rename = names_under(prefix)
-    weights = file.renamed(lambda name: known if (known := rename(name)).startswith(PARTS) else "")
+    weights = file.renamed(lambda name: known if (known := rename(name)).startswith(CONTROL_TENSORS) else "")
     numbers = {known.split(".")[1] for known in weights if known.startswith("vace_blocks.")}
-    return weights, max(weights.info[TELLTALE].shape[:1], default=0), len(numbers)
+    return weights, max(weights.info[CONTROL_TELLTALE].shape[:1], default=0), len(numbers)
 
 
 def open_control(file: WeightFile, config: WanConfig, role: str) -> ControlCheckpoint:
@@ -388,7 +388,7 @@ def load_control(checkpoint: ControlCheckpoint, *, device: torch.device, dtype: 
 def _prefix(file: WeightFile) -> str | None:
     """Return what the names of a control module begin with, or None if there is none."""
     plain = {unwrapped(name) for name in file}
-    return next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
+    return next((prefix for prefix in PREFIXES if prefix + CONTROL_TELLTALE in plain), None)
 
 
 # --- headers

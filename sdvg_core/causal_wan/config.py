@@ -58,7 +58,7 @@ class WanConfig:
     @property
     def size(self) -> str:
         """The published size ("1.3B" or "14B"), or the number of parameters for another model."""
-        for name, config in PUBLISHED.items():
+        for name, config in PUBLISHED_CONFIGS.items():
             if (self.dim, self.num_layers) == (config.dim, config.num_layers):
                 return name
         return f"{self.parameters / 1e9:.2f}B" if self.parameters >= 1e7 else f"{self.parameters / 1e6:.2f}M"
@@ -128,13 +128,13 @@ WAN_1_3B = WanConfig(dim=1536, ffn_dim=8960, num_layers=30, num_heads=12)
 WAN_14B = WanConfig(dim=5120, ffn_dim=13824, num_layers=40, num_heads=40)
 CONTROL_BLOCKS: Mapping[str, int] = {"1.3B": 15, "14B": 8}
 """Number of blocks of the published control modules, by model size."""
-PUBLISHED: Mapping[str, WanConfig] = {"1.3B": WAN_1_3B, "14B": WAN_14B}
+PUBLISHED_CONFIGS: Mapping[str, WanConfig] = {"1.3B": WAN_1_3B, "14B": WAN_14B}
 
 
 # --- names of tensors, translated into those of the original files
 
 # Parts of names left by training wrappers.
-WRAPPERS: Table = dict.fromkeys(("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "module"), "")
+WRAPPED: Table = dict.fromkeys(("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "module"), "")
 PREFIXES = ("model.diffusion_model.", "diffusion_model.", "model.", "")
 # Every Wan transformer has all of these, and no other part of a Wan pipeline has any.
 WAN_TELLTALES = ("head.modulation", "blocks.0.self_attn.norm_q.weight", "time_projection.1.weight")
@@ -166,7 +166,7 @@ DIFFUSERS_NAMES: Table = {
 }
 NAMINGS = {"Wan names": (WAN_NAMES, WAN_TELLTALES), "diffusers names": (DIFFUSERS_NAMES, DIFFUSERS_TELLTALES)}
 
-unwrapped = renamer(WRAPPERS)
+unwrapped = renamer(WRAPPED)
 """Return the name without the parts that FSDP, compilation and data parallelism add."""
 
 
@@ -211,7 +211,7 @@ def _flat_renamer(table: Table) -> Rename:
     return renamer({_flat(theirs): _flat(ours) for theirs, ours in table.items() if ours is not None})
 
 
-_flat_unwrapped = _flat_renamer(WRAPPERS)
+_flat_unwrapped = _flat_renamer(WRAPPED)
 _flat_from_diffusers = _flat_renamer(DIFFUSERS_NAMES)
 
 

@@ -18,7 +18,7 @@ from ..errors import BadInput
 from ..settings.context import Preset
 from .attention import Grid, TorchOps
 from .cache import CacheSlots, Fp8KVCache, KVCache, SlotCopy, contiguous_runs
-from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
+from .forward import PLAIN_STAGES, Pass, Stages, TextKV, context_pass, token_grid
 
 CUT = 45
 """Least position of a block that begins a new scene, as in Infinity-RoPE."""
@@ -45,7 +45,7 @@ class Wan:
     preset: Preset
     device: torch.device
     kv_fp8: bool = False
-    stages: Stages = PLAIN
+    stages: Stages = PLAIN_STAGES
     control: Any = None
     copied: int = 0
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..devices.compiling import Backend, Result, compiled, copy_function, float64_device
+from ..devices.compiling import Backend, _Result, compiled, copy_function, float64_device
 from ..engine.inputs import Control
 from .attention import TorchOps
 from .cache import CacheSlots, KVCache
@@ -46,9 +46,9 @@ def _text_kv(block: Any, text: Tensor, heads: tuple[int, int]) -> tuple[Tensor, 
     return attn.norm_k(attn.k(text)).unflatten(-1, heads), attn.v(text).unflatten(-1, heads)
 
 
-def call_block(block: Any, fn: Callable[..., Result], *inputs: Any) -> Result:
+def call_block(block: Any, fn: Callable[..., _Result], *inputs: Any) -> _Result:
     """Call our blocks via `forward` so that offload hooks fire; ComfyUI's cast their weights themselves."""
-    result: Result = block(fn, *inputs) if isinstance(block, WanBlock) else fn(block, *inputs)
+    result: _Result = block(fn, *inputs) if isinstance(block, WanBlock) else fn(block, *inputs)
     return result
 
 
@@ -157,13 +157,13 @@ def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: TorchOps) -> Te
     return torch.addcmul(h, block.ffn(_modulated(block.norm2, h, shift, scale)).view(h.shape), gate)
 
 
-PLAIN = Stages(before=_before, between=_between, after=_after)
+PLAIN_STAGES = Stages(before=_before, between=_between, after=_after)
 
 
 def compiled_stages(compiler: Backend | None) -> Stages:
     """Return stages compiled once for all layers and passes of a model, or plain ones without a compiler."""
     if compiler is None:
-        return PLAIN
+        return PLAIN_STAGES
     return Stages(
         before=compiled(copy_function(_before), compiler),
         between=compiled(copy_function(_between), compiler),
@@ -184,7 +184,7 @@ class Pass:
     slots: CacheSlots
     rope: Any
     ops: TorchOps
-    stages: Stages = PLAIN
+    stages: Stages = PLAIN_STAGES
     key_ropes: tuple[tuple[slice, Any], ...] = ()
     control: ControlBranch | None = None
 

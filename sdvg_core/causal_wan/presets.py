@@ -9,11 +9,11 @@ from ..errors import BadInput
 from ..settings.context import Preset, changed_preset, get_preset
 from ..settings.execution import AUTO
 from ..settings.load import ModelOptions
-from ..weights.model_files import FORMATS, KNOWN_MODELS, converted_name, has_name, known_model
+from ..weights.model_files import KNOWN_MODELS, QUANTISED_FORMATS, converted_name, has_name, known_model
 from ..weights.pickles import Choice
 from .config import WanConfig
 
-ANYBODYS = ("model.pt", *(converted_name(PurePath("model.pt"), form).name for form in FORMATS))
+ANYBODYS = ("model.pt", *(converted_name(PurePath("model.pt"), form).name for form in QUANTISED_FORMATS))
 """File names shared by many checkpoints, which do not identify one without its folder."""
 
 

@@ -21,10 +21,12 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import BadInput, first_line, printable, see
 
-FIRST = ("demo", "generate", "doctor")
+FIRST_COMMANDS = ("demo", "generate", "doctor")
 HELPERS = {"again", "fitting", "making", "options", "shared"}
-NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
-COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
+COMMAND_NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
+COMMANDS = tuple(
+    import_module(f".{name}", __name__) for name in (*FIRST_COMMANDS, *sorted(COMMAND_NAMES - {*FIRST_COMMANDS}))
+)
 """The modules of the commands in the order of the help: every file of this folder except helpers."""
 
 # Exit codes; that of a signal is `SIGNALLED` plus its number.

@@ -17,24 +17,30 @@ from torch import Tensor
 
 from ..errors import BadInput
 from ..files.outputs import LATENTS
-from ..pocket.trained_set import FAST_VAE_NAME, NAMES, pocket_fast_vae
+from ..pocket.trained_set import FAST_VAE_NAME, WEIGHT_FILES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..settings.fields import from_json, settings_of
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..settings.route import Custom, Route
 from ..text.prompts import PromptSchedule
-from ..videos.identity import differences, flat
+from ..videos.fingerprint import differences, flat
 from ..weights.latents import load_latents
 
-FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
+FILE_OPTIONS = {
+    "drafter": "drafter",
+    "target": "target",
+    "vae": "vae",
+    "text_encoder": "text_encoder",
+    "scorer": "reward",
+}
 """Key in a report's settings -> role of the model file."""
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
 
 
 def is_embedded(report: RunReport) -> bool:
     """True if a report is of a video made by the embedded models."""
-    return _settings(report, "vae").get("file") in (NAMES["vae"], FAST_VAE_NAME)
+    return _settings(report, "vae").get("file") in (WEIGHT_FILES["vae"], FAST_VAE_NAME)
 
 
 def embedded_again(report: RunReport) -> dict[str, Path]:
@@ -90,8 +96,8 @@ def files_again(
     `stated`: roles whose files the user gives. Raises `BadInput` for another file that is missing.
     """
     paths = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
-    parts = {part: _settings(report, part) for part in FILES if report.settings.get(part)}
-    names = {FILES[part]: str(settings["file"]) for part, settings in parts.items() if settings.get("file")}
+    parts = {part: _settings(report, part) for part in FILE_OPTIONS if report.settings.get(part)}
+    names = {FILE_OPTIONS[part]: str(settings["file"]) for part, settings in parts.items() if settings.get("file")}
     if missing := [role for role, name in names.items() if name not in paths and role not in stated]:
         fault = f"the video was made with the {missing[0]} {names[missing[0]]}, which is not in {models}"
         raise BadInput(f"{fault}; put it there, or give another by --{missing[0].replace('_', '-')}")

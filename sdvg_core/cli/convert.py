@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from ..weights.model_files import FORMATS, converted_name
+from ..weights.model_files import QUANTISED_FORMATS, converted_name
 from .shared import file_path
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("file", type=file_path, help="the file in bf16, fp16 or float32, or an index of shards")
     parser.add_argument(
-        "--format", choices=FORMATS, help="int8: half the bytes of bf16; w4a8: 0.28 of them, coarser"
+        "--format", choices=QUANTISED_FORMATS, help="int8: half the bytes of bf16; w4a8: 0.28 of them, coarser"
     )
     parser.add_argument("--output", type=file_path, help="to write (default: NAME_int8.safetensors beside FILE)")
     parser.add_argument(
@@ -49,11 +49,11 @@ def run(options: argparse.Namespace) -> int:
         given = "--format" if options.format else "--output"
         raise BadInput(f"--measure compares both formats and writes nothing; leave {given} out")
     if not options.measure and not options.format:
-        raise BadInput(f"convert needs --format, {' or '.join(FORMATS)}, or --measure; add one")
+        raise BadInput(f"convert needs --format, {' or '.join(QUANTISED_FORMATS)}, or --measure; add one")
     usual = "cuda" if torch.cuda.is_available() else "cpu"
     device = check_device(usual if options.device == "auto" else options.device)
     source = open_source(options.file)
-    names = (options.format,) if options.format else FORMATS
+    names = (options.format,) if options.format else QUANTISED_FORMATS
     kinds = {name: Conversion(source=source, form=kitchen.FORMATS[name], device=device) for name in names}
     if options.measure:
         _measure(kinds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ..errors import BadInput
-from ..pocket import DEFAULT_PROMPT, EXAMPLES
+from ..pocket import DEFAULT_PROMPT, EXAMPLE_PROMPTS
 from ..settings.request import VideoRequest
 from .shared import add_output, add_overwrite, add_router_options, add_settings
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make a video with the embedded models and the comparison; print route, seconds and folder."""
-    numbered = {str(number): prompt for number, prompt in enumerate(EXAMPLES, 1)}
+    numbered = {str(number): prompt for number, prompt in enumerate(EXAMPLE_PROMPTS, 1)}
     if options.list:
         print(*(f"{number}  {prompt}" for number, prompt in numbered.items()), sep="\n")
         return 0

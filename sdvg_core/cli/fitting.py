@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..settings.execution import AUTO, KvDtype
 from ..settings.load import DecoderName
-from ..settings.request import BLOCKS, HEIGHT, WIDTH
+from ..settings.request import DEFAULT_BLOCKS, DEFAULT_HEIGHT, DEFAULT_WIDTH
 from ..settings.route import DEFAULT_PRESET, ROUTE_PRESETS
 from .shared import add_size
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..memory.plan import Plan
     from ..memory.sizes import Stored
 
-WEIGHT_DTYPES: Mapping[str, Stored | None] = {
+STORED_AS: Mapping[str, Stored | None] = {
     "auto": None,
     "default": "plain",
     "fp8_e4m3fn": "fp8",
@@ -34,10 +34,10 @@ CONVERTED: tuple[Stored, ...] = ("int8", "w4a8")
 SMALL = 24.0
 """GB of the largest card for which smaller files are planned too."""
 CARDS = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
-USUAL: Mapping[str, Any] = {
-    "width": WIDTH,
-    "height": HEIGHT,
-    "blocks": BLOCKS,
+USUAL_REQUEST: Mapping[str, Any] = {
+    "width": DEFAULT_WIDTH,
+    "height": DEFAULT_HEIGHT,
+    "blocks": DEFAULT_BLOCKS,
     "preset": DEFAULT_PRESET,
     "weight_dtype": None,
     "kv_dtype": AUTO,
@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on a GPU of this size as sold, such as 24; without a number on this machine's, or on the usual sizes",
     )
     add_size(group)
-    group.add_argument("--blocks", type=int, default=SUPPRESS, help=f"blocks of latent frames (default {BLOCKS})")
+    group.add_argument(
+        "--blocks", type=int, default=SUPPRESS, help=f"blocks of latent frames (default {DEFAULT_BLOCKS})"
+    )
     group.add_argument(
         "--preset",
         choices=tuple(ROUTE_PRESETS),
@@ -69,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--weight-dtype",
-        choices=tuple(WEIGHT_DTYPES),
+        choices=tuple(STORED_AS),
         default=SUPPRESS,
         help="of the target (default: in ComfyUI auto, fp8 where it copies less; else default, as stored); int8, "
         "w4a8: a file that convert makes",
@@ -96,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def stated_options(options: argparse.Namespace) -> list[str]:
     """Return the options, other than --vram, that say what should fit."""
-    names = [name for name in vars(options) if name in USUAL]
+    names = [name for name in vars(options) if name in USUAL_REQUEST]
     return ["--size" if name in ("width", "height") else f"--{name.replace('_', '-')}" for name in names]
 
 
@@ -136,7 +138,7 @@ def plans_for(options: argparse.Namespace) -> list[Plan]:
     from ..memory.sizes import IN_COMFYUI, SOLD_UNIT, PlanRequest
     from ..settings.load import LoadOptions
 
-    asked = argparse.Namespace(**{**USUAL, **vars(options)})
+    asked = argparse.Namespace(**{**USUAL_REQUEST, **vars(options)})
     request = PlanRequest(
         width=asked.width,
         height=asked.height,
@@ -156,7 +158,7 @@ def plans_for(options: argparse.Namespace) -> list[Plan]:
             request, where="on the command line", stored="plain", vae_dtype=usual.vae_dtype, execution=execution
         )
     if asked.weight_dtype:
-        request = replace(request, stored=WEIGHT_DTYPES[asked.weight_dtype])
+        request = replace(request, stored=STORED_AS[asked.weight_dtype])
     sizes = {role: model.block_frames for role, model in request.models.items()}
     route = plan_blocks(ROUTE_PRESETS[asked.preset], blocks=request.blocks, block_frames=sizes)
     request = replace(request, needed=route.models_needed)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..devices.device import device_line, resolved_threads
 from ..errors import count
-from ..files.outputs import LATENTS, REPORT, TABLE, whole_file
+from ..files.outputs import LATENTS, REPORT, VIDEOS_TABLE, whole_file
 from ..files.video import Mp4Writer
 from ..loading.load import load_decoder
 from ..pocket import POCKET
@@ -38,7 +38,7 @@ from ..videos.table import FAILED, FINISHED, Row
 from ..weights.latents import load_latents
 from . import FAILURES, INTERRUPTED
 from .again import (
-    FILES,
+    FILE_OPTIONS,
     compared,
     embedded_again,
     files_again,
@@ -122,7 +122,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
         if embedded:
             named = embedded_again(again)
         else:
-            given = [role for role in FILES.values() if getattr(options, role)]
+            given = [role for role in FILE_OPTIONS.values() if getattr(options, role)]
             named, loras = files_again(again, options.models, given)
         load = load_again(again, load, loras)
     request = video_request(options, base, route_again(again) if again else None)
@@ -163,7 +163,7 @@ def _print_rows(rows: Sequence[Row], folder: Path) -> None:
         folders = ", ".join(row.folder for row in missing)
         warn(f"not made: {folders}: {why}; the same command tries again")
     finished = sum(row.state == FINISHED for row in rows)
-    print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / TABLE}")
+    print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / VIDEOS_TABLE}")
 
 
 def _exit_code(stopping: StopRequest, *, whole: bool) -> int:

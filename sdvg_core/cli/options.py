@@ -35,14 +35,14 @@ from ..settings.route import (
     Route,
     Stride,
     WorstFrame,
-    name_of,
+    policy_name,
 )
 from ..videos.chosen_files import choose_files
 from ..weights.model_files import KNOWN_FILES, ModelFiles
 
 CHOOSING: Mapping[str, type[NamedPolicy]] = {"tau": Gate, "cascade": Gate, "stride": Stride}
 """Option -> the policy that it chooses where no other option does."""
-OF_ROUTES = (Route, Gate, WorstFrame, First, Stride)
+ROUTE_SETTINGS = (Route, Gate, WorstFrame, First, Stride)
 
 
 def stated(options: argparse.Namespace, config: type) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Rout
     Without any of these, --gate, --cascade and --stride choose their policy. Raises `BadInput` for an option that
     the policy does not have.
     """
-    flags = {of.dest: of.flags[0] for kind in OF_ROUTES for of in settings_of(kind).values() if of.help}
+    flags = {of.dest: of.flags[0] for kind in ROUTE_SETTINGS for of in settings_of(kind).values() if of.help}
     values = {dest: getattr(options, dest) for dest in flags if hasattr(options, dest)}
     choosers = ("budget", "preset", "policy")
     chosen = {name: value for name in choosers if (value := getattr(options, name, None)) is not None}
@@ -85,7 +85,7 @@ def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Rout
         stated_by = [f"--{name} {value}" for name, value in chosen.items()]
         stated_by += [flags[dest] for dest in values if CHOOSING.get(dest) is type(route.policy)]
         cause = (*stated_by, "this route")[0]
-        fault = f"{cause} is of the policy {name_of(route.policy)}, which has no {foreign[0]}"
+        fault = f"{cause} is of the policy {policy_name(route.policy)}, which has no {foreign[0]}"
         raise BadInput(f"{fault}; leave one of them out")
     changes = {known[dest]: value for dest, value in values.items() if dest in known}
     if isinstance(route.policy, Gate):
@@ -100,7 +100,7 @@ def _base_route(chosen: Mapping[str, str], values: Mapping[str, Any], base: Rout
     if "preset" in chosen:
         route = ROUTE_PRESETS[chosen["preset"]]
         if kind and not isinstance(route.policy, kind):
-            fault = f"--preset {chosen['preset']} is of the policy {name_of(route.policy)}"
+            fault = f"--preset {chosen['preset']} is of the policy {policy_name(route.policy)}"
             raise BadInput(f"{fault}, and --policy is {chosen['policy']}; leave one of them out")
         return route
     kind = kind or next((CHOOSING[dest] for dest in values if dest in CHOOSING), None)

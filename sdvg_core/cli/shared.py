@@ -11,12 +11,12 @@ from typing import Any, get_origin
 from ..pocket import POCKET
 from ..settings.context import PRESETS
 from ..settings.execution import AUTO, Execution
-from ..settings.fields import WORDS, Setting, impossible_path, settings_of
+from ..settings.fields import TYPE_WORDS, Setting, impossible_path, settings_of
 from ..settings.load import LoadOptions, ModelOptions
 from ..settings.route import DEFAULT_PRESET, POLICIES, ROUTE_PRESETS, Budget, Gate, Route, Stride, WorstFrame
 from ..weights.model_files import KNOWN_FILES
 
-OF_ROUTES = (Route, Gate, WorstFrame, Stride, Budget)
+PRESET_DEFAULTS = (Route, Gate, WorstFrame, Stride, Budget)
 """Their defaults are a preset's, so the help does not state them."""
 YES_NO = {"yes": True, "no": False}
 
@@ -46,7 +46,7 @@ def add_settings(
         kinds = [kind for kind in setting.kinds if kind is not NoneType]
         default = setting.default
         usual = f" ({default:g})" if isinstance(default, float) else f" ({default})"
-        if default in (None, "", ()) or config in OF_ROUTES:
+        if default in (None, "", ()) or config in PRESET_DEFAULTS:
             usual = ""
         details: dict[str, Any] = {"help": setting.help.replace("%", "%%") + usual, "metavar": setting.metavar}
         if kinds[0] is bool:
@@ -84,13 +84,13 @@ def model_setting(text: str) -> tuple[str, Any]:
         try:
             return name, READERS[kinds[0]](value)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{word} is {value!r:.60}; give {WORDS[kinds[0]]}") from None
+            raise argparse.ArgumentTypeError(f"{word} is {value!r:.60}; give {TYPE_WORDS[kinds[0]]}") from None
     if value not in choices:
         raise argparse.ArgumentTypeError(f"there is no {word} {value!r:.60}; choose {', '.join(choices)}")
     return name, YES_NO.get(value, value)
 
 
-SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
+NAMED_SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
 """Width and height by name: the trained sizes, and a square with as many pixels."""
 
 
@@ -100,15 +100,15 @@ class Size(argparse.Action):
     def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
         """Set width and height. Raises argparse's error if the value is no size."""
         try:
-            options.width, options.height = SIZES.get(value) or map(int, value.split("x"))
+            options.width, options.height = NAMED_SIZES.get(value) or map(int, value.split("x"))
         except ValueError:
-            sentence = f"{value!r:.60} is no size; give {', '.join(SIZES)} or 640x352"
+            sentence = f"{value!r:.60} is no size; give {', '.join(NAMED_SIZES)} or 640x352"
             raise argparse.ArgumentError(self, sentence) from None
 
 
 def add_size(group: argparse._ActionsContainer) -> None:
     """Declare --size, a name or pixels; without it, the size of the models or of the clip is used."""
-    words = f"{', '.join(SIZES)}, or such as 640x352, multiples of 16"
+    words = f"{', '.join(NAMED_SIZES)}, or such as 640x352, multiples of 16"
     group.add_argument("--size", action=Size, default=argparse.SUPPRESS, help=words)
 
 

@@ -30,7 +30,7 @@ from ..weights.weight_file import (
     check_finite_weights,
     shape_of,
 )
-from .wan_vae import WAN_MEAN, WAN_STD, check_frames, unshared, without_wrapper
+from .wan_vae import WAN_MEAN, WAN_STD, check_clip_shape, unshared, without_wrapper
 
 GROWTH = (1, 2, 2)
 """Frames per frame in each of the decoder's three stages."""
@@ -44,7 +44,7 @@ STAGE = 6
 """Number of layers of a stage."""
 
 Widths = tuple[int, ...]
-Memory = tuple[Tensor, ...]
+FrameMemory = tuple[Tensor, ...]
 """The newest input of each block with memory, `b c h w`."""
 
 LIMIT = 3.0
@@ -52,10 +52,10 @@ LIMIT = 3.0
 LEADING = TEMPORAL_STRIDE - 1
 """Pixel frames dropped at a clip's start: its first latent frame shows only one."""
 
-ADVICE = "give lighttaew2_1.safetensors, taew2_1.safetensors or taew2_1.pth"
-WHAT = "tiny autoencoder for Wan 2.1 (TAEHV)"
-_shape = partial(shape_of, dims=4, what=WHAT, advice=ADVICE)
-TELLTALE = "decoder.3.conv.0.weight"
+TAE_ADVICE = "give lighttaew2_1.safetensors, taew2_1.safetensors or taew2_1.pth"
+TAE_KIND = "tiny autoencoder for Wan 2.1 (TAEHV)"
+_shape = partial(shape_of, dims=4, what=TAE_KIND, advice=TAE_ADVICE)
+TAE_TELLTALE = "decoder.3.conv.0.weight"
 """A weight of every video autoencoder of this design, and of no other known model."""
 
 # Latent channels -> other models with autoencoders of this design.
@@ -143,7 +143,7 @@ def _encoder(latent_channels: int, widths: Widths) -> nn.Sequential:
     return nn.Sequential(*layers, _conv(widths[-1], latent_channels))
 
 
-def run_half(half: nn.Sequential, x: Tensor, memory: Memory, batch: int) -> tuple[Tensor, Memory]:
+def run_half(half: nn.Sequential, x: Tensor, memory: FrameMemory, batch: int) -> tuple[Tensor, FrameMemory]:
     """Run encoder or decoder over `(t b) c h w`; return the result and the next memory. Inputs are unchanged."""
     kept: list[Tensor] = []
     for layer in half:
@@ -196,7 +196,7 @@ class TaehvCodec:
         self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
 
     @torch.inference_mode()
-    def decode(self, latents: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
+    def decode(self, latents: Tensor, state: FrameMemory | None = None) -> tuple[Tensor, FrameMemory]:
         """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state. `state` is unchanged.
 
         The first latent frame of a clip gives one pixel frame, each later one four. Latent frames are decoded one
@@ -226,8 +226,8 @@ class TaehvCodec:
         """
         encoder = self.net.encoder
         if encoder is None:
-            raise BadInput(f"{self._name} has no encoder; {ADVICE}, or use the Wan 2.1 VAE")
-        check_frames(frames, self.temporal_stride, self.spatial_stride)
+            raise BadInput(f"{self._name} has no encoder; {TAE_ADVICE}, or use the Wan 2.1 VAE")
+        check_clip_shape(frames, self.temporal_stride, self.spatial_stride)
         video = frames.to(self.device, self.dtype)
         video = torch.cat([video, video[:, -1:].expand(-1, LEADING, -1, -1, -1)], dim=1)
         batch = len(video)
@@ -249,7 +249,7 @@ class TaehvCodec:
         z = (torch.tanh(z / LIMIT) * LIMIT).masked_fill(~z.isfinite(), torch.nan)
         return z.to(self.dtype).contiguous(memory_format=self._format)
 
-    def _blank(self, half: nn.Sequential, x: Tensor, batch: int) -> Memory:
+    def _blank(self, half: nn.Sequential, x: Tensor, batch: int) -> FrameMemory:
         """Return the memory at a clip's start: zeros, in the sizes for inputs like `x`, `(t b) c h w`."""
         height, width = x.shape[-2:]
         memory = []
@@ -297,7 +297,7 @@ def fill_taehv(net: Taehv, file: WeightFile, device: str | torch.device | None, 
 
 def is_taehv(names: Iterable[str]) -> bool:
     """True if weights with these names are of TAEHV's design, for any model's latents."""
-    return any(without_wrapper(name) == TELLTALE for name in names)
+    return any(without_wrapper(name) == TAE_TELLTALE for name in names)
 
 
 def find_taehv(file: WeightFile, kind: TaeKind) -> tuple[WeightFile, Taehv]:
@@ -307,10 +307,12 @@ def find_taehv(file: WeightFile, kind: TaeKind) -> tuple[WeightFile, Taehv]:
     """
     file = file.renamed(without_wrapper)
     if not is_taehv(file):
-        raise BadInput(f"{file.path.name} is no {WHAT}; {ADVICE}")
+        raise BadInput(f"{file.path.name} is no {TAE_KIND}; {TAE_ADVICE}")
     channels = _shape(file, "decoder.1.weight")[1]
     if channels in STRANGERS:
-        raise BadInput(f"{file.path.name} is for {STRANGERS[channels]}, with {channels} latent channels; {ADVICE}")
+        raise BadInput(
+            f"{file.path.name} is for {STRANGERS[channels]}, with {channels} latent channels; {TAE_ADVICE}"
+        )
     if kind == "lighttaew2_1" and channels != len(WAN_MEAN):
         fault = f"{file.path.name} is no lighttaew2_1, with {channels} latent channels, not {len(WAN_MEAN)}"
         raise BadInput(f"{fault}; check what it was trained for")
@@ -320,7 +322,7 @@ def find_taehv(file: WeightFile, kind: TaeKind) -> tuple[WeightFile, Taehv]:
     with torch.device("meta"):
         net = Taehv(channels, decoder, encoder)
     file = _with_last_rows(file, net.widths)
-    check_complete(file, net.state_dict(), WHAT, ADVICE)
+    check_complete(file, net.state_dict(), TAE_KIND, TAE_ADVICE)
     return file, net.train(False).requires_grad_(False)
 
 
@@ -349,7 +351,7 @@ def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
 # mean.
 
 # kind: length in bytes and sha256 of the file as published (lightx2v/Autoencoders; madebyollin/taehv).
-PUBLISHED: dict[TaeKind, tuple[int, str]] = {
+PUBLISHED_TAES: dict[TaeKind, tuple[int, str]] = {
     "lighttaew2_1": (45_274_004, "8666e769f449f2d955651564bcadb0c5e12461b50480e67b7241f32c15f11a19"),
     "taew2_1": (22_642_902, "04766eac0221b5390b985ae3fdcca652cbb4b1e8b82b28ea7ff89dfad1b1a93f"),
 }
@@ -362,9 +364,9 @@ def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
     Raises `BadInput` if it is unknown, or if `stated` contradicts digest or name.
     """
     size = path.stat().st_size if path.is_file() else 0
-    likely = [kind for kind, (length, _) in PUBLISHED.items() if size == length]
+    likely = [kind for kind, (length, _) in PUBLISHED_TAES.items() if size == length]
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if likely else ""
-    kinds: set[TaeKind] = {kind for kind in likely if PUBLISHED[kind][1] == digest}
+    kinds: set[TaeKind] = {kind for kind in likely if PUBLISHED_TAES[kind][1] == digest}
     source = "digest" if kinds else "name"
     kinds = kinds or {"lighttaew2_1" if light else "taew2_1" for light in _NAMED.findall(path.name)}
     kind = kinds.pop() if len(kinds) == 1 else None

@@ -30,8 +30,8 @@ from .planes import decode_frame as decode_planes
 from .planes import encode_frames as encode_planes
 from .planes import make_planar
 
-ADVICE = "give wan_2.1_vae.safetensors or Wan2.1_VAE.pth"
-_shape = partial(shape_of, dims=5, what="Wan 2.1 VAE", advice=ADVICE)
+VAE_ADVICE = "give wan_2.1_vae.safetensors or Wan2.1_VAE.pth"
+_shape = partial(shape_of, dims=5, what="Wan 2.1 VAE", advice=VAE_ADVICE)
 
 # Mean and standard deviation of each latent channel, as published with Wan 2.1.
 WAN_MEAN = (
@@ -45,8 +45,8 @@ WAN_STD = (
 
 # One entry per causal convolution: the last two frames of its input. Layers replace entries and never write into
 # the tensors, so a shallow copy is a snapshot, and a rejected draft costs no copy of tensors.
-DecodeState = tuple[Any, ...]
-Step = Callable[[Any, Tensor, list[Any]], Tensor]
+FrameCaches = tuple[Any, ...]
+DecodeStep = Callable[[Any, Tensor, list[Any]], Tensor]
 
 
 class WanCodec:
@@ -84,7 +84,7 @@ class WanCodec:
         self._std = torch.tensor(WAN_STD, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
 
     @torch.inference_mode()
-    def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
+    def decode(self, latents: Tensor, state: FrameCaches | None = None) -> tuple[Tensor, FrameCaches]:
         """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state. `state` is unchanged.
 
         The first latent frame of a clip gives one pixel frame, each later one `temporal_stride`. Latent frames are
@@ -107,7 +107,7 @@ class WanCodec:
 
         The latents are the posterior's mean. Raises `BadInput` for a size that does not fit.
         """
-        check_frames(frames, self.temporal_stride, self.spatial_stride)
+        check_clip_shape(frames, self.temporal_stride, self.spatial_stride)
         cache = _empty_cache(self._vae.encoder)
         moments = []
         # Upload in pieces: a whole long clip would take more memory than decoding.
@@ -128,7 +128,7 @@ def _encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
     return moments
 
 
-def _compiled(decode_frame: Step, memory_format: torch.memory_format, compiler: Backend) -> Step:
+def _compiled(decode_frame: DecodeStep, memory_format: torch.memory_format, compiler: Backend) -> DecodeStep:
     fast = compiled(copy_function(decode_frame), compiler)
 
     def decode_in_order(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
@@ -154,9 +154,9 @@ def open_wan_vae(file: WeightFile) -> tuple[WeightFile, dict[str, Any]]:
         file = file.renamed(renamer(names_of(count_layers(file.names, "decoder.upsamples"), first + 1)))
     # Other diffusers VAEs share these prefixes.
     if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file.names):
-        raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
-    sizes = read_sizes(file)
-    check_complete(file, _weights_of(json.dumps(sizes)), "Wan 2.1 VAE", ADVICE)
+        raise BadInput(f"{file.path.name} holds no video VAE; {VAE_ADVICE}")
+    sizes = read_vae_sizes(file)
+    check_complete(file, _weights_of(json.dumps(sizes)), "Wan 2.1 VAE", VAE_ADVICE)
     return file, sizes
 
 
@@ -177,7 +177,7 @@ def empty_wan_vae(**sizes: Any) -> nn.Module:
     return vae.train(False).requires_grad_(False)
 
 
-def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:
+def check_clip_shape(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:
     """Raise `BadInput` unless these are 1 + `temporal_stride` * k RGB frames `b f c h w` of a valid size."""
     shape = tuple(frames.shape)
     is_clip = len(shape) == 5 and shape[2] == 3 and shape[1] % temporal_stride == 1
@@ -197,7 +197,7 @@ def unshared(entry: Any, memory_format: torch.memory_format) -> Any:
     return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
 
 
-def read_sizes(file: WeightFile) -> dict[str, Any]:
+def read_vae_sizes(file: WeightFile) -> dict[str, Any]:
     """Return the arguments of diffusers' `AutoencoderKLWan` for weights with its names.
 
     Raises `BadInput` for other latents, and if a weight needed for a size is missing.
@@ -205,12 +205,12 @@ def read_sizes(file: WeightFile) -> dict[str, Any]:
     channels = _shape(file, "post_quant_conv.weight")[0]
     if channels != len(WAN_MEAN):
         count = f"{channels} latent channels, not {len(WAN_MEAN)} (Wan 2.2 5B has 48)"
-        raise BadInput(f"{file.path.name} has {count}; {ADVICE}")
+        raise BadInput(f"{file.path.name} has {count}; {VAE_ADVICE}")
     base = _shape(file, "encoder.conv_in.weight")[0]
     levels, temporal = _encoder_levels(file)
     multipliers = [level[-1] // base for level in levels if level]
     if len(multipliers) < len(levels) or not all(multipliers) or len({len(level) for level in levels}) > 1:
-        raise BadInput(f"the encoder in {file.path.name} lacks blocks; {ADVICE}")
+        raise BadInput(f"the encoder in {file.path.name} lacks blocks; {VAE_ADVICE}")
     return {
         "base_dim": base,
         "decoder_base_dim": max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
@@ -244,7 +244,7 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
 
 # Modules that held the VAE when it was saved.
 without_wrapper = renamer({"^.model": "^", "^.first_stage_model": "^", "^.vae": "^"})
-NAMES: Table = {
+VAE_NAMES: Table = {
     "^.conv1": "quant_conv",
     "^.conv2": "post_quant_conv",
     **{f"{half}.conv1": f"{half}.conv_in" for half in ("encoder", "decoder")},
@@ -270,4 +270,4 @@ def names_of(decoder_blocks: int, stage: int) -> Table:
         level, place = divmod(number, stage)
         block = "upsamplers.0" if place == stage - 1 else f"resnets.{place}"
         blocks[f"decoder.upsamples.{number}"] = f"decoder.up_blocks.{level}.{block}"
-    return {**NAMES, **blocks}
+    return {**VAE_NAMES, **blocks}

@@ -14,7 +14,7 @@ from ..settings.execution import CompileMode
 WITHOUT_FLOAT64 = ("mps", "xpu", "privateuseone")
 """Types of devices without float64, as in ComfyUI: Apple's, Intel's (few have it) and DirectML's."""
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 Backend = str | Callable[..., Any]
 INDUCTOR = "inductor"
 """torch's own compiler."""
@@ -25,12 +25,12 @@ def float64_device(device: torch.device) -> torch.device | str:
     return "cpu" if device.type in WITHOUT_FLOAT64 else device
 
 
-def compiled(fn: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
+def compiled(fn: Callable[..., _Result], backend: Backend = INDUCTOR) -> Callable[..., _Result]:
     """Return `fn` compiled as one graph, once per shape. A call raises if a part cannot be compiled."""
     return torch.compile(fn, dynamic=False, fullgraph=True, backend=backend)
 
 
-def copy_function(fn: Callable[..., Result]) -> Callable[..., Result]:
+def copy_function(fn: Callable[..., _Result]) -> Callable[..., _Result]:
     """Return a copy of a function to compile for one use.
 
     The compiler counts recompilations per function, over all uses, and fails after a few.

@@ -29,12 +29,12 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_N
 """Dtypes that a model can run in, by name."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """CPU quota of a container in microseconds, and its period; `max` for no limit."""
-STATED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 REPORTED = ("torch", "transformers", "diffusers", "safetensors")
 ASYNCHRONOUS = ("cuda",)
 """Types of devices whose work is queued, so that reading a result waits."""
 # Attention kernels; reported if they are installed.
-OPTIONAL = ("flash-attn", "sageattention")
+OPTIONAL_PACKAGES = ("flash-attn", "sageattention")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -141,7 +141,7 @@ def resolved_threads(*, embedded: bool = False) -> Iterator[None]:
     OMP_NUM_THREADS or MKL_NUM_THREADS take precedence. `embedded`: the tensors are too small to share.
     """
     before = torch.get_num_threads()
-    if not any(os.environ.get(name) for name in STATED):
+    if not any(os.environ.get(name) for name in THREAD_VARIABLES):
         torch.set_num_threads(1 if embedded else min(before, cpu_quota()))
     try:
         yield
@@ -179,7 +179,7 @@ def device_line(device: str, dtype: str | None, threads: int | None = None) -> s
 def versions_on(device: str) -> dict[str, str]:
     """Return the versions of packages and the device's name, for a report."""
     packages = {name: package_version(name) or "not installed" for name in REPORTED}
-    packages |= {name: installed for name in OPTIONAL if (installed := package_version(name))}
+    packages |= {name: installed for name in OPTIONAL_PACKAGES if (installed := package_version(name))}
     on = torch.device(device)
     name = torch.cuda.get_device_name(on) if on.type == "cuda" else processor()
     return {"sdvg": __version__, "python": platform.python_version(), **packages, "device": f"{device}: {name}"}

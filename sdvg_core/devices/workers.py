@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from ..errors import BadInput, first_line
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 Stop = Callable[[], bool]
 # A function that submits a task, for each worker; and the error of a task whose worker died.
 Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
@@ -31,14 +31,14 @@ DIED = "a worker died (killed, or out of memory); use fewer workers"
 
 
 def spread(
-    tasks: Iterable[Task],
-    open_worker: Callable[[str], Callable[[Task, Stop], Result]],
+    tasks: Iterable[_Task],
+    open_worker: Callable[[str], Callable[[_Task, Stop], _Result]],
     devices: Sequence[str],
     *,
     ray: str | None = None,
     most: int | None = None,
     stop: Stop = bool,
-) -> Iterator[tuple[Task, Result | BadInput]]:
+) -> Iterator[tuple[_Task, _Result | BadInput]]:
     """Yield each task with its result, in order of completion; the result is a `BadInput` if it failed.
 
     `open_worker`: called once in each worker with a device; returns a function of a task and a stop check.
@@ -49,7 +49,7 @@ def spread(
     worker cannot load its models, and without Ray or its cluster.
     """
     left = deque(tasks)
-    under_way: dict[Future[Any], tuple[Any, Task]] = {}
+    under_way: dict[Future[Any], tuple[Any, _Task]] = {}
     stop_reader, stop_writer = multiprocessing.Pipe(duplex=False)
     died = BadInput(DIED)
     most = min(most or len(left), len(left))

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from ..settings.parts import faults_of, is_whole, name_of
+from ..settings.parts import faults_of, is_whole, part_name
 from .inputs import BlockCall
 from .types import FiniteChecks, Generated, Span
 
-NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """The kinds of numbers that parts return."""
 
 
@@ -31,19 +31,19 @@ def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
             size = getattr(part, name, None)
             wanted = getattr(vae, name)
             if role != "scorer" and size not in (None, wanted):
-                raise BadInput(f"the {role} {name_of(part)} has {name} {size!r:.20}; the VAE's is {wanted}")
+                raise BadInput(f"the {role} {part_name(part)} has {name} {size!r:.20}; the VAE's is {wanted}")
     return {role: OutsidePart(role, part) for role, part in parts.items()}
 
 
-def cache_key(part: Any) -> str:
+def part_key(part: Any) -> str:
     """Return the cache key of a part: its `key`, or a unique one."""
     return f"{type(part).__qualname__} {getattr(part, 'key', '') or uuid.uuid4()}"
 
 
-def note_on(role: str, part: Any) -> str:
+def outside_note(role: str, part: Any) -> str:
     """Return the report's note on a part."""
     unkeyed = "" if getattr(part, "key", "") else ", and gives no key, so nothing it made is used again"
-    return f"The {role} is {name_of(part)}, from outside{unkeyed}."
+    return f"The {role} is {part_name(part)}, from outside{unkeyed}."
 
 
 # --- at every call
@@ -64,11 +64,13 @@ class OutsidePart:
         with faults_of(self.name, self.inner):
             made = self.inner.generate(call)
         if not isinstance(made, Generated):
-            raise self._fault(f"returned a {name_of(made)}", "return sdvg_core.Generated with a tuple of tensors")
+            raise self._fault(f"returned a {part_name(made)}", "return sdvg_core.Generated with a tuple of tensors")
         predictions = made.predictions
         if not isinstance(predictions, Sequence) or not predictions:
             wrong = (
-                "no prediction" if isinstance(predictions, Sequence) else f"predictions in a {name_of(predictions)}"
+                "no prediction"
+                if isinstance(predictions, Sequence)
+                else f"predictions in a {part_name(predictions)}"
             )
             raise self._fault(f"returned {wrong}", "return a tuple of one tensor for each step")
         if not _is_cost(made.cost):
@@ -96,7 +98,7 @@ class OutsidePart:
         notes = described.get("notes", [])
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise self._fault(f"returned the notes {notes!r:.40}", "return a list of texts")
-        return {**described, "notes": (*notes, note_on(self.name, self.inner))}
+        return {**described, "notes": (*notes, outside_note(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return no notes, as the scorer's limits are not known."""
@@ -108,7 +110,7 @@ class OutsidePart:
         with faults_of(self.name, self.inner):
             decoded = self.inner.decode(latents, None if begins_clip else state[0])
         if not isinstance(decoded, tuple) or len(decoded) != 2:
-            raise self._fault(f"returned a {name_of(decoded)}", "return a tuple of frames and state")
+            raise self._fault(f"returned a {part_name(decoded)}", "return a tuple of frames and state")
         frames, state_after = decoded
         stride = self.temporal_stride
         count = stride * latents.shape[2] - (stride - 1 if begins_clip else 0)
@@ -128,24 +130,24 @@ class OutsidePart:
     def _check_tensor(self, values: Any, shape: tuple[int, ...]) -> None:
         """Raise `BadInput` unless `values` is a dense tensor of real numbers, of this shape."""
         if not isinstance(values, torch.Tensor):
-            raise self._fault(f"returned no tensor but a {name_of(values)}", f"return {_sizes(shape)}")
+            raise self._fault(f"returned no tensor but a {part_name(values)}", f"return {_sizes(shape)}")
         if tuple(values.shape) != shape:
             raise self._fault(f"returned {_sizes(values.shape)}", f"return {_sizes(shape)}")
-        if values.dtype not in NUMBERS:
+        if values.dtype not in FLOAT_DTYPES:
             kind = str(values.dtype).removeprefix("torch.")
             raise self._fault(f"returned numbers in {kind}", "return them in float32, float16 or bfloat16")
         if values.is_meta or values.layout != torch.strided:
             raise self._fault("returned a tensor without plain memory", "return a dense one, on a device")
 
     def _fault(self, fault: str, remedy: str) -> BadInput:
-        return BadInput(f"the {self.name} {name_of(self.inner)} {fault}; {remedy}")
+        return BadInput(f"the {self.name} {part_name(self.inner)} {fault}; {remedy}")
 
 
 def check_frames(checks: FiniteChecks, codec: Any, frames: Tensor, span: Span) -> None:
     """Start the checks of a block's frames; our own codecs clamp them, so only custom ones may leave [0, 1]."""
     checks.add(frames, span, "decoded frames")
     if isinstance(codec, OutsidePart):
-        checks.add_range(frames, span, f"the {codec.name} {name_of(codec.inner)}")
+        checks.add_range(frames, span, f"the {codec.name} {part_name(codec.inner)}")
 
 
 def _is_cost(cost: Any) -> bool:

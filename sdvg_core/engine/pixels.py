@@ -14,9 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .memo import UNKNOWN, PixelStore, Reuse, pixels_key
 from .protocols import VideoCodec
 from .records import Stopwatch
+from .reuse import UNKNOWN, PixelStore, Reuse, pixels_key
 from .types import Block, History
 
 
@@ -35,7 +35,7 @@ class Decoder:
 
     def pixels(self, history: History, block: Block) -> Pixels:
         """Return the pixels of `block`, which follows `history`. Nothing is decoded yet."""
-        key = pixels_key(self.reuse.identities.codec, (*history.blocks, block)) if self.reuse else ""
+        key = pixels_key(self.reuse.part_keys.codec, (*history.blocks, block)) if self.reuse else ""
         return Pixels(block, DecodeState(self, key, block, history.decode_state))
 
 

@@ -19,7 +19,7 @@ from .wrappers import check_sub_blocks
 # --- which models a run needs
 
 
-MISSING = {
+WITHOUT = {
     "drafter": ("a drafter", "choose the route always-target", "d, a and r"),
     "target": ("a target", "choose the route first with 0 blocks by the target", "t, a and r"),
     "scorer": ("a reward model", "choose a route without scores, such as first", "a and r"),
@@ -27,7 +27,7 @@ MISSING = {
 """By role: its name, the remedy without it, and the directions that need it."""
 Roles = frozenset[str]
 """The roles of the models that a run may need, or that are available."""
-EVERY_ROLE = Roles(MISSING)
+EVERY_ROLE = Roles(WITHOUT)
 
 
 def models_needed(route: Route, blocks: Iterable[PlannedBlock]) -> Roles:
@@ -47,7 +47,7 @@ def check_available(route: Route, blocks: Sequence[PlannedBlock], available: Rol
     """Return the models that a run may need. Raises `MissingModel` if one is not available."""
     needed = models_needed(route, blocks)
     undirected = [replace(block, direction=ROUTE_DECIDES) for block in blocks]
-    for role, (model, way_out, letters) in MISSING.items():
+    for role, (model, way_out, letters) in WITHOUT.items():
         if role not in needed - available:
             continue
         if role not in models_needed(replace(route, handover=0), blocks):
@@ -178,7 +178,7 @@ def plan_blocks(
 
 def check_parts(engine: Engine, route: Route, blocks: Sequence[PlannedBlock]) -> None:
     """Raise `BadInput` unless the parts of a run fit together and include all that the route may need."""
-    check_available(route, blocks, Roles(role for role in MISSING if getattr(engine, role) is not None))
+    check_available(route, blocks, Roles(role for role in WITHOUT if getattr(engine, role) is not None))
     # A missing model counts with the shape of the other one.
     check_compatible(engine.models[0], engine.models[-1], engine.codec.latent_channels, route, blocks)
 

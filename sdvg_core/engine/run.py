@@ -13,11 +13,11 @@ from torch import Tensor
 from ..settings.request import DrafterContext, Strength
 from ..settings.route import Route
 from .inputs import BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip
-from .memo import Reuse
 from .outside import check_frames
 from .pixels import Decoder
 from .plan import Lead, RunPlan, check_restyle, plan_blocks
 from .protocols import Engine
+from .reuse import Reuse
 from .speculate import EmittedBlock, ShownBlock, speculate
 from .types import Block, Condition, FiniteChecks, History, check_clip
 from .wrappers import ColourHold
@@ -108,16 +108,16 @@ class Run:
             yield ShownBlock(history, frames, pixels.key)
 
     def _holding(self) -> tuple[Engine, Reuse | None]:
-        """Return the engine with colour hold on its models, and re-use with identities that include it."""
+        """Return the engine with colour hold on its models, and re-use with keys that include it."""
         hold = self.colour_hold
         drafter = self.engine.drafter and ColourHold(self.engine.drafter, hold)
         target = self.engine.target and ColourHold(self.engine.target, hold)
         reuse = self.reuse
         if reuse:
-            keys = reuse.identities
+            keys = reuse.part_keys
             held = f"colour held {hold}"
             keys = replace(keys, drafter=f"{keys.drafter} {held}", target=f"{keys.target} {held}")
-            reuse = replace(reuse, identities=keys)
+            reuse = replace(reuse, part_keys=keys)
         return replace(self.engine, drafter=drafter, target=target), reuse
 
 

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from .inputs import BlockCall, BlockInputs, KeyedNoise
-from .memo import Result, Reuse, begun_key, block_key, scores_key, tensor_key
 from .pixels import Decoder, Pixels
 from .protocols import BlockGenerator, Engine, steps_made
 from .records import Stopwatch
+from .reuse import Reuse, Tensors, begun_key, block_key, scores_key, tensor_key
 from .types import Block, Cost, FiniteChecks, Generated, History, Span
 
-Role = Literal["drafter", "target"]
-PARTS = {"drafter": "draft", "target": "target"}
+ModelRole = Literal["drafter", "target"]
+TIMED_AS = {"drafter": "draft", "target": "target"}
 """Role -> part of the stopwatch."""
 
 
@@ -43,17 +43,17 @@ class Session:
         self._steps = {"drafter": min(handover, drafted), "target": 0}
         self._reuse = reuse
 
-    def generate(self, role: Role, call: BlockCall) -> Generated:
+    def generate(self, role: ModelRole, call: BlockCall) -> Generated:
         """Generate a block, or return the stored one. Its latents are added to `checks`."""
         model: BlockGenerator | None = getattr(self._engine, role)
         assert model is not None, "check_parts asks for it"
         key = ""
         if self._reuse:
-            identities = self._reuse.identities
-            key = block_key(getattr(identities, role), identities.codec, self._noise, call)
+            part_keys = self._reuse.part_keys
+            key = block_key(getattr(part_keys, role), part_keys.codec, self._noise, call)
             if known := self._known_block(key, role, call):
                 return known
-        with self.watch.part(PARTS[role]):
+        with self.watch.part(TIMED_AS[role]):
             made = model.generate(call)
         self.checks.add(made.latents, call.span, f"{model.name} latents")
         self._keep_block(key, role, call, made)
@@ -65,7 +65,7 @@ class Session:
         assert scorer is not None, "check_parts asks for it"
         key = ""
         if self._reuse:
-            key = scores_key(self._reuse.identities.scorer, pixels.key, text, numbers)
+            key = scores_key(self._reuse.part_keys.scorer, pixels.key, text, numbers)
             known = self._reuse.store.get(key)
             if known and _fits(known, (len(numbers),)):
                 return read_scores(known[0])
@@ -79,7 +79,7 @@ class Session:
             self._reuse.store.put(key, (scores.float(),))
         return read_scores(scores)
 
-    def _known_block(self, key: str, role: Role, call: BlockCall) -> Generated | None:
+    def _known_block(self, key: str, role: ModelRole, call: BlockCall) -> Generated | None:
         whole = self._stored(key, call.span, self._steps[role] + 1)
         if whole is not None:
             *predictions, block = whole
@@ -87,7 +87,7 @@ class Session:
         begun = call.stop and self._stored(begun_key(key, call.stop), call.span, call.stop)
         return Generated(begun) if begun else None
 
-    def _stored(self, key: str, span: Span, least: int) -> Result | None:
+    def _stored(self, key: str, span: Span, least: int) -> Tensors | None:
         """Return a stored result of at least `least` finite tensors of the block's shape, or None."""
         assert self._reuse is not None
         kept = self._reuse.store.get(key)
@@ -95,7 +95,7 @@ class Session:
             return None
         return kept if all(map(_is_finite, kept)) else None
 
-    def _keep_block(self, key: str, role: Role, call: BlockCall, made: Generated) -> None:
+    def _keep_block(self, key: str, role: ModelRole, call: BlockCall, made: Generated) -> None:
         if not self._reuse:
             return
         estimates = made.predictions[: call.stop or self._steps[role]]

@@ -19,11 +19,11 @@ from ..settings.decision import Decision, Reason
 from ..settings.request import DrafterContext
 from ..settings.route import Route
 from .inputs import BlockInputs
-from .memo import Reuse
 from .outside import check_frames
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
+from .reuse import Reuse
 from .routing import PlannedBlock, decide_early, handover_at, score_and_decide
 from .session import OwnDrafts, Session
 from .types import Block, Generated, History

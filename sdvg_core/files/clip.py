@@ -26,6 +26,7 @@ from PIL import Image, ImageOps
 from ..errors import BadInput, see
 from .pictures import check_picture_size
 from .small_files import check_regular
+from .video import BT709, LIMITED_RANGE
 
 # Only containers: playlists could open other files or URLs.
 OPENED = {
@@ -38,12 +39,10 @@ CONTAINERS = "an mp4, mov, webm, mkv, avi, mpg, vob, mxf, wmv, flv or ts"
 EXACT = 0x4 | 0x2000 | 0x40000
 # ISO/IEC 23091-2. Matrix 0 is RGB; missing ones are not linear, or unknown to swscale.
 MATRICES = (0, 1, 2, 4, 5, 6, 7, 9)
-UNSTATED = 2
-BT709 = 1
+UNSTATED_COLOUR = 2
 BT601 = 5
 HD_ROWS = 720
 """Rows from which a picture without a stated matrix counts as BT.709."""
-LIMITED_RANGE = 1
 FULL_RANGE = 2
 CURVES = {8: "linear light", 9: "logarithmic light", 10: "logarithmic light", 16: "HDR (PQ)", 18: "HDR (HLG)"}
 ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
@@ -130,7 +129,7 @@ class Clip:
         levels = frame.reformat(
             width=self._width(frame),
             format="gbrp16le",
-            src_colorspace=unstated if frame.colorspace == UNSTATED else frame.colorspace,
+            src_colorspace=unstated if frame.colorspace == UNSTATED_COLOUR else frame.colorspace,
             # Without a destination, PyAV before 17 uses the BT.601 matrix for every source.
             dst_colorspace="DEFAULT",
             src_color_range=frame.color_range,

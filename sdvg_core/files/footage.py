@@ -17,13 +17,13 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .clip import Clip, check_colours, open_clip
-from .pictures import Picture, cropped, note_on, pictures_in, pictures_of, reading
+from .pictures import Picture, cropped, picture_note, pictures_in, pictures_of, reading
 from .sound import Sound
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 RATE = 16
 """Pixel frames a second of the models' training clips."""
-MOST_FRAMES = 2000
+MOST_FOOTAGE_FRAMES = 2000
 OPAQUE = 255
 ROUNDING = Fraction(2, 1000)
 
@@ -50,7 +50,7 @@ class Footage:
 def read_footage(path: Path, width: int, height: int) -> Footage:
     """Read a clip by its time stamps, with frames cropped at the centre and scaled to `width` x `height`.
 
-    Raises `BadInput` if it cannot be read, or has more than `MOST_FRAMES` at 16 a second.
+    Raises `BadInput` if it cannot be read, or has more than `MOST_FOOTAGE_FRAMES` at 16 a second.
     """
     if (files := pictures_in(path)) is not None:
         return _read_pictures(files, path.name, width, height)
@@ -115,7 +115,7 @@ def _read_pictures(files: Sequence[Path], name: str, width: int, height: int) ->
         alpha = alpha or lost
         count += 1
     taken = f"{count} pictures, taken as {len(shown)} frames at {RATE} a second" if count > 1 else "a picture"
-    return Footage(torch.stack(shown), note_on(name, taken, alpha, width, height))
+    return Footage(torch.stack(shown), picture_note(name, taken, alpha, width, height))
 
 
 def _newest_pictures(files: Sequence[Path], name: str) -> Iterator[tuple[Picture, int]]:
@@ -132,20 +132,20 @@ def _newest_pictures(files: Sequence[Path], name: str) -> Iterator[tuple[Picture
 
 
 def _check_length(frames: int, name: str) -> None:
-    if not 0 < frames <= MOST_FRAMES:
-        raise BadInput(f"{name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
+    if not 0 < frames <= MOST_FOOTAGE_FRAMES:
+        raise BadInput(f"{name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FOOTAGE_FRAMES}")
 
 
 def _taken(
-    path: Path, take: Callable[[Clip, Any], T], *, counted: bool = False, alpha: bool = False
-) -> tuple[list[T], Clip]:
+    path: Path, take: Callable[[Clip, Any], _T], *, counted: bool = False, alpha: bool = False
+) -> tuple[list[_T], Clip]:
     """Apply `take` to the newest frame at each of the moments 0, 1/16, 2/16 ... s; return the results and the clip.
 
     `counted`: use the average rate instead of time stamps, wrong in AVI with B-frames. `alpha`: decode it too.
     """
     with reading(path), open_clip(path, alpha=alpha) as clip:
         try:
-            moments: list[T] = []
+            moments: list[_T] = []
             for frame, times in _newest_frames(clip, counted):
                 moments += [take(clip, frame)] * times
         except _TimeGoesBack:

@@ -28,12 +28,12 @@ from .small_files import REPORT as REPORT
 from .small_files import VIDEO as VIDEO
 from .small_files import parse_json, read_small
 
-PICTURE = "route.png"
-BLOCKS = "blocks"
-FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
+ROUTE_PICTURE = "route.png"
+BLOCKS_FOLDER = "blocks"
+VIDEO_FILES = (LATENTS, VIDEO, ROUTE_PICTURE, BLOCKS_FOLDER, REPORT)
 """Files and folders of a finished video."""
 BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
-TABLE = "videos.csv"
+VIDEOS_TABLE = "videos.csv"
 """Table of numbered videos."""
 
 LOCK = "lock"
@@ -42,7 +42,7 @@ UNFINISHED = "video"
 REPLACED = "replaced"
 HIDDEN = (LOCK, REQUEST, UNFINISHED, REPLACED)
 """Entries of a hidden folder."""
-LONGEST_NAME = 255 - len("..unfinished-999")
+LONGEST_FOLDER = 255 - len("..unfinished-999")
 """Bytes of a folder's name; that of the hidden folder of `NAME-999`, which may be proposed instead, still fits."""
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
@@ -132,7 +132,7 @@ def staged_video(folder: Path, request: Mapping[str, str], *, replace: bool = Fa
         shutil.rmtree(work)
     with _disk_of(folder):
         if not work.exists():
-            (work / BLOCKS).mkdir(parents=True)
+            (work / BLOCKS_FOLDER).mkdir(parents=True)
             work.with_name(REQUEST).write_text(json.dumps(request), encoding="utf-8")
         yield work
         try:
@@ -169,14 +169,16 @@ def _put_in_order(folder: Path) -> None:
         (hidden / REQUEST).unlink(missing_ok=True)
         return
     for path in work.iterdir():
-        if path.name != BLOCKS:
+        if path.name != BLOCKS_FOLDER:
             path.unlink()
 
 
 def _empty(replaced: Path, folder: Path) -> None:
     """Move other files from an earlier video's folder to the new `folder`, and delete the rest."""
-    blocks = replaced / BLOCKS
-    others = [path for path in replaced.iterdir() if path.name not in FILES or (path != blocks and path.is_dir())]
+    blocks = replaced / BLOCKS_FOLDER
+    others = [
+        path for path in replaced.iterdir() if path.name not in VIDEO_FILES or (path != blocks and path.is_dir())
+    ]
     if _is(stat.S_ISDIR, blocks):
         others += [path for path in blocks.iterdir() if not BLOCK.fullmatch(path.name)]
     for path in others:
@@ -189,7 +191,7 @@ def _empty(replaced: Path, folder: Path) -> None:
 
 def video_file(folder: Path) -> str | None:
     """Return the name of a file in `folder` that a new video would replace; else None."""
-    return next((name for name in (VIDEO, *FILES) if os.path.lexists(folder / name)), None)
+    return next((name for name in (VIDEO, *VIDEO_FILES) if os.path.lexists(folder / name)), None)
 
 
 @contextmanager
@@ -227,9 +229,9 @@ def check_output(folder: Path, *, renamed: bool) -> None:
             raise UnwritableFolder(folder, f"there is no {path.parent}")
     where = Path.cwd()
     real = _real(folder)
-    if (length := len(os.fsencode(real.name))) > LONGEST_NAME:
+    if (length := len(os.fsencode(real.name))) > LONGEST_FOLDER:
         fault = f"the name of the folder {real.name:.40}... has {length} bytes"
-        raise BadInput(f"{fault}; give it one of at most {LONGEST_NAME}")
+        raise BadInput(f"{fault}; give it one of at most {LONGEST_FOLDER}")
     below = where.relative_to(real).parts if where.is_relative_to(real) else None
     here = below == ()
     if renamed and (here or os.path.ismount(folder)):
@@ -264,7 +266,7 @@ def next_free(folder: Path) -> Path:
 
 def unfinished_blocks(folder: Path) -> list[Path]:
     """Return the blocks of an unfinished video for `folder`. Follows no links."""
-    blocks = hidden_folder(folder) / UNFINISHED / BLOCKS
+    blocks = hidden_folder(folder) / UNFINISHED / BLOCKS_FOLDER
     ours = _is_ours(folder) and _is(stat.S_ISDIR, blocks)
     return sorted(path for path in blocks.iterdir() if BLOCK.fullmatch(path.name)) if ours else []
 
@@ -296,7 +298,9 @@ def _is_ours(folder: Path) -> bool:
     """True if the hidden folder of `folder` was made by a run of ours, and is no link."""
     hidden = hidden_folder(folder)
     work = hidden / UNFINISHED
-    if not _is(stat.S_ISDIR, hidden) or any(path.is_symlink() for path in (work, work / BLOCKS, hidden / REPLACED)):
+    if not _is(stat.S_ISDIR, hidden) or any(
+        path.is_symlink() for path in (work, work / BLOCKS_FOLDER, hidden / REPLACED)
+    ):
         return False
     paths = list(hidden.iterdir())
     strays = [path for path in paths if path.name not in HIDDEN]

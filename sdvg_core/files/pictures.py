@@ -22,17 +22,17 @@ from .small_files import LATENTS, REPORT, VIDEO, check_regular
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # hide its messages on damaged files
 
 # Pillow's other formats are left out: one runs an interpreter, and many are barely maintained.
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
-READ = "PNG, JPEG, WebP, BMP, GIF, TIFF or AVIF"
+PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
+PICTURE_NAMES = "PNG, JPEG, WebP, BMP, GIF, TIFF or AVIF"
 START = 16
 """Bytes by which Pillow knows a format."""
 MOST_PIXELS = 40_000_000
 MOST_IN_ALL = 10_000_000_000
 """Pixels of all frames of an animation: a small file could take hours to decode."""
-UNREADABLE = (" as a picture", "use a PNG or JPEG")
-SHORTEST = Fraction(10, 1000)
-USUAL = Fraction(1, 10)
-"""Seconds. Like browsers, show a frame with a duration of `SHORTEST` or less for `USUAL`."""
+NO_PICTURE = (" as a picture", "use a PNG or JPEG")
+SHORTEST_DURATION = Fraction(10, 1000)
+USUAL_DURATION = Fraction(1, 10)
+"""Seconds. Like browsers, show a frame with a duration of `SHORTEST_DURATION` or less for `USUAL_DURATION`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Picture:
 
         Raises `BadInput` if it is damaged, or has 32 bits a channel.
         """
-        with reading(self.path, *UNREADABLE), _silence():
+        with reading(self.path, *NO_PICTURE), _silence():
             upright = ImageOps.exif_transpose(self.image)
             alpha = upright.has_transparency_data
             if upright.mode.startswith("I;16") or (upright.mode == "I" and self.image.format == "PNG"):
@@ -63,7 +63,7 @@ class Picture:
 
     def alpha(self, size: tuple[int, int]) -> Tensor:
         """Return the alpha of the upright picture, cropped and scaled, as bytes `1 h w`. Raises `BadInput`."""
-        with reading(self.path, *UNREADABLE), _silence():
+        with reading(self.path, *NO_PICTURE), _silence():
             upright = ImageOps.exif_transpose(self.image)
             if upright.has_transparency_data:
                 return cropped(upright.convert("RGBA").getchannel("A"), size)
@@ -88,10 +88,10 @@ def read_image(path: Path, width: int, height: int) -> tuple[Tensor, tuple[str, 
         picture = next(pictures)
         pixels, alpha = picture.fitted(width, height)
     taken = f"the first of its {picture.count} pictures" if picture.count > 1 else "a picture"
-    return (pixels.float() / 255)[None, None], (note_on(path.name, taken, alpha, width, height),)
+    return (pixels.float() / 255)[None, None], (picture_note(path.name, taken, alpha, width, height),)
 
 
-def note_on(name: str, taken: str, alpha: bool, width: int, height: int) -> str:
+def picture_note(name: str, taken: str, alpha: bool, width: int, height: int) -> str:
     """Return a note on the pictures of a file or folder. `alpha`: whether alpha was lost."""
     return f"{name}: {taken}{', without alpha' if alpha else ''}, cropped to {width}x{height}."
 
@@ -101,13 +101,13 @@ def pictures_of(path: Path) -> Generator[Picture, None, None]:
 
     Raises `BadInput` if it is missing, not a picture, or has too many pixels.
     """
-    with reading(path, *UNREADABLE):
+    with reading(path, *NO_PICTURE):
         check_regular(path)
         try:
             with _silence():
                 image = Image.open(path, formats=_formats())
         except UnidentifiedImageError as error:
-            raise BadInput(f"{path.name} is no picture that is read; give one in {READ}") from error
+            raise BadInput(f"{path.name} is no picture that is read; give one in {PICTURE_NAMES}") from error
         with image:
             check_picture_size(*image.size, path)
             with _silence():
@@ -139,7 +139,7 @@ def _seconds(image: Image.Image) -> Fraction | None:
         return None
     image.load()  # only then is the time known
     stated = Fraction(image.info.get("duration", 0)) / 1000
-    return stated if stated > SHORTEST else USUAL
+    return stated if stated > SHORTEST_DURATION else USUAL_DURATION
 
 
 def check_picture_size(width: int, height: int, path: Path) -> None:
@@ -165,13 +165,13 @@ def pictures_in(path: Path) -> list[Path] | None:
         pictures = [file for file in files if is_picture(file) or _is_called_picture(file)]
         if not pictures:
             content = f"only files such as {min(files).name}" if files else "no files"
-            raise BadInput(f"the folder {path.name} has {content}; give a video, or pictures ({READ})")
+            raise BadInput(f"the folder {path.name} has {content}; give a video, or pictures ({PICTURE_NAMES})")
         padded = {file: re.sub(r"\d+", lambda digits: digits[0].zfill(255), file.name) for file in pictures}
         return sorted(pictures, key=lambda file: (padded[file], file))
 
 
 def is_picture(path: Path) -> bool:
-    """True if a file begins like a picture of `FORMATS`, whatever its ending. Raises `OSError`.
+    """True if a file begins like a picture of `PICTURE_FORMATS`, whatever its ending. Raises `OSError`.
 
     The raw files of cameras begin like TIFF, so a TIFF needs the ending of a picture, or none.
     """
@@ -184,14 +184,14 @@ def is_picture(path: Path) -> bool:
 
 
 def _is_called_picture(path: Path) -> bool:
-    """True if a file has an ending that Pillow knows for one of `FORMATS`."""
-    return Image.registered_extensions().get(path.suffix.lower()) in FORMATS
+    """True if a file has an ending that Pillow knows for one of `PICTURE_FORMATS`."""
+    return Image.registered_extensions().get(path.suffix.lower()) in PICTURE_FORMATS
 
 
 def _formats() -> list[str]:
-    """Return those of `FORMATS` that this Pillow reads."""
+    """Return those of `PICTURE_FORMATS` that this Pillow reads."""
     Image.init()
-    return [name for name in FORMATS if name in Image.OPEN]
+    return [name for name in PICTURE_FORMATS if name in Image.OPEN]
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from ..files.small_files import parse_json
 from ..settings.load import ModelOptions
 from ..weights.growing_file import Group, group_bytes, growing_file
 from ..weights.kitchen import (
-    AT_ONCE,
+    NUMBERS_AT_ONCE,
     Format,
     QuantisedLayer,
     layer_of,
@@ -48,7 +48,7 @@ from ..weights.weight_file import TensorInfo, open_weights, shape_of
 SOURCE_KEY = "sdvg_source"
 """Metadata key: JSON with the name and the SHA-256 of each file that a file was made of."""
 READ_AT_ONCE = 1 << 24
-WORST = 10
+WORST_LAYERS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Errors:
     def worst(self) -> list[tuple[str, float]]:
         """The layers with the largest errors."""
         errors = [(name.removesuffix(".weight"), self.of(name)) for name in self.squares]
-        return sorted(errors, key=lambda error: -error[1])[:WORST]
+        return sorted(errors, key=lambda error: -error[1])[:WORST_LAYERS]
 
 
 def open_source(path: Path) -> Source:
@@ -195,7 +195,7 @@ class Conversion:
             _, parts = quantise(weight, name, self.form)
         parts = {part: tensor.to(self.device) for part, tensor in parts.items()}
         error = size = 0.0
-        rows = max(1, AT_ONCE // layer.shape[1])
+        rows = max(1, NUMBERS_AT_ONCE // layer.shape[1])
         for first in range(0, layer.shape[0], rows):
             some, parts_of_some = layer.rows(parts, first, rows)
             plain = weight[first : first + rows].float()

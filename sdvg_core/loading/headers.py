@@ -26,8 +26,8 @@ from ..causal_wan.presets import choice_of, chosen_preset, notes_by_name
 from ..decoders.open import VaeFile, VaeHeader, open_vae
 from ..devices.compiling import check_compile
 from ..devices.device import DTYPES, arithmetic_on, check_device, side_device
-from ..engine.memo import Identities
 from ..engine.plan import Roles
+from ..engine.reuse import PartKeys
 from ..errors import BadInput, count
 from ..scorers.image_reward import find_vocabulary
 from ..settings.context import Recompute
@@ -37,20 +37,20 @@ from ..settings.load import LoadOptions, ModelOptions
 from ..weights.lora import Lora, OtherModel
 from ..weights.lora_beside import beside, change_in_steps
 from ..weights.model_files import ModelFiles
-from ..weights.pickles import note_on
+from ..weights.pickles import choice_note
 from ..weights.quantized import FP8
 from ..weights.weight_file import open_weights
 
 # Of larger files, which would take seconds, only evenly spread pieces are hashed: further training changes them
 # all. Other changes to a transformer or a scorer are found after loading (`weight_digest`).
-WHOLE = 1 << 29
-AT_ONCE = 1 << 22
+HASHED_WHOLE = 1 << 29
+BYTES_AT_ONCE = 1 << 22
 PIECES = 64
 PIECE_BYTES = 1 << 16
 
 
-def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanFile]) -> Identities:
-    """Return the identities of a run's parts: files, settings and arithmetic. `models`: the run's, by role."""
+def file_part_keys(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanFile]) -> PartKeys:
+    """Return the keys of a run's parts: files, settings and arithmetic. `models`: the run's, by role."""
     arithmetic = arithmetic_on(check_device(load.device))
     side_arithmetic = arithmetic_on(side_device(load))
 
@@ -62,7 +62,7 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
         if path is None or role not in models:
             return ""
         header = models[role]
-        identity = repr((header.checkpoint.weights.state_dict, header.preset.identity))
+        stated = repr((header.checkpoint.weights.state_dict, header.preset.key))
         changed: list[Any] = [
             (
                 fingerprint(lora.file.path),
@@ -74,13 +74,13 @@ def part_fingerprints(files: ModelFiles, load: LoadOptions, models: Mapping[str,
         ]
         if control := header.control:
             changed.append((fingerprint(control.weights.path), "control"))
-        return repr((fingerprint(path), identity, asked(role), arithmetic, *changed))
+        return repr((fingerprint(path), stated, asked(role), arithmetic, *changed))
 
     scorer = ""
     if files.reward:
         read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
         scorer = repr((*read, asked("scorer") | {"reward_dtype": load.scorer_dtype}, side_arithmetic))
-    return Identities(
+    return PartKeys(
         drafter=model("drafter"),
         target=model("target"),
         codec=repr((fingerprint(files.vae), asked("codec"), side_arithmetic)),
@@ -105,7 +105,7 @@ def _of_file(path: Path) -> str:
 @lru_cache(maxsize=256)
 def _of_contents(path: Path, size: int, *written: int) -> str:
     """Return the hash of a file, memoised until its size or `written` (time, inode) changes."""
-    piece, step = (AT_ONCE, AT_ONCE) if size <= WHOLE else (PIECE_BYTES, size // PIECES)
+    piece, step = (BYTES_AT_ONCE, BYTES_AT_ONCE) if size <= HASHED_WHOLE else (PIECE_BYTES, size // PIECES)
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
         for start in range(0, size, step):
@@ -200,7 +200,7 @@ def _check_wan(role: str, path: Path, model: ModelOptions, options: LoadOptions,
     if options.dtype:
         checkpoint = replace(checkpoint, dtype=DTYPES[options.dtype])
     file = checkpoint.weights
-    notes = [note_on(file.path.name, file.state_dict, file.state_dicts, choice)]
+    notes = [choice_note(file.path.name, file.state_dict, file.state_dicts, choice)]
     if unused := ", ".join(checkpoint.unused[:3]):
         notes.append(f"Beside the transformer, {file.path.name} has tensors that are not used: {unused}.")
     notes += notes_by_name(file.path, checkpoint.config, stated=model.preset != AUTO)

@@ -15,18 +15,27 @@ from ..errors import BadInput, printable
 from ..scorers.blip import read_config, used_shapes
 from ..settings.execution import AUTO
 from ..text.umt5 import open_umt5, prefix_of
-from ..weights.model_files import CONTROL, IMAGE_REWARD, READ, TAEHV, TEXT_ENCODER, VAE, family_of, known_model
-from ..weights.pickles import Choice, note_on
+from ..weights.model_files import (
+    CONTROL_MODULE,
+    IMAGE_REWARD,
+    LICENCES_READ,
+    TAEHV,
+    TEXT_ENCODER,
+    VAE,
+    family_of,
+    known_model,
+)
+from ..weights.pickles import Choice, choice_note
 from ..weights.weight_file import WeightFile, first_not_finite, open_weights
 
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
     "trained to continue block by block; its publisher can tell."
 )
-LOADERS: Mapping[str, Callable[[WeightFile], object]] = {
+HEADER_READERS: Mapping[str, Callable[[WeightFile], object]] = {
     VAE: lambda file: open_vae(file.path),
     TAEHV: lambda file: open_vae(file.path),
-    CONTROL: inspect_control,
+    CONTROL_MODULE: inspect_control,
     TEXT_ENCODER: lambda file: open_umt5(file.path),
     IMAGE_REWARD: lambda file: used_shapes(read_config(file)),
 }
@@ -43,7 +52,7 @@ def inspect_file(path: Path, *, values: bool = False) -> dict[str, str]:
     choice = Choice(likely=preset.weights if preset else AUTO)
     file = open_weights(path, choice)
     dtypes = Counter(str(info.dtype).removeprefix("torch.") for info in file.info.values())
-    kind = CONTROL if has_control(file) else family_of(file)
+    kind = CONTROL_MODULE if has_control(file) else family_of(file)
     if kind is None and not namings_of(file) and prefix_of(file):
         kind = TEXT_ENCODER
     findings = {
@@ -67,8 +76,8 @@ def inspect_file(path: Path, *, values: bool = False) -> dict[str, str]:
         if set(file.info) == {"latents"}:
             findings["kind"] = "latents of a video"
             raise BadInput("these are no weights; give them to generate --continue-from")
-        if kind and kind in LOADERS:
-            LOADERS[kind](file)
+        if kind and kind in HEADER_READERS:
+            HEADER_READERS[kind](file)
         else:
             findings |= _of_transformer(file, path, choice)
         bad = first_not_finite(file, fp8=True) if values else None
@@ -83,7 +92,7 @@ def _of_transformer(file: WeightFile, path: Path, choice: Choice) -> dict[str, s
     checkpoint = inspect_weights(file)
     config = checkpoint.config
     known = known_model(path)
-    taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
+    taken = choice_note(file.path.name, file.state_dict, file.state_dicts, choice)
     notes = (INDISTINGUISHABLE, *filter(None, [taken]), *notes_by_name(path, config, stated=False))
     packed = checkpoint.quantisation.layers  # in which a byte may hold two numbers
     return {
@@ -92,6 +101,6 @@ def _of_transformer(file: WeightFile, path: Path, choice: Choice) -> dict[str, s
         "quantisation": checkpoint.quantisation.label,
         "size": f"{config.size}: {config.num_layers} blocks, width {config.dim}, {config.num_heads} heads",
         "preset": (known.preset if known else size_preset(config)) or "",
-        "model": f"{known.name}; {known.licence} (read {READ})" if known else "",
+        "model": f"{known.name}; {known.licence} (read {LICENCES_READ})" if known else "",
         "notes": "\n             ".join(notes),
     }

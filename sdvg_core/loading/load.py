@@ -19,9 +19,9 @@ from ..causal_wan.modules import ControlTree
 from ..decoders.open import LIGHT_BASE, VaeFile, load_vae
 from ..devices.compiling import compiler_of
 from ..devices.device import DTYPES, check_device, dtype_name, side_device
-from ..engine.memo import Identities
 from ..engine.plan import EVERY_ROLE, Roles
 from ..engine.protocols import BlockGenerator, Engine, VideoCodec
+from ..engine.reuse import PartKeys
 from ..errors import BadInput, see
 from ..memory.plan import Plan, gigabytes, memory_notes, plan, savings
 from ..memory.sizes import GB, PUBLISHED_BASE, PlanRequest, Stored
@@ -33,9 +33,9 @@ from ..weights.lora_beside import beside_bytes
 from ..weights.model_files import ModelFiles
 from ..weights.quantized import multiply_in_fp8
 from ..weights.weight_file import check_finite_weights, stored_tensors, weight_digest
-from .headers import FileHeaders, Headers, part_fingerprints
+from .headers import FileHeaders, Headers, file_part_keys
 
-DEFAULT: WeightDtype = "default"
+DEFAULT_DTYPE: WeightDtype = "default"
 ROUNDED: WeightDtype = "fp8_e4m3fn"
 FAST: WeightDtype = "fp8_e4m3fn_fast"
 SHARE_TO_PLAN = 0.94
@@ -47,7 +47,7 @@ class Models:
     """The loaded models of a run; custom ones may replace some.
 
     `settings`: for the report. `options`: that they were loaded by. `device`: of the transformers; `side`: of text
-    encoder, VAE and scorer. `by_files`: identities from the files alone. `plan`: of the memory, if it was planned.
+    encoder, VAE and scorer. `by_files`: keys from the files alone. `plan`: of the memory, if it was planned.
     """
 
     drafter: Wan | BlockGenerator | None
@@ -58,7 +58,7 @@ class Models:
     options: LoadOptions
     device: torch.device
     side: torch.device
-    by_files: Identities
+    by_files: PartKeys
     plan: Plan | None = None
 
     @property
@@ -84,8 +84,8 @@ class Models:
         return (*of_kernels, *memory_notes(loaded, self.plan.peak if self.plan else None, peak))
 
     @cached_property
-    def identities(self) -> Identities:
-        """Identities with a hash of all weights, computed at first use."""
+    def part_keys(self) -> PartKeys:
+        """Keys of the parts with a hash of all weights, computed at first use."""
         digest = cache(weight_digest)
         of_wans = {
             role: " ".join((getattr(self.by_files, role), *map(digest, filter(None, (wan.tree, wan.control)))))
@@ -232,7 +232,7 @@ def load_models(
     for role, header in sorted(headers.models.items()):
         shared = next(iter(wans.values()), None) if one_model else None
         streamed = planned.streamed.get(role, 0) if planned else 0
-        weight_dtype = options.weight_dtype if role == "target" or one_model else DEFAULT
+        weight_dtype = options.weight_dtype if role == "target" or one_model else DEFAULT_DTYPE
         wans[role] = _load_wan(header, options, device, shared, streamed, weight_dtype)
         settings[role] = _wan_settings(header, options, wans[role], weight_dtype)
     return Models(
@@ -257,7 +257,7 @@ def load_models(
         options=options,
         device=device,
         side=side,
-        by_files=part_fingerprints(files, options, headers.models),
+        by_files=file_part_keys(files, options, headers.models),
         plan=planned,
     )
 
@@ -330,7 +330,9 @@ def _wan_settings(header: WanFile, options: LoadOptions, wan: Wan, weight_dtype:
         "dtype": dtype,
         "kv_dtype": kept_in,
         "attention": wan.ops.backend.name,
-        "quantisation": checkpoint.quantisation.label if weight_dtype == DEFAULT else f"{weight_dtype}, as asked",
+        "quantisation": checkpoint.quantisation.label
+        if weight_dtype == DEFAULT_DTYPE
+        else f"{weight_dtype}, as asked",
         "bytes": sum(part.nbytes for weight in wan.tree.state_dict().values() for part in stored_tensors(weight)),
         "loras_and_patches": sum(len(lora.changes) for lora in header.loras),
         "loras": list(map(str, header.loras)),

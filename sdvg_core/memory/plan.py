@@ -9,7 +9,7 @@ from functools import partial
 from ..errors import BadInput
 from .sizes import (
     GB,
-    SIDE,
+    SMALL_MODELS,
     PlanRequest,
     Sizes,
     Stored,
@@ -112,7 +112,7 @@ def _candidates(vram: float, usable: int, request: PlanRequest) -> list[Plan]:
 
 # --- plans as text
 
-NAMES = {
+PART_NAMES = {
     "target": "target weights",
     "drafter": "drafter weights",
     "target control": "target's control module",
@@ -154,7 +154,7 @@ def plan_text(plan: Plan) -> str:
     phase = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
     lines.append(f"Peak while {PHASE_NAMES[phase]}, {gigabytes(plan.peak)}: {_inside(plan.parts[phase])}.")
     if plan.side_parts:
-        names = [NAMES[role].removesuffix(" weights") for role in SIDE if role in request.parts]
+        names = [PART_NAMES[role].removesuffix(" weights") for role in SMALL_MODELS if role in request.parts]
         phase = max(plan.side_parts, key=lambda name: sum(plan.side_parts[name].values()))
         peak = gigabytes(most(plan.side_parts))
         lines.append(
@@ -175,7 +175,7 @@ def image_note(width: int, height: int, latent_frames: int) -> str:
 
 def _inside(parts: Mapping[str, int]) -> str:
     largest_first = sorted(parts.items(), key=lambda item: -item[1])
-    return ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in largest_first)
+    return ", ".join(f"{PART_NAMES.get(name, name)} {gigabytes(size)}" for name, size in largest_first)
 
 
 def memory_notes(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..causal_wan.cache import SCALE
+from ..causal_wan.cache import SCALE_DTYPE
 from ..causal_wan.checkpoint import PUBLISHED_DRAFTER, PUBLISHED_TARGET, WanHeader
 from ..causal_wan.config import QUANTISED, WanConfig, common_patch, control_shapes, wan_shapes
 from ..causal_wan.generator import REMEMBERED_PROMPTS
@@ -136,7 +136,7 @@ DECODE: Mapping[VaeLayers, tuple[int, int]] = {"diffusers": (2330, 783), "planes
 _TAE_DECODE = 960
 # The same while a frame is encoded.
 ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "planes": 867}
-SIDE = ("vae", "scorer")
+SMALL_MODELS = ("vae", "scorer")
 LAYERS_IN_FLIGHT = 2
 """Layers of a streamed model on the device in addition to resident ones: the running and the prefetched one."""
 LAYER = "blocks.0."
@@ -207,7 +207,7 @@ def image_bytes(width: int, height: int, latent_frames: int) -> int:
 
 def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, fp8: bool = False) -> int:
     """Return the bytes of a K/V cache of `frames` frames of `tokens` tokens. `fp8`: with a scale per head."""
-    of_token = config.dim + SCALE.itemsize * config.num_heads if fp8 else config.dim * itemsize
+    of_token = config.dim + SCALE_DTYPE.itemsize * config.num_heads if fp8 else config.dim * itemsize
     return 2 * config.num_layers * frames * tokens * of_token
 
 
@@ -373,8 +373,8 @@ def split_parts(parts: Parts, request: PlanRequest) -> tuple[Parts, Parts]:
     main: Parts = {}
     side: Parts = {}
     for phase, worker in workers(request).items():
-        main[phase] = {name: size for name, size in parts[phase].items() if owner(name, worker) not in SIDE}
-        side[phase] = {name: size for name, size in parts[phase].items() if owner(name, worker) in SIDE}
+        main[phase] = {name: size for name, size in parts[phase].items() if owner(name, worker) not in SMALL_MODELS}
+        side[phase] = {name: size for name, size in parts[phase].items() if owner(name, worker) in SMALL_MODELS}
     return main, side
 
 

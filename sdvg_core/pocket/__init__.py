@@ -3,7 +3,7 @@
 from pathlib import Path
 
 DEFAULT_PROMPT = "a big yellow ball runs right and down from the middle over night"
-EXAMPLES = (
+EXAMPLE_PROMPTS = (
     DEFAULT_PROMPT,
     "a big white ball runs right and down from the middle over dusk",
     "a big orange box runs up from the middle over sea",

@@ -14,11 +14,11 @@ from torch.nn.functional import interpolate
 from ..errors import count
 from ..report.picture import LIGHT, fitted, tint, write
 from ..report.run_report import RunReport
-from ..report.summary import COLOURS, outcome_of
+from ..report.summary import OUTCOME_COLOURS, outcome_of
 
 # Pixels: longer side of a video (at least), gaps, space for the titles, height of a block's cell.
-SIDE = 384
-MARGIN = 24
+PANEL_SIDE = 384
+EDGE = 24
 ABOVE = 48
 CELLS = 30
 YET_TO_COME = 0.3
@@ -40,7 +40,7 @@ def side_by_side(left: Side, right: Side) -> Iterator[Tensor]:
     Frames are enlarged by a whole number without smoothing, so that single pixels stay visible.
     """
     height, width = left.frames.shape[-2:]
-    factor = max(1, SIDE // max(height, width))
+    factor = max(1, PANEL_SIDE // max(height, width))
     first = 0
     for block, record in enumerate(left.report.blocks):
         background = _background((left, right), factor * width, factor * height, block)
@@ -56,7 +56,7 @@ def side_by_side(left: Side, right: Side) -> Iterator[Tensor]:
 
 
 def _left_edge(place: int, width: int) -> int:
-    return MARGIN + place * (width + MARGIN)
+    return EDGE + place * (width + EDGE)
 
 
 def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -> Tensor:
@@ -64,8 +64,8 @@ def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -
 
     Cells of blocks played so far have full colour; the current one has an outline.
     """
-    top = ABOVE + height + MARGIN
-    image = Image.new("RGB", (3 * MARGIN + 2 * width, top + CELLS + MARGIN), LIGHT.ground)
+    top = ABOVE + height + EDGE
+    image = Image.new("RGB", (3 * EDGE + 2 * width, top + CELLS + EDGE), LIGHT.ground)
     pen = ImageDraw.Draw(image)
     for place, side in enumerate(sides):
         records = side.report.blocks
@@ -74,7 +74,7 @@ def _background(sides: tuple[Side, Side], width: int, height: int, block: int) -
         write(pen, x, ABOVE / 2, fitted(title, 16, width), 16, LIGHT.ink, "lm")
         cell = width / len(records)
         for number, record in enumerate(records):
-            colour = COLOURS[outcome_of(record)]
+            colour = OUTCOME_COLOURS[outcome_of(record)]
             if number > block:
                 colour = tint(colour, YET_TO_COME)
             rim = LIGHT.ink if number == block else LIGHT.ground

@@ -24,7 +24,7 @@ DIRECTION = {" | ".join(DIRECTIONS)}
 PLACE     = {" | ".join(PLACES)}
 GROUND    = {" | ".join(GROUNDS)}"""
 
-READ = 1000
+LETTERS_READ = 1000
 """Characters of a prompt that are read to find the nearest one."""
 
 
@@ -56,7 +56,7 @@ def _read(prompt: str) -> tuple[Scene, str | None]:
     A prompt of the grammar is the one whose scene has its very words.
     """
     words: list[str] = []
-    for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
+    for word in re.findall(r"[a-z]+", prompt[:LETTERS_READ].lower()):
         close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
         words += [word] if word in _WORDS else close
     link = next((i for i, word in enumerate(words) if word in RELATIONS), len(words))

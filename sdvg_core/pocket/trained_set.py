@@ -15,8 +15,8 @@ from ..errors import BadInput, why
 from ..settings.load import LoadOptions, ModelOptions
 from ..weights.model_files import ModelFiles
 
-FOLDER = Path(__file__).parent / "weights"
-NAMES = {
+WEIGHTS_FOLDER = Path(__file__).parent / "weights"
+WEIGHT_FILES = {
     "drafter": "pocket_self_forcing.safetensors",
     "target": "pocket_krea.safetensors",
     "vae": "pocket_wan_2.1_vae.safetensors",
@@ -31,7 +31,7 @@ FAST_VAE_NAME = "pocket_taew2_1.safetensors"
 
 def trained_set() -> ModelFiles:
     """Return the files of the embedded models. Raises `BadInput` if one is missing or damaged."""
-    files: dict[str, Any] = {role: _released(role, name) for role, name in NAMES.items()}
+    files: dict[str, Any] = {role: _released(role, name) for role, name in WEIGHT_FILES.items()}
     return ModelFiles(**files)
 
 
@@ -53,7 +53,7 @@ def pocket_options() -> LoadOptions:
 def manifest() -> dict[str, Any]:
     """Return the manifest: hashes, sizes and measurements. Raises `BadInput` if it cannot be read."""
     try:
-        content: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((WEIGHTS_FOLDER / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         fault = f"manifest.json of the embedded models cannot be read ({why(error)})"
         raise BadInput(f"{fault}; install the package again") from error
@@ -62,7 +62,7 @@ def manifest() -> dict[str, Any]:
 
 def _released(role: str, name: str) -> Path:
     """Return the path of an embedded file. Raises `BadInput` unless its hash is that of the manifest."""
-    path = FOLDER / name
+    path = WEIGHTS_FOLDER / name
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     if digest is None or digest != manifest()["files"][role]["sha256"]:
         state = "damaged" if path.is_file() else "missing"

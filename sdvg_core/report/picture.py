@@ -20,36 +20,36 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from ..engine.records import BlockRecord
 from .run_report import RunReport, is_hidden, worst_score
-from .summary import COLOURS, Outcome, acceptance, outcome_of, speed_in_words
+from .summary import OUTCOME_COLOURS, Outcome, acceptance, outcome_of, speed_in_words
 
 Drawing = ImageDraw.ImageDraw
 SCALE = 3
-WIDTH = 2880
+PICTURE_WIDTH = 2880
 FEWEST_COLUMNS = 5
 MARGIN = 60
 LEFT = 240
 RIGHT = 90
-LINE = 112
+LINE_HEIGHT = 112
 STRIP = 135
 SCORES = 570
 BETWEEN = 54
 BELOW = 150
 """Height of the blocks' numbers."""
-LETTERS = 90
+FONT_SIZE = 90
 """Size of the letters."""
 KEY_HEIGHT = 108
 KEY_WIDTH = 60
 FRAME = 12
 SMALL_FRAME = 4
 """Radii of a frame's dot with few and with many blocks."""
-WORST = 1.9
+WORST_DOT = 1.9
 """Scale of the worst frame's dot."""
 ROOM_FOR_TEXT = 18
 """Most blocks that each have room for their number."""
 ROOM_FOR_SCORES = 10
 """Most blocks that each have room for the worst frame's score."""
 # Curly quotes, dashes and the minus sign to ASCII.
-PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
+PLAIN_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
 font = cache(ImageFont.load_default)
 
 
@@ -115,29 +115,37 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
     scored = [record for record in blocks if record.decision.scored]
     header = _header(report)
     legend = _key_rows([*_strip_keys(blocks), *(_score_keys(scored) if scored else [])])
-    top = MARGIN + LINE * len(header) + BETWEEN // 2
+    top = MARGIN + LINE_HEIGHT * len(header) + BETWEEN // 2
     foot = top + STRIP + (BETWEEN + SCORES if scored else 0)
-    image = Image.new("RGB", (WIDTH, foot + BELOW + KEY_HEIGHT * len(legend)), look.ground)
+    image = Image.new("RGB", (PICTURE_WIDTH, foot + BELOW + KEY_HEIGHT * len(legend)), look.ground)
     pen = Pen(image, look)
     for row, text in enumerate(header):
-        write(pen, MARGIN, MARGIN + LINE * (row + 0.5), text, LETTERS, look.faint if row else look.ink, "lm")
-    column = (WIDTH - RIGHT - LEFT) / max(len(blocks), FEWEST_COLUMNS)
+        write(
+            pen,
+            MARGIN,
+            MARGIN + LINE_HEIGHT * (row + 0.5),
+            text,
+            FONT_SIZE,
+            look.faint if row else look.ink,
+            "lm",
+        )
+    column = (PICTURE_WIDTH - RIGHT - LEFT) / max(len(blocks), FEWEST_COLUMNS)
     gap = 0.04 * column if len(blocks) <= ROOM_FOR_TEXT else 0.0
     for place, record in enumerate(blocks):
         left = LEFT + place * column
-        pen.rectangle([left + gap, top, left + column - gap, top + STRIP], COLOURS[outcome_of(record)])
+        pen.rectangle([left + gap, top, left + column - gap, top + STRIP], OUTCOME_COLOURS[outcome_of(record)])
     if scored:
         low, high = _score_range(scored)
         _draw_scores(Panel(pen=pen, top=foot - SCORES, bottom=foot, column=column, low=low, high=high), blocks)
     every = 1 if len(blocks) <= ROOM_FOR_TEXT else math.ceil(len(blocks) / 10)
     for place, number in enumerate(range(report.number_of(blocks[0]), report.number_of(blocks[-1]) + 1)):
         if number % every == 0:
-            write(pen, LEFT + (place + 0.5) * column, foot + 60, str(number), LETTERS, look.ink)
+            write(pen, LEFT + (place + 0.5) * column, foot + 60, str(number), FONT_SIZE, look.ink)
     for row, entries in enumerate(legend):
         middle = foot + BELOW + KEY_HEIGHT * (row + 0.5) - 15
         for x, label, mark in entries:
             mark(pen, x, middle)
-            write(pen, x + KEY_WIDTH + 24, middle, label, LETTERS, look.ink, "lm")
+            write(pen, x + KEY_WIDTH + 24, middle, label, FONT_SIZE, look.ink, "lm")
     return image.reduce(SCALE)
 
 
@@ -146,7 +154,7 @@ def _header(report: RunReport) -> list[str]:
     speed = f", {speed_in_words(report)} (predicted)" if report.speed_up else ""
     prompts = dict.fromkeys(record.prompt for record in report.blocks if not is_hidden(record.prompt))
     lines = [acceptance(report), f"{report.seconds.total:.1f} s{speed}", " / ".join(prompts)]
-    return [fitted(line, LETTERS, WIDTH - 2 * MARGIN) for line in lines if line]
+    return [fitted(line, FONT_SIZE, PICTURE_WIDTH - 2 * MARGIN) for line in lines if line]
 
 
 def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, Mark]]]:
@@ -154,8 +162,8 @@ def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, M
     rows: list[list[tuple[float, str, Mark]]] = [[]]
     x = float(MARGIN)
     for label, mark in keys:
-        wide = KEY_WIDTH + 24 + font(LETTERS).getlength(label)
-        if rows[-1] and x + wide > WIDTH - 30:
+        wide = KEY_WIDTH + 24 + font(FONT_SIZE).getlength(label)
+        if rows[-1] and x + wide > PICTURE_WIDTH - 30:
             rows.append([])
             x = float(MARGIN)
         rows[-1].append((x, label, mark))
@@ -165,7 +173,7 @@ def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, M
 
 def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     counts = Counter(map(outcome_of, blocks))
-    return [(f"{kind.value}: {counts[kind]}", _swatch(COLOURS[kind])) for kind in Outcome if counts[kind]]
+    return [(f"{kind.value}: {counts[kind]}", _swatch(OUTCOME_COLOURS[kind])) for kind in Outcome if counts[kind]]
 
 
 def _swatch(colour: str) -> Mark:
@@ -177,7 +185,7 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     middle = KEY_WIDTH / 2
     keys: list[tuple[str, Mark]] = [
         ("score of a frame", lambda pen, x, y: pen.dot(x + middle, y, FRAME, pen.look.faint)),
-        ("weakest frame", lambda pen, x, y: pen.dot(x + middle, y, WORST * FRAME, pen.look.faint, FRAME // 2)),
+        ("weakest frame", lambda pen, x, y: pen.dot(x + middle, y, WORST_DOT * FRAME, pen.look.faint, FRAME // 2)),
     ]
     if not all(map(_is_number, chain.from_iterable(record.decision.frame_scores for record in scored))):
         keys.append(("no score", lambda pen, x, y: pen.cross(x + middle, y)))
@@ -218,14 +226,14 @@ def _draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     pen = panel.pen
     for place, record in enumerate(blocks):
         left = LEFT + place * panel.column
-        colour = tint(COLOURS[outcome_of(record)], 0.1, pen.look.ground)
+        colour = tint(OUTCOME_COLOURS[outcome_of(record)], 0.1, pen.look.ground)
         pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
         if place and record.prompt != blocks[place - 1].prompt:
             pen.line([left, panel.top, left, panel.bottom], pen.look.faint, 3)
     pen.line([LEFT, panel.top, LEFT, panel.bottom], pen.look.ink, 3)
     for value, text in _ticks(panel.low, panel.high):
         pen.line([LEFT - 15, panel.y(value), LEFT, panel.y(value)], pen.look.ink, 3)
-        write(pen, LEFT - 30, panel.y(value), text, LETTERS, pen.look.ink, "rm")
+        write(pen, LEFT - 30, panel.y(value), text, FONT_SIZE, pen.look.ink, "rm")
     radius = FRAME if len(blocks) <= ROOM_FOR_TEXT else SMALL_FRAME
     for place, record in enumerate(blocks):
         left = LEFT + place * panel.column
@@ -236,14 +244,14 @@ def _draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
             _draw_frames(panel, record, left, radius)
         worst = worst_score(record)
         if len(blocks) <= ROOM_FOR_SCORES and math.isfinite(worst):
-            write(pen, left + panel.column / 2, panel.bottom - 45, f"{worst:.2f}", LETTERS, pen.look.ink)
+            write(pen, left + panel.column / 2, panel.bottom - 45, f"{worst:.2f}", FONT_SIZE, pen.look.ink)
 
 
 def _draw_frames(panel: Panel, record: BlockRecord, left: float, radius: int) -> None:
     """Draw the scores of a block, whose column begins at `left`. `radius`: of a frame's dot."""
     pen = panel.pen
     decision = record.decision
-    colour = COLOURS[outcome_of(record)]
+    colour = OUTCOME_COLOURS[outcome_of(record)]
     if (block_score := _block_score(record)) is not None:
         y = panel.y(block_score)
         pen.line([left + 0.1 * panel.column, y, left + 0.9 * panel.column, y], pen.look.ink, 10)
@@ -252,7 +260,7 @@ def _draw_frames(panel: Panel, record: BlockRecord, left: float, radius: int) ->
         if score is None or not math.isfinite(score):
             pen.cross(x, panel.bottom - 15)
         elif frame == decision.worst_frame:
-            pen.dot(x, panel.y(score), WORST * radius, colour, radius // 2)
+            pen.dot(x, panel.y(score), WORST_DOT * radius, colour, radius // 2)
         else:
             pen.dot(x, panel.y(score), radius, colour)
 
@@ -291,6 +299,6 @@ def fitted(text: str, size: int, room: float) -> str:
 
 def drawable(text: str) -> str:
     """Return `text` without accents, with `¤` for each letter that Pillow's font lacks."""
-    letters = (unicodedata.normalize("NFKD", letter) for letter in text.translate(PLAIN))
+    letters = (unicodedata.normalize("NFKD", letter) for letter in text.translate(PLAIN_QUOTES))
     plain = ("".join(part for part in parts if not unicodedata.combining(part)) for parts in letters)
     return "".join(letter if letter.isascii() else "¤" for letter in plain)

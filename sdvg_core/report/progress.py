@@ -10,7 +10,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from ..engine.records import BlockRecord
-from .summary import LETTERS, block_line, outcome_of
+from .summary import OUTCOME_LETTERS, block_line, outcome_of
 
 WIDEST_STRIP = 32
 """Letters of the strip; more would leave no room for the text."""
@@ -50,7 +50,7 @@ class RouteBar:
 
     def block(self, record: BlockRecord) -> None:
         """Show that a block is done."""
-        self._letters += LETTERS[outcome_of(record)]
+        self._letters += OUTCOME_LETTERS[outcome_of(record)]
         line = block_line(record, len(self._letters), self._blocks) + (", re-used" if record.reused else "")
         if self._bar.disable:
             self._stream.write(line + "\n")

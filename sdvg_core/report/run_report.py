@@ -36,13 +36,13 @@ DIGITS = 16
 FEWEST_TIMED = 3
 """Blocks of either model needed to estimate the cost of a block."""
 SECONDS = ("draft", "decode", "score", "target", "context")
-LARGEST = 10**15
+LARGEST_FIGURE = 10**15
 """Largest number accepted in a report; it fits a float."""
 UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
-NAMES = {"frames": "latent_frames"}
+JSON_NAMES = {"frames": "latent_frames"}
 LEAST = {"take": 1, "decodes": 1}
-T = TypeVar("T")
+_T = TypeVar("_T")
 type_hints = cache(get_type_hints)
 
 
@@ -187,10 +187,10 @@ class RunReport:
         """Return the report as JSON values, with rates. Raises `TypeError` if a setting is not a JSON value."""
         return {
             "schema_version": self.schema_version,
-            "request": plain(self.request),
-            "load": plain(self.load),
-            "settings": plain(self.settings),
-            "versions": plain(self.versions),
+            "request": json_values(self.request),
+            "load": json_values(self.load),
+            "settings": json_values(self.settings),
+            "versions": json_values(self.versions),
             "fps": self.fps,
             "notes": list(self.notes),
             "blocks": [record_to_dict(record) for record in self.blocks],
@@ -291,7 +291,7 @@ for _kind in (Span, Cost, Seconds, Decision, BlockRecord, RunReport):
     type_hints(_kind)  # evaluate annotations now, not while an untrusted file is read
 
 
-def from_values(kind: type[T], data: Any, where: str, **known: Any) -> T:
+def from_values(kind: type[_T], data: Any, where: str, **known: Any) -> _T:
     """Read a dataclass from JSON values by its type hints; ignore other members of `data`.
 
     `known`: values of fields that are not read. `where`: the object's name in errors. Whole numbers are counts, so
@@ -301,7 +301,7 @@ def from_values(kind: type[T], data: Any, where: str, **known: Any) -> T:
     hints = type_hints(shape)
     values = dict(known)
     for item in fields(shape):
-        name = NAMES.get(item.name, item.name)
+        name = JSON_NAMES.get(item.name, item.name)
         if item.init and item.name not in known:
             values[item.name] = _read(hints[item.name], read_member(data, name, object, where), name, where)
     return kind(**values)
@@ -320,7 +320,7 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     if is_dataclass(hint):
         return from_values(hint, _checked(value, name, dict, where), f"{where}, {name}")  # type: ignore[arg-type]
     if hint is Any:
-        return plain(value)
+        return json_values(value)
     if issubclass(hint, Enum):
         members = {member.name.lower(): member for member in hint}
         if _checked(value, name, str, where) not in members:
@@ -332,7 +332,7 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
 def _checked(value: Any, name: str, kind: Any, where: str) -> Any:
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise _broken(where, name, kind.__name__, "null" if value is None else type(value).__name__)
-    if kind in (int, float) and not -LARGEST < value < LARGEST:
+    if kind in (int, float) and not -LARGEST_FIGURE < value < LARGEST_FIGURE:
         raise _broken(where, name, "finite and below 1e15", value)
     if kind is int and value < LEAST.get(name, 0):
         raise _broken(where, name, f"{LEAST.get(name, 0)} or more", value)
@@ -376,7 +376,7 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "drift": record.drift,
         "seconds": seconds_to_dict(record.seconds),
     }
-    return {name: plain(value) for name, value in values.items()}
+    return {name: json_values(value) for name, value in values.items()}
 
 
 def record_from_dict(data: Any, where: str) -> BlockRecord:
@@ -405,7 +405,7 @@ def seconds_to_dict(seconds: Seconds) -> dict[str, float]:
     return {**asdict(seconds), "total": seconds.total}
 
 
-def plain(value: Any, deepest: int = DEEPEST) -> Any:
+def json_values(value: Any, deepest: int = DEEPEST) -> Any:
     """Return `value` as JSON values: tuples as lists, NaN and infinity as None.
 
     Raises `TypeError` for other types, such as a path, which must not get into a report. Raises `BadInput` if
@@ -418,7 +418,7 @@ def plain(value: Any, deepest: int = DEEPEST) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: plain(inner, deepest - 1) for name, inner in value.items()}
+        return {name: json_values(inner, deepest - 1) for name, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [plain(inner, deepest - 1) for inner in value]
+        return [json_values(inner, deepest - 1) for inner in value]
     raise TypeError(f"a report holds JSON values, but got {type(value).__name__}; give text or a number")

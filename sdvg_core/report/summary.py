@@ -24,9 +24,11 @@ class Outcome(Enum):
 
 
 # The letters of directions, where an outcome has one.
-LETTERS = dict(zip(Outcome, "FardtB", strict=True))
+OUTCOME_LETTERS = dict(zip(Outcome, "FardtB", strict=True))
 # Okabe and Ito's palette, for all kinds of colour vision. Green: drafter; orange-red: target; pale: not scored.
-COLOURS = dict(zip(Outcome, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC90", "#CC79A7"), strict=True))
+OUTCOME_COLOURS = dict(
+    zip(Outcome, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC90", "#CC79A7"), strict=True)
+)
 # Text colours with a contrast of at least 4.5:1, WCAG 2.2's limit.
 INKS = {outcome: "#FFFFFF" if outcome is Outcome.FORCED else "#000000" for outcome in Outcome}
 

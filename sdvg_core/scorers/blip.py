@@ -32,12 +32,12 @@ TEXT_EPS = 1e-12
 
 # Prefixes in the checkpoint.
 VISION = "blip.visual_encoder."
-TEXT = "blip.text_encoder."
+TEXT_PREFIX = "blip.text_encoder."
 HEAD = "mlp.layers."
 checkpoint_name = renamer(
     {
         "^.vision": VISION.removesuffix("."),
-        "^.text": TEXT.removesuffix("."),
+        "^.text": TEXT_PREFIX.removesuffix("."),
         "^.head": HEAD.removesuffix("."),
         "embeddings.class_embedding": "cls_token",
         "embeddings.position_embedding": "pos_embed",
@@ -55,9 +55,9 @@ checkpoint_name = renamer(
 HEAD_SIZE = 64
 MAX_TOKENS = 35
 """Tokens of a prompt, with [CLS] and [SEP]."""
-WHAT = "ImageReward"
-ADVICE = "fetch it again, or use the checkpoint as published"
-_shape = partial(shape_of, what=WHAT, advice=ADVICE)
+REWARD_KIND = "ImageReward"
+REWARD_ADVICE = "fetch it again, or use the checkpoint as published"
+_shape = partial(shape_of, what=REWARD_KIND, advice=REWARD_ADVICE)
 READABLE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -92,7 +92,7 @@ class ImageRewardConfig:
                 raise BadInput(f"{heads} {tower} heads do not divide {width}; correct {key} in the metadata")
         if self.image_size < 1 or not self.head or self.head[-1][1] != 1 or self.positions < MAX_TOKENS:
             sizes = f"an image of {self.image_size} pixels, {self.positions} tokens and the head {self.head!r:.60}"
-            raise BadInput(f"no ImageReward has {sizes}; {ADVICE}")
+            raise BadInput(f"no ImageReward has {sizes}; {REWARD_ADVICE}")
 
 
 def scorer_parameters(config: ImageRewardConfig) -> tuple[int, int]:
@@ -221,7 +221,7 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
     """
     tokens, vision_width = _shape(file, f"{VISION}pos_embed", 3)[1:]
     patch = _shape(file, f"{VISION}patch_embed.proj.weight", 4)[-1]
-    vocabulary, text_width = _shape(file, f"{TEXT}embeddings.word_embeddings.weight", 2)
+    vocabulary, text_width = _shape(file, f"{TEXT_PREFIX}embeddings.word_embeddings.weight", 2)
     heads = _heads_in_metadata(file)
     config = ImageRewardConfig(
         image_size=math.isqrt(max(tokens - 1, 0)) * patch,
@@ -231,10 +231,10 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
         vision_mlp=_shape(file, f"{VISION}blocks.0.mlp.fc1.weight", 2)[0],
         vision_heads=heads.get("vision_heads", vision_width // HEAD_SIZE),
         vocabulary=vocabulary,
-        positions=_shape(file, f"{TEXT}embeddings.position_embeddings.weight", 2)[0],
+        positions=_shape(file, f"{TEXT_PREFIX}embeddings.position_embeddings.weight", 2)[0],
         text_width=text_width,
-        text_layers=count_layers(file, f"{TEXT}encoder.layer"),
-        text_mlp=_shape(file, f"{TEXT}encoder.layer.0.intermediate.dense.weight", 2)[0],
+        text_layers=count_layers(file, f"{TEXT_PREFIX}encoder.layer"),
+        text_mlp=_shape(file, f"{TEXT_PREFIX}encoder.layer.0.intermediate.dense.weight", 2)[0],
         text_heads=heads.get("text_heads", text_width // HEAD_SIZE),
         head=tuple(
             (n, _shape(file, f"{HEAD}{n}.weight", 2)[0]) for n in layer_numbers(file, HEAD.removesuffix("."))
@@ -246,7 +246,7 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
 
 def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     published = ImageRewardConfig()
-    for tower, prefix in (("vision", f"{VISION}blocks."), ("text", f"{TEXT}encoder.layer.")):
+    for tower, prefix in (("vision", f"{VISION}blocks."), ("text", f"{TEXT_PREFIX}encoder.layer.")):
         layers = getattr(config, f"{tower}_layers")
         wanted = getattr(published, f"{tower}_layers")
         width = getattr(config, f"{tower}_width")
@@ -254,7 +254,7 @@ def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
             # It would load as a smaller model.
             raise BadInput(f"{file.path.name} has {layers} of {wanted} layers {prefix}*; fetch it again")
     expected = used_shapes(config)
-    check_complete(file, expected, WHAT, ADVICE, extra=None)
+    check_complete(file, expected, REWARD_KIND, REWARD_ADVICE, extra=None)
     unread = [name for name in expected if file.info[name].dtype not in READABLE]
     unread += [name for name in file if "lora" in name.lower()]
     if unread:

@@ -32,7 +32,7 @@ REQUIRED = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
 # BLIP appends these to the vocabulary; a prompt may contain one.
 APPENDED = ("[DEC]", "[ENC]")
 SOURCE = "vocab.txt of google-bert/bert-base-uncased"
-PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
+VOCABULARY_PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
     if given is not None and Path(given).is_file():
         return Path(given)
     folder = weights.parent if given is None else Path(given)
-    for place in PLACES:
+    for place in VOCABULARY_PLACES:
         if (folder / place).is_file():
             return folder / place
     raise BadInput(f"ImageReward's vocabulary is not in {folder}; put {SOURCE} (Hugging Face Hub) there")

@@ -16,7 +16,7 @@ Weights = Literal["auto", "ema", "raw"]
 """The state dict to take of a training checkpoint: averaged, or as trained."""
 ContextMemory = Literal["window", "deep-sink", "memrope"]
 """What never leaves the window: the sink; its first four sevenths; or the sink and two running means."""
-MOST_FRAMES = 1 << 20
+MOST_CONTEXT_FRAMES = 1 << 20
 """Latent frames."""
 
 
@@ -27,7 +27,7 @@ class Recompute:
     `keep_first_frame`: with the clip's first in place of the oldest. See `RecomputedContext`.
     """
 
-    context_frames: int = setting(3, least=1, most=MOST_FRAMES)
+    context_frames: int = setting(3, least=1, most=MOST_CONTEXT_FRAMES)
     keep_first_frame: bool = False
 
     def __post_init__(self) -> None:
@@ -51,10 +51,10 @@ class Rolling:
     relative positions.
     """
 
-    window: int = setting(21, least=1, most=MOST_FRAMES)
-    sink: int = setting(0, least=0, most=MOST_FRAMES)
+    window: int = setting(21, least=1, most=MOST_CONTEXT_FRAMES)
+    sink: int = setting(0, least=0, most=MOST_CONTEXT_FRAMES)
     relative: bool = False
-    trained: int | None = setting(None, least=1, most=MOST_FRAMES)
+    trained: int | None = setting(None, least=1, most=MOST_CONTEXT_FRAMES)
     recache: bool = False
     flush: bool = False
     context_memory: ContextMemory = "window"
@@ -102,7 +102,7 @@ class Preset:
     """
 
     name: str
-    block_frames: int = setting(3, least=1, most=MOST_FRAMES)
+    block_frames: int = setting(3, least=1, most=MOST_CONTEXT_FRAMES)
     schedule: str = setting("four-step", check=get_schedule)
     first_schedule: str | None = setting(None, check=get_schedule)
     draft_steps: int | None = setting(None, least=1)
@@ -122,7 +122,7 @@ class Preset:
                 raise BadInput(f"drafts cannot stop after {self.draft_steps} of {most} steps; give 1 to {most}")
 
     @property
-    def identity(self) -> str:
+    def key(self) -> str:
         """The settings that a block's bits depend on, as text for cache keys."""
         return repr((self.context, self.block_frames, self.steps, self.first_steps, self.draft_steps))
 

@@ -12,14 +12,14 @@ from .fields import check_fields, setting
 AUTO: Literal["auto"] = "auto"
 Dtype = Literal["float32", "float16", "bfloat16"]
 DTYPE_NAMES = get_args(Dtype)
-TRANSFORMERS = ("drafter", "target")
+TRANSFORMER_ROLES = ("drafter", "target")
 TextDtype = Literal["bfloat16", "float32"]
 """The dtype of the text encoder, which overflows in float16."""
 RewardDtype = Literal["auto", "float32", "float16"]
 """The dtype of the scorer; `auto` is float16 on CUDA, else float32. bfloat16 would shift scores by 0.04."""
 CompileMode = Literal["off", "default"]
 """`default` compiles the stages around a layer's attentions, and the VAE's decoder."""
-Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
+AttentionChoice = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 """The transformers' attention kernel; `auto` is the best exact one."""
 KvDtype = Literal["auto", "float8_e4m3fn"]
 """The dtype of the K/V cache; `auto` is that of activations."""
@@ -36,20 +36,20 @@ Nine blocks of full size take an H100 1.67 s as planes, and 2.70 s as diffusers'
 class Execution:
     """Execution settings of models. Raises `BadInput` for an unknown choice."""
 
-    attention: Attention = setting(
+    attention: AttentionChoice = setting(
         AUTO,
         help="kernel for drafter and target; auto takes the best exact one, sage rounds to 8 bits",
-        parts=TRANSFORMERS,
+        parts=TRANSFORMER_ROLES,
     )
     kv_dtype: KvDtype = setting(
         AUTO,
         help="of the K/V cache: as computed, or rounded to 8 bits, half the bytes of bfloat16",
         widget={"advanced": True, "optional": True},
-        parts=TRANSFORMERS,
+        parts=TRANSFORMER_ROLES,
     )
     vae_layers: VaeLayers = setting("planes", parts=("codec",))
     compile: CompileMode = setting(
-        "off", help="default compiles the transformers and the VAE decoder", parts=(*TRANSFORMERS, "codec")
+        "off", help="default compiles the transformers and the VAE decoder", parts=(*TRANSFORMER_ROLES, "codec")
     )
 
     def __post_init__(self) -> None:

@@ -19,9 +19,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from ..errors import BadInput
 
-WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Path: "a path"}
-T = TypeVar("T")
-LARGEST = 2**64
+TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Path: "a path"}
+_T = TypeVar("_T")
+LARGEST_INTEGER = 2**64
 """Largest whole number accepted for a float."""
 
 
@@ -171,7 +171,7 @@ def settings_for(part: str, settings: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not is_dataclass(value)}
 
 
-def from_json(kind: type[T], data: Any) -> T:
+def from_json(kind: type[_T], data: Any) -> _T:
     """Return the settings that `as_json` wrote. Raises `BadInput` for anything else."""
     known = settings_of(kind)
     if not isinstance(data, Mapping) or data.get("kind") != kind.__name__:
@@ -207,7 +207,7 @@ def _fitted(kind: Any, value: Any) -> Any:
         fits = isinstance(value, str) and value in get_args(kind)
     elif kind in (int, float):
         fits = isinstance(value, int | kind) and not isinstance(value, bool)
-        fits = fits and (kind is int or isinstance(value, float) or abs(value) <= LARGEST)
+        fits = fits and (kind is int or isinstance(value, float) or abs(value) <= LARGEST_INTEGER)
     else:
         fits = kind is Any or (get_origin(kind) is None and isinstance(value, kind))
     if not fits:
@@ -228,7 +228,7 @@ def impossible_path(path: str) -> bool:
 def _called(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return f"a list, each item {_called(get_args(kind)[0])}"
-    return WORDS.get(kind) or f"a {kind.__name__}"
+    return TYPE_WORDS.get(kind) or f"a {kind.__name__}"
 
 
 def float32(value: float) -> float:

@@ -9,7 +9,16 @@ from typing import Any, Literal, get_args
 
 from ..errors import BadInput
 from .context import ContextMemory, ContextName, Weights
-from .execution import AUTO, TRANSFORMERS, Dtype, Execution, RewardDtype, TextDtype, WeightDtype, check_device_name
+from .execution import (
+    AUTO,
+    TRANSFORMER_ROLES,
+    Dtype,
+    Execution,
+    RewardDtype,
+    TextDtype,
+    WeightDtype,
+    check_device_name,
+)
 from .fields import as_json, check_fields, setting
 from .schedules import SCHEDULES, get_schedule
 
@@ -98,7 +107,9 @@ class LoadOptions:
     side_device: str | None = setting(
         None, help="for text encoder, VAE and scorer, if it is not --device", check=check_device_name
     )
-    dtype: Dtype | None = setting(None, help="of drafter and target, if it is not as stored", parts=TRANSFORMERS)
+    dtype: Dtype | None = setting(
+        None, help="of drafter and target, if it is not as stored", parts=TRANSFORMER_ROLES
+    )
     vae_dtype: Dtype = setting("float32", help="of the VAE or TAEHV", parts=("codec",))
     tae_kind: StatedKind = setting(
         AUTO, help="of a TAEHV whose file's name does not say its kind", parts=("codec",)

@@ -28,12 +28,12 @@ def are_timesteps(value: Any) -> bool:
 
 
 METHOD: Fits = (callable, "a method")
-TEXT: Fits = (lambda value: isinstance(value, str), "a text")
+A_TEXT: Fits = (lambda value: isinstance(value, str), "a text")
 FROM_0: Fits = (lambda value: is_whole(value, 0), "a whole number from 0")
 FROM_1: Fits = (lambda value: is_whole(value, 1), "a whole number from 1")
 MODEL: Mapping[str, Fits] = {
     "generate": METHOD,
-    "name": TEXT,
+    "name": A_TEXT,
     "block_frames": FROM_1,
     "latent_channels": FROM_1,
     "timesteps": (lambda value: are_timesteps(value) and bool(value), "a tuple of one number or more"),
@@ -56,8 +56,8 @@ PROTOCOLS: Mapping[Role, tuple[str, Mapping[str, Fits]]] = {
     "router": ("Router", {"keep": METHOD, "needs_scorer": ANY}),
 }
 """By role: the protocol's name, and what it asks for."""
-OPTIONAL: Mapping[str, Fits] = {
-    "key": TEXT,
+OPTIONAL_MEMBERS: Mapping[str, Fits] = {
+    "key": A_TEXT,
     "draft_steps": (lambda value: value is None or is_whole(value, 1), "a whole number from 1, or None"),
 }
 
@@ -68,14 +68,14 @@ def check_part(role: Role, part: Any) -> None:
     if isinstance(part, type):
         raise BadInput(f"the {role} is the class {part.__name__:.40}; give an object of it")
     with faults_of(role, part):
-        for name, (fits, words) in {**needed, **OPTIONAL}.items():
+        for name, (fits, words) in {**needed, **OPTIONAL_MEMBERS}.items():
             value = getattr(part, name, MISSING)
             if value is MISSING and name in needed:
                 raise BadInput(
-                    f"{name_of(part)} is no {role} without {name}; give it what sdvg_core.{protocol} has"
+                    f"{part_name(part)} is no {role} without {name}; give it what sdvg_core.{protocol} has"
                 )
             if value is not MISSING and not fits(value):
-                raise BadInput(f"the {role} {name_of(part)} has {name} {value!r:.30}; give it {words}")
+                raise BadInput(f"the {role} {part_name(part)} has {name} {value!r:.30}; give it {words}")
 
 
 @contextmanager
@@ -87,9 +87,9 @@ def faults_of(role: str, part: Any) -> Iterator[None]:
         kind = type(error).__name__
         if isinstance(error, BadInput | MemoryError) or kind == "OutOfMemoryError":  # torch's
             raise
-        raise BadInput(f"the {role} {name_of(part)} raised {kind} ({first_line(error)}); mend it") from error
+        raise BadInput(f"the {role} {part_name(part)} raised {kind} ({first_line(error)}); mend it") from error
 
 
-def name_of(part: Any) -> str:
+def part_name(part: Any) -> str:
     """Return the name of a part's class, shortened."""
     return f"{type(part).__name__:.40}"

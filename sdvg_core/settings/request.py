@@ -13,9 +13,9 @@ from .fields import check_fields, setting
 from .route import Budget, Route
 
 # The paper's size in pixels and its length.
-WIDTH = 832
-HEIGHT = 480
-BLOCKS = 9
+DEFAULT_WIDTH = 832
+DEFAULT_HEIGHT = 480
+DEFAULT_BLOCKS = 9
 STEP = 16
 """Pixels; sides are multiples of it: the VAE's stride times the models' patch."""
 NO_MODEL = "there is no drafter and no target; give at least one"
@@ -45,15 +45,15 @@ class VideoRequest:
     """
 
     blocks: int = setting(
-        BLOCKS,
+        DEFAULT_BLOCKS,
         least=1,
         most=MOST_BLOCKS,
         help="blocks of latent frames to make",
         widget={"max": 4096},
     )
     seed: int = setting(42, least=0, most=MOST_SEED, help="of all noise", widget={})
-    width: int | None = setting(None, least=STEP, widget={"default": WIDTH, "max": 4096, "step": STEP})
-    height: int | None = setting(None, least=STEP, widget={"default": HEIGHT, "max": 4096, "step": STEP})
+    width: int | None = setting(None, least=STEP, widget={"default": DEFAULT_WIDTH, "max": 4096, "step": STEP})
+    height: int | None = setting(None, least=STEP, widget={"default": DEFAULT_HEIGHT, "max": 4096, "step": STEP})
     fps: float = setting(16.0, least=0.001, most=1000, help="pixel frames a second of the mp4")
     drafter_context: DrafterContext = setting(
         "committed",

@@ -282,7 +282,7 @@ POLICIES: Mapping[str, type[NamedPolicy]] = {
 """The policies that users choose by name."""
 
 
-def name_of(policy: Policy) -> str:
+def policy_name(policy: Policy) -> str:
     """Return a policy's name for users; `custom` for a router of their own."""
     return next((name for name, kind in POLICIES.items() if isinstance(policy, kind)), "custom")
 
@@ -329,7 +329,7 @@ class Route:
         if isinstance(self.policy, Custom):
             return f"router {type(self.policy.router).__name__:.40}"
         presets = (name for name, route in ROUTE_PRESETS.items() if route == self != Route())
-        return f"route {next(presets, name_of(self.policy))}"
+        return f"route {next(presets, policy_name(self.policy))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from typing import Any
 
 from ..errors import BadInput, first_line, why
 from ..files.small_files import parse_json, read_small
-from .prompts import LINE, PromptSchedule, read_video_prompt, text_lines
+from .prompts import PROMPT_LINE, PromptSchedule, read_video_prompt, text_lines
 
 PROMPT = "prompt"
 COLUMNS = (PROMPT, "seed", "first")
 DELIMITERS = ",;\t"
 CSV = (".csv", ".tsv")
 JSON_LINES = (".jsonl", ".ndjson")
-NUMBER = re.compile(r"[-+]?[0-9]{1,20}")
+WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,20}")
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
@@ -57,10 +57,10 @@ def _of_lines(path: Path, text: str) -> tuple[PromptSchedule, ...]:
         raise BadInput(f"{path.name} is JSON; save it as .jsonl, an object with a prompt on each line")
     if _delimiter(lines[0]):
         raise BadInput(f"{path.name} begins with the columns of a table; name it .csv")
-    if not any(map(LINE.fullmatch, lines)):
+    if not any(map(PROMPT_LINE.fullmatch, lines)):
         return tuple(map(read_video_prompt, lines))
     for line in lines[1:]:
-        if LINE.fullmatch(line) is None:
+        if PROMPT_LINE.fullmatch(line) is None:
             fault = f"{path.name} has lines that name a block, but {line!r:.60} names none"
             raise BadInput(f"{fault}; number all lines for one video, or none for a video each")
     return (read_video_prompt("\n".join(lines)),)
@@ -138,6 +138,6 @@ def _number(row: Mapping[str, Any], name: str) -> int | None:
     value = row.get(name)
     if value is None or value == "":
         return None
-    if isinstance(value, bool) or not NUMBER.fullmatch(str(value).strip()):
+    if isinstance(value, bool) or not WHOLE_NUMBER.fullmatch(str(value).strip()):
         raise BadInput(f"{name} is {value!r:.40}; give a whole number, or nothing")
     return int(value)

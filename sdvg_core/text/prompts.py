@@ -19,9 +19,9 @@ LONGEST_PROMPT = 20_000
 # Control characters except tabs and line breaks, and lone surrogates.
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # With a digit right after the colon it is a ratio or a time of day.
-LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
+PROMPT_LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
 """A line for a block: its number from 1, an optional cut or strength, and a prompt."""
-FIRST = re.compile(r"(?is)\s*\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
+FIRST_STRENGTH = re.compile(r"(?is)\s*\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
 """Start of a video's prompt: the number of first blocks by the target."""
 ALMOST = re.compile(
     r"(?i)[ \t]*(?:\[first\b.*|[-+\u2212]?\d+(?:[.,]\d+)?"
@@ -107,7 +107,7 @@ def read_prompt(text: str) -> PromptSchedule:
     parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
     cuts = []
     for line in text_lines(text):
-        match = LINE.fullmatch(line)
+        match = PROMPT_LINE.fullmatch(line)
         if match is None:
             parts[-1][2].append(line)
         elif (start := int(match[1]) - 1) < 0:
@@ -141,7 +141,7 @@ def check_prompt(text: str) -> None:
 
 def read_video_prompt(text: str) -> PromptSchedule:
     """Parse the prompt of one video like `read_prompt`, with an optional `[first 5]`."""
-    match = FIRST.fullmatch(text)
+    match = FIRST_STRENGTH.fullmatch(text)
     if match is None:
         return read_prompt(text)
     if not re.fullmatch("0*[1-9][0-9]{0,4}", match[1]):

@@ -28,18 +28,18 @@ from .prompts import clean_prompt
 
 log = logging.getLogger(__name__)
 
-ADVICE = "give umt5_xxl_fp16.safetensors (doctor lists others)"
-_shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=ADVICE)
+UMT5_ADVICE = "give umt5_xxl_fp16.safetensors (doctor lists others)"
+_shape = partial(shape_of, dims=2, what="UMT5 text encoder", advice=UMT5_ADVICE)
 # Wan 2.1's encoder; to reject a truncated file of its width, which would load as a smaller model.
 XXL_WIDTH = 4096
 XXL_LAYERS = 24
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
-TABLE = "shared.weight"  # token id -> vector
+TOKEN_TABLE = "shared.weight"  # token id -> vector
 TABLE_COPY = "encoder.embed_tokens.weight"
 # What precedes these names is the encoder's prefix, in saved pipelines and files with all models.
 FIRST_LAYER = ("encoder.block.0.layer.0.SelfAttention.q.weight", "blocks.0.attn.q.weight")
 
-NAMES: Table = {
+UMT5_NAMES: Table = {
     "^.token_embedding": "shared",
     "^.norm": "encoder.final_layer_norm",
     "^.blocks": "encoder.block",
@@ -66,28 +66,30 @@ def prefix_of(file: WeightFile) -> str:
     prefixes = {name.removesuffix(layer) for name in file for layer in FIRST_LAYER if name.endswith(layer)}
     prefixes = {prefix for prefix in prefixes if prefix.endswith(".") or not prefix}
     if len(prefixes) > 1:
-        raise BadInput(f"{file.path.name} holds several text encoders ({', '.join(sorted(prefixes))}); {ADVICE}")
+        raise BadInput(
+            f"{file.path.name} holds several text encoders ({', '.join(sorted(prefixes))}); {UMT5_ADVICE}"
+        )
     return next(iter(prefixes), "")
 
 
 def with_hf_names(file: WeightFile) -> WeightFile:
     """Return only the encoder's tensors, under Hugging Face's names."""
     prefix = prefix_of(file)
-    has_table = prefix + TABLE in file or f"{prefix}token_embedding.weight" in file
-    copy = {f"^.{TABLE_COPY}": None if has_table else TABLE}
-    return file.renamed(renamer({**NAMES, **copy}, prefix=prefix))
+    has_table = prefix + TOKEN_TABLE in file or f"{prefix}token_embedding.weight" in file
+    copy = {f"^.{TABLE_COPY}": None if has_table else TOKEN_TABLE}
+    return file.renamed(renamer({**UMT5_NAMES, **copy}, prefix=prefix))
 
 
-def read_sizes(file: WeightFile) -> dict[str, int]:
+def read_umt5_sizes(file: WeightFile) -> dict[str, int]:
     """Return the arguments of transformers' `UMT5Config` for weights with its names, or raise `BadInput`."""
     layers = count_layers(file, "encoder.block")
     bias = "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
     is_t5 = layers > 1 and not any(bias.format(n) in file for n in range(1, layers))
-    if TABLE not in file or layers == 0 or is_t5:
-        raise BadInput(f"{file.path.name} is no UMT5, with a position bias in every layer; {ADVICE}")
-    vocabulary, width = _shape(file, TABLE)
+    if TOKEN_TABLE not in file or layers == 0 or is_t5:
+        raise BadInput(f"{file.path.name} is no UMT5, with a position bias in every layer; {UMT5_ADVICE}")
+    vocabulary, width = _shape(file, TOKEN_TABLE)
     if width == XXL_WIDTH and layers != XXL_LAYERS:
-        raise BadInput(f"{file.path.name} has {layers} of umt5-xxl's {XXL_LAYERS} layers; {ADVICE}")
+        raise BadInput(f"{file.path.name} has {layers} of umt5-xxl's {XXL_LAYERS} layers; {UMT5_ADVICE}")
     buckets, heads = _shape(file, bias.format(0))
     return {
         "vocab_size": vocabulary,
@@ -227,7 +229,7 @@ def load_umt5(
         home = "cpu" if streamed and name.startswith(f"{LAYERS}.") else device
         scale = file[scales[name]].to(home) if name in scales else None
         weights[name] = dequantized(file[name].to(home), scale, dtype)
-    weights[TABLE_COPY] = weights[TABLE]
+    weights[TABLE_COPY] = weights[TOKEN_TABLE]
     model.load_state_dict(weights, assign=True)
     if streamed:
         LayerStream([*model.get_submodule(LAYERS).children()], torch.device(device))
@@ -246,10 +248,10 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, WeightFile, Any, Mapping[st
     stored = open_weights(path / "text_encoder" if (path / "text_encoder").is_dir() else path)
     file = with_hf_names(stored)
     with torch.device("meta"):
-        model = UMT5EncoderModel(UMT5Config(**read_sizes(file), feed_forward_proj="gated-gelu"))
+        model = UMT5EncoderModel(UMT5Config(**read_umt5_sizes(file), feed_forward_proj="gated-gelu"))
     wanted = _wanted(model)
     quantisation = find_quantisation(file, wanted)
-    check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=quantisation.side)
+    check_complete(file, wanted, "UMT5 text encoder", UMT5_ADVICE, extra=quantisation.side)
     return stored, file, model.train(False).requires_grad_(False), quantisation.scales
 
 

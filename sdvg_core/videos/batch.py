@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..engine.plan import Roles
 from ..errors import BadInput
-from ..files.outputs import BLOCKS, check_output
+from ..files.outputs import BLOCKS_FOLDER, check_output
 from ..loading.headers import FileHeaders, check_models
 from ..loading.load import encode_prompts
 from ..settings.fields import settings_of
@@ -22,8 +22,8 @@ from ..text.prompts import PromptSchedule, taken_as_text, unshown
 from ..weights.model_files import ModelFiles
 from .asked import Batch
 from .blocks import block_files
+from .fingerprint import Fingerprint, request_fingerprint
 from .folders import State, claim_folder
-from .identity import Fingerprint, request_fingerprint
 from .resolve import ResolvedRequest, resolve_files
 
 OF_PARTS = {
@@ -93,7 +93,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     if "--handover" in batch.stated and asked > handover:
         fault = f"handover is {asked}, and the schedules and the drafts' steps allow {handover}"
         raise BadInput(f"{fault}; hand over {handover} at most")
-    routed = [route_of_prompt(prompt.first, resolved) for prompt in prompts]
+    routed = [request_of_prompt(prompt.first, resolved) for prompt in prompts]
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
     needed = Roles().union(*(of_route.plan.models_needed for of_route in routes.values()))
     headers = headers.restrict_to(needed)
@@ -121,7 +121,9 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         if batch.reuse and planned.to_make:
             earlier = [folder_in(batch.reuse, video, numbered=batch.numbered) for video in planned.to_make]
             if not any(map(block_files, earlier)):
-                raise BadInput(f"{earlier[0]} has no {BLOCKS} to re-use; give the folder of an earlier video")
+                raise BadInput(
+                    f"{earlier[0]} has no {BLOCKS_FOLDER} to re-use; give the folder of an earlier video"
+                )
         yield planned
 
 
@@ -145,7 +147,7 @@ def _notes_on(folder: Path, states: Collection[State], *, numbered: bool) -> Ite
         yield f"this goes on with what an earlier call left in {folder}"
 
 
-def route_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoRequest, str]:
+def request_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoRequest, str]:
     """Return the request of one prompt's video, and a note on its route or an empty string.
 
     `first`: number of first blocks that the prompt gives to the target (`[first N]`); 0 to keep the route.

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from ..engine.memo import Result, Store
 from ..engine.records import BlockRecord
+from ..engine.reuse import Store, Tensors
 from ..errors import BadInput
-from ..files.outputs import BLOCKS, unfinished_blocks
+from ..files.outputs import BLOCKS_FOLDER, unfinished_blocks
 from ..report.run_report import read_member, record_from_dict, record_to_dict
 from ..weights.latents import METADATA, read_metadata
 from ..weights.weight_file import open_weights
@@ -39,7 +39,7 @@ class BlockFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._earlier: dict[str, tuple[BlockRecord, Mapping[str, Result]]] = {}
+        self._earlier: dict[str, tuple[BlockRecord, Mapping[str, Tensors]]] = {}
         self.damaged: list[str] = []
 
     def recall(self, store: Store, *others: Path) -> None:
@@ -56,7 +56,7 @@ class BlockFiles:
             for key, result in results.items():
                 store.put(key, result)
 
-    def add(self, number: int, record: BlockRecord, results: Mapping[str, Result]) -> BlockRecord:
+    def add(self, number: int, record: BlockRecord, results: Mapping[str, Tensors]) -> BlockRecord:
         """Write a block atomically and return its record; if the file exists already, return the earlier record."""
         name = f"{number:06d}.safetensors"
         earlier, known = self._earlier.pop(name, (record, {}))
@@ -71,10 +71,10 @@ class BlockFiles:
 
 def block_files(folder: Path) -> list[Path]:
     """Return the block files in `folder`, of a finished and of an unfinished video."""
-    return [*sorted((folder / BLOCKS).glob("*.safetensors")), *unfinished_blocks(folder)]
+    return [*sorted((folder / BLOCKS_FOLDER).glob("*.safetensors")), *unfinished_blocks(folder)]
 
 
-def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
+def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Tensors]]:
     """Return a file's metadata, and its results by key. Raises `BadInput` if it changed since it was written."""
     file = open_weights(path)
     metadata = read_metadata(file)
@@ -88,7 +88,7 @@ def read_block(path: Path) -> tuple[Mapping[str, Any], dict[str, Result]]:
     return metadata, {key: tuple(tensor.clone() for tensor in file[key].unbind(0)) for key in keys}
 
 
-def write_block(path: Path, results: Mapping[str, Result], metadata: Mapping[str, Any]) -> None:
+def write_block(path: Path, results: Mapping[str, Tensors], metadata: Mapping[str, Any]) -> None:
     """Write results, one tensor per key (predictions `n b c t h w`, scores `1 f`), and flush them to disk.
 
     `metadata`: with an `UNSEALED` digest.

@@ -19,8 +19,8 @@ from ..errors import BadInput
 from ..files.outputs import (
     LATENTS,
     REPORT,
-    TABLE,
     VIDEO,
+    VIDEOS_TABLE,
     TakenFolder,
     UnwritableFolder,
     check_unfinished,
@@ -35,9 +35,9 @@ from ..report.run_report import read_report
 from ..weights.latents import read_metadata
 from ..weights.weight_file import open_weights
 from .asked import Batch
-from .identity import Fingerprint, differences, digest_of
+from .fingerprint import Fingerprint, differences, digest_of
 
-NUMBER = re.compile("[0-9]{1,9}")
+FOLDER_NUMBER = re.compile("[0-9]{1,9}")
 """Name of a numbered folder."""
 
 
@@ -71,7 +71,7 @@ def claim_folder(batch: Batch, requests: Sequence[Fingerprint]) -> Iterator[tupl
 
 def _numbered_folders(batch: Batch, requests: Sequence[Fingerprint]) -> Iterator[Path]:
     """Yield the numbered folders with any of these videos, the newest first; then free ones, without end."""
-    numbers = sorted(filter(NUMBER.fullmatch, names_in(batch.output)), key=int, reverse=True)
+    numbers = sorted(filter(FOLDER_NUMBER.fullmatch, names_in(batch.output)), key=int, reverse=True)
     for number in numbers:
         if _is_begun(batch, requests, batch.output / number):
             yield batch.output / number
@@ -106,10 +106,10 @@ def _states_in(batch: Batch, requests: Sequence[Fingerprint], folder: Path) -> M
     if not batch.numbered:
         return states
     if not batch.overwrite and set(states.values()) == {State.NEW}:
-        others = [folder / name for name in filter(NUMBER.fullmatch, names_in(folder))]
+        others = [folder / name for name in filter(FOLDER_NUMBER.fullmatch, names_in(folder))]
         if any(video_file(path) or _kept_request(path) is not None for path in others):
             raise TakenFolder(f"{folder} has other videos; {elsewhere(batch)}, or add --overwrite")
-    with suppress(FileNotFoundError), (folder / TABLE).open("rb") as file:
+    with suppress(FileNotFoundError), (folder / VIDEOS_TABLE).open("rb") as file:
         if not file.read(40).startswith(b"number,folder,"):
             raise TakenFolder(f"{folder} has a table that is not ours; {elsewhere(batch)}")
     return states

@@ -34,13 +34,13 @@ from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
 from .asked import Batch
 from .batch import Routes, Video, folder_in, needed_files, plan_videos
+from .fingerprint import digest_of
 from .folders import State, shows
-from .identity import digest_of
 from .rendering import render, write_report
 from .resolve import ResolvedRequest, resolve_files
 from .table import Row, VideoTable
 
-Task = tuple[Video, bytes]
+VideoTask = tuple[Video, bytes]
 """A video and its prompt embeddings as bytes, because tensors are sent between processes as shared memory."""
 
 
@@ -201,7 +201,7 @@ class VideoMaker:
             return report
 
 
-def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Callable[[Task, Stop], RunReport]:
+def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Callable[[VideoTask, Stop], RunReport]:
     """Load the `needed` models, and return a function that makes one video with them.
 
     `batch`: with all files, as a budget depends on models that it may not use. `threads`: of the calling process,
@@ -214,7 +214,7 @@ def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Calla
     routes = {batch.request: resolve_files(batch.request, checked)}
     maker = VideoMaker(batch, checked.restrict_to(needed), routes)
 
-    def make(task: Task, stop: Stop) -> RunReport:
+    def make(task: VideoTask, stop: Stop) -> RunReport:
         video, embeddings = task
         try:
             return maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)

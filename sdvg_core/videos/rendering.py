@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
-from ..engine.memo import Reuse, Store
 from ..engine.records import BlockRecord
-from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO
+from ..engine.reuse import Reuse, Store
+from ..files.outputs import BLOCKS_FOLDER, LATENTS, REPORT, ROUTE_PICTURE, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..loading.load import Models
@@ -22,7 +22,7 @@ from ..settings.load import load_as_json
 from ..text.prompts import Conditions
 from ..weights.latents import lead_metadata, save_latents
 from .blocks import BlockFiles
-from .identity import MOST_NAMED
+from .fingerprint import MOST_DIFFERENCES
 from .resolve import ResolvedRequest
 
 
@@ -43,12 +43,12 @@ def render(
     `digest`: of the request, stored with the latents. `stop`: called after every block; True ends the video there.
     """
     store = Store()
-    blocks = BlockFiles(work / BLOCKS)
+    blocks = BlockFiles(work / BLOCKS_FOLDER)
     blocks.recall(store, *reuse)
     store.begin_run()
     engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
-    memo = Reuse(store=store, identities=loaded.identities)
-    run = resolved.run(engine, conditions, memo, device_clock(loaded.device, loaded.side))
+    earlier = Reuse(store=store, part_keys=loaded.part_keys)
+    run = resolved.prepare_run(engine, conditions, earlier, device_clock(loaded.device, loaded.side))
     request = resolved.request
     # Blocks made before this run was interrupted keep their seconds.
     records: list[BlockRecord] = []
@@ -99,10 +99,10 @@ def _notes_on_files(resumed: int, damaged: Sequence[str]) -> Iterator[str]:
     if resumed:
         yield f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed."
     if damaged:
-        yield f"Not as they were written, and so not used again: {', '.join(damaged[:MOST_NAMED])}."
+        yield f"Not as they were written, and so not used again: {', '.join(damaged[:MOST_DIFFERENCES])}."
 
 
 def write_report(report: RunReport, work: Path) -> None:
     """Write the report and the route picture, which never shows the prompt."""
     (work / REPORT).write_text(report.to_json(), encoding="utf-8")
-    route_picture(report.without_prompts()).save(work / PICTURE, format="PNG")
+    route_picture(report.without_prompts()).save(work / ROUTE_PICTURE, format="PNG")

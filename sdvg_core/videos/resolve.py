@@ -15,9 +15,9 @@ from typing import Any
 from ..causal_wan.config import common_patch
 from ..decoders.open import FAST_NOTE
 from ..engine.inputs import BlockInputs, ControlClip, KeyedNoise
-from ..engine.memo import Reuse
 from ..engine.plan import Lead, RunPlan, check_compatible, check_restyle, check_size, most_handover, plan_blocks
 from ..engine.protocols import Engine
+from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.types import Condition
 from ..errors import BadInput, count, see
@@ -27,11 +27,11 @@ from ..files.sound import Sound
 from ..files.video import check_video_size
 from ..loading.headers import Headers, check_encoder
 from ..memory.budget import BudgetedRun, route_for_budget
-from ..settings.request import HEIGHT, NO_MODEL, ROUTE_DECIDES, WIDTH, VideoRequest
+from ..settings.request import DEFAULT_HEIGHT, DEFAULT_WIDTH, NO_MODEL, ROUTE_DECIDES, VideoRequest
 from ..settings.route import Budget, First, Route, is_preset
 from ..weights.latents import load_latents, read_lead
 from .control import ControlFootage, padding_note
-from .start import NOTHING, Extend, Latents, Picture, ReadStart, Restyle, Start, pixel_count
+from .start import NOTHING, ExtendedStart, LatentStart, PictureStart, ReadStart, RestyledStart, Start, pixel_count
 
 NO_HOLD = "The colour hold has no effect: it begins with a scene's third block, which the video does not have."
 FADES_AFTER = 15
@@ -64,7 +64,7 @@ class ResolvedRequest:
     sound: Sound | None = None
     notes: tuple[str, ...] = ()
 
-    def run(
+    def prepare_run(
         self,
         engine: Engine,
         conditions: Callable[[int], Condition],
@@ -214,7 +214,7 @@ def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> 
     """Return width and height in pixels. Raises `BadInput` for a size that the models cannot make."""
     stride = headers.vae.spatial_stride
     usual = start.size(stride) if isinstance(start, Start) else None
-    width, height = usual or (WIDTH, HEIGHT)
+    width, height = usual or (DEFAULT_WIDTH, DEFAULT_HEIGHT)
     width = width if request.width is None else request.width
     height = height if request.height is None else request.height
     check_size(width, height, stride * common_patch(model.config for model in headers.models.values()))
@@ -262,7 +262,7 @@ def _check_pair(headers: Headers) -> None:
         if ours != theirs:
             fault = f"the drafter has {ours} {words} and the target {theirs}"
             raise BadInput(f"{fault}; load two models that share one VAE and text encoder")
-    if headers.one_model and drafter.preset.identity == target.preset.identity:
+    if headers.one_model and drafter.preset.key == target.preset.key:
         raise BadInput("drafter and target are one model with one schedule; give the drafter fewer steps")
 
 
@@ -326,11 +326,11 @@ def _start(request: VideoRequest) -> Start | ReadStart:
     clip = request.continue_from
     if clip and clip.suffix.lower() == ".safetensors":
         saved = load_latents(clip)
-        return Latents(saved.latents.float(), read_lead(saved.metadata, saved.latents))
+        return LatentStart(saved.latents.float(), read_lead(saved.metadata, saved.latents))
     if clip:
-        return lambda width, height: Extend(read_footage(clip, width, height))
+        return lambda width, height: ExtendedStart(read_footage(clip, width, height))
     if picture := request.start_image:
-        return lambda width, height: Picture(*read_image(picture, width, height))
+        return lambda width, height: PictureStart(*read_image(picture, width, height))
     if restyled := request.restyle:
-        return lambda width, height: Restyle(read_footage(restyled, width, height), request.strength)
+        return lambda width, height: RestyledStart(read_footage(restyled, width, height), request.strength)
     return NOTHING

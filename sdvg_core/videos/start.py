@@ -80,7 +80,7 @@ ReadStart = Callable[[int, int], Start]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Latents(Start):
+class LatentStart(Start):
     """Latents `b c t h w` to continue; a single frame is a picture. `begun`: the lead they were made with."""
 
     clip: Tensor
@@ -124,7 +124,7 @@ class Latents(Start):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Picture(Start):
+class PictureStart(Start):
     """A first frame, `1 1 c h w` in [0, 1]. `remarks`: notes from reading it."""
 
     pixels: Tensor
@@ -147,7 +147,7 @@ class Picture(Start):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Extend(Start):
+class ExtendedStart(Start):
     """A clip of pixels to continue."""
 
     footage: Footage
@@ -178,7 +178,7 @@ class Extend(Start):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Restyle(Start):
+class RestyledStart(Start):
     """A clip of pixels to restyle. `strength`: see `VideoRequest`."""
 
     footage: Footage
@@ -201,7 +201,7 @@ class Restyle(Start):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Locked(Latents):
+class LockedStart(LatentStart):
     """Latents of locked blocks, and of what came before them. `given_frames`: number of latent frames before them.
 
     `shown_hash`: of the clip whose pixels the video shows for those; empty if it shows the decoded latents.

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from ..devices.device import device_clock
-from ..engine.outside import checked_parts, note_on
+from ..engine.outside import checked_parts, outside_note
 from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
@@ -144,7 +144,7 @@ class Streamer:
         outside: dict[Any, Any] = {role: part for role, part in arguments.items() if part is not None}
         for role, part in outside.items():
             check_part(role, part)
-        self._outside_notes = tuple(note_on(role, part) for role, part in outside.items())
+        self._outside_notes = tuple(outside_note(role, part) for role, part in outside.items())
         self._headers = check_models(files, options)
         of_files = self._headers.models
         shape = next(iter(of_files.values()))
@@ -207,7 +207,7 @@ class Streamer:
         # One engine per video, as it holds the keys and values.
         engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
         clock = device_clock(self._loaded.device, self._loaded.side)
-        run = resolved.run(engine, conditions, None, clock)
+        run = resolved.prepare_run(engine, conditions, None, clock)
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)

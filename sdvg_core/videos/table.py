@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..errors import BadInput
-from ..files.outputs import REPORT, TABLE, unfinished_blocks, whole_file
+from ..files.outputs import REPORT, VIDEOS_TABLE, unfinished_blocks, whole_file
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
-from ..report.summary import LETTERS, outcome_of
+from ..report.summary import OUTCOME_LETTERS, outcome_of
 from .batch import BatchPlan
 from .folders import State, shows
 
@@ -64,7 +64,7 @@ class VideoTable:
             elif video.state is State.UNFINISHED:
                 blocks = len(unfinished_blocks(video.folder))
                 self._rows[video.number] = replace(self._rows[video.number], blocks=blocks)
-        if planned.to_make or _count_rows(self._folder / TABLE) <= len(self._rows):
+        if planned.to_make or _count_rows(self._folder / VIDEOS_TABLE) <= len(self._rows):
             self._write()  # else keep the table of a longer list
 
     @property
@@ -87,7 +87,7 @@ class VideoTable:
             self._rows[number],
             state=FINISHED if len(report.blocks) == self._blocks else "stopped",
             blocks=len(report.blocks),
-            route="".join(LETTERS[outcome_of(record)] for record in report.blocks),
+            route="".join(OUTCOME_LETTERS[outcome_of(record)] for record in report.blocks),
             draft_share=report.tally.draft_share,
             worst_score=None if worst is None else worst_score(worst),
             seconds=round(report.seconds.total, 3),
@@ -100,7 +100,7 @@ class VideoTable:
         writer = csv.DictWriter(text, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        path = self._folder / TABLE
+        path = self._folder / VIDEOS_TABLE
         with suppress(OSError, ValueError):
             if path.read_text(encoding="utf-8") == text.getvalue():
                 return  # a finished call needs no folder that can be written into

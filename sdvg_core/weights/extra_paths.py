@@ -15,7 +15,7 @@ from ..files.small_files import read_small
 from ..settings.fields import impossible_path
 
 EXTRA_PATHS = "extra_model_paths.yaml"
-LARGEST = 64_000
+LARGEST_CONFIG = 64_000
 """Bytes; ComfyUI's example has 3,000. Reading so many takes half a second."""
 
 
@@ -30,7 +30,7 @@ def extra_folders(models: Path, kinds: Sequence[str]) -> list[Path]:
     import yaml
 
     try:
-        content = yaml.load(read_small(file, LARGEST), yaml.BaseLoader)
+        content = yaml.load(read_small(file, LARGEST_CONFIG), yaml.BaseLoader)
         sections = content.values() if isinstance(content, dict) else ()
         return [
             folder for section in sections if isinstance(section, dict) for folder in _named(section, kinds, file)

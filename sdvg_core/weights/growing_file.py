@@ -37,7 +37,7 @@ Group = Mapping[str, TensorInfo]
 """Tensors that are written together."""
 
 
-def header_of(groups: Sequence[Group], metadata: Mapping[str, str]) -> bytes:
+def safetensors_header(groups: Sequence[Group], metadata: Mapping[str, str]) -> bytes:
     """Return the beginning of a safetensors file that holds tensors in this order."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     start = 0
@@ -107,7 +107,7 @@ def growing_file(path: Path, groups: Sequence[Group], metadata: Mapping[str, str
     An exception leaves the hidden part, and the next call with the same groups and metadata goes on. Raises
     `BadInput` if `path` exists, another program writes it, or there is no room or no permission.
     """
-    header = header_of(groups, metadata)
+    header = safetensors_header(groups, metadata)
     part = path.with_name(f".{path.name}.unfinished")
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     check_absent(path)

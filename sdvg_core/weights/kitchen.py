@@ -31,7 +31,7 @@ ROTATIONS = (256, 64, 16)
 GROUP = 16
 """Columns that share a scale in W4A8."""
 LARGEST_GROUP = 1024
-AT_ONCE = 1 << 19
+NUMBERS_AT_ONCE = 1 << 19
 """Numbers that are quantised or compared at a time: kitchen needs up to 150 bytes for each."""
 SIX_BITS = "0.2.40"
 """The first comfy-kitchen with 6 bits, which have the name of the 4 bits."""
@@ -74,7 +74,7 @@ W4A8 = Format(
     bits=4 + 8 / GROUP,
 )
 FORMATS: Mapping[str, Format] = {form.name: form for form in (INT8, W4A8)}
-STATED: Mapping[str, Format] = {form.stated: form for form in FORMATS.values()}
+FORMATS_STATED: Mapping[str, Format] = {form.stated: form for form in FORMATS.values()}
 
 
 @cache
@@ -177,7 +177,7 @@ def quantise(weight: Tensor, name: str, form: Format) -> tuple[QuantisedLayer, d
     rows, columns = weight.shape
     layer = layer_of((rows, columns), name, form)
     layout = layout_of(form)
-    at_once = max(1, AT_ONCE // columns)
+    at_once = max(1, NUMBERS_AT_ONCE // columns)
     options: dict[str, Any] = {"convrot_groupsize": layer.rotation}
     if form is INT8:
         options |= {"per_channel": True, "convrot": True}
@@ -249,7 +249,7 @@ def find_layers(weights: WeightFile) -> dict[str, QuantisedLayer]:
     """
     layers = {}
     for name, stated in stated_layers(weights).items():
-        form = STATED.get(stated["format"]) if isinstance(stated.get("format"), str) else None
+        form = FORMATS_STATED.get(stated["format"]) if isinstance(stated.get("format"), str) else None
         weight = f"{name}.weight"
         if form is not None and weight in weights:
             layout_of(form, weights.path.name)

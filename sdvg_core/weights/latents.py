@@ -26,9 +26,9 @@ METADATA = "sdvg"
 # of the first one, to recognise a clip that was cut.
 START_IMAGE_FRAMES = "start_image_frames"
 FROM_PIXELS = "from_pixels"
-FRAMES = "latent_frames"
+FRAMES_KEY = "latent_frames"
 BEGINS = "begins"
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+LATENT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ def load_latents(path: Path) -> LatentsFile:
         raise BadInput(f"{path.name} holds {held}, no tensor {KEY}; give a run's latents.safetensors")
     shape = file.info[KEY].shape
     dtype = file.info[KEY].dtype
-    if len(shape) != 5 or shape[0] != 1 or 0 in shape or dtype not in DTYPES:
+    if len(shape) != 5 or shape[0] != 1 or 0 in shape or dtype not in LATENT_DTYPES:
         kind = f"{dtype_name(dtype)} of the shape {shape}, not one video's"
         raise BadInput(f"the latents in {path.name} are {kind} in float32, bfloat16 or float16; give other ones")
     latents = file[KEY]
@@ -74,7 +74,7 @@ def read_lead(values: Mapping[str, Any], latents: Tensor) -> Lead:
     frames = latents.shape[2]
     image_frames = _count(values, START_IMAGE_FRAMES)
     from_pixels = _count(values, FROM_PIXELS)
-    if values.get(FRAMES, frames) != frames:
+    if values.get(FRAMES_KEY, frames) != frames:
         if values.get(BEGINS) != hash_tensor(latents[:, :, :1]):
             return Lead(frames=frames)
         image_frames = min(image_frames, frames)
@@ -86,7 +86,7 @@ def lead_metadata(lead: Lead, latents: Tensor) -> dict[str, int | str]:
     """Return the metadata for the lead of a clip; empty if models made all of it."""
     counts = {START_IMAGE_FRAMES: lead.start_image_frames, FROM_PIXELS: lead.from_pixels}
     begun = {name: count for name, count in counts.items() if count}
-    return {**begun, FRAMES: latents.shape[2], BEGINS: hash_tensor(latents[:, :, :1])} if begun else {}
+    return {**begun, FRAMES_KEY: latents.shape[2], BEGINS: hash_tensor(latents[:, :, :1])} if begun else {}
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..settings.load import split_strength
-from .lora_file import FLAGS, UNREAD, Layers, Stated, add_part, rank_of, read_parts, read_stated
+from .lora_file import FLAGS, UNREAD_ENDING, LoraLayers, Stated, add_part, rank_of, read_parts, read_stated
 from .names import Rename
 from .weight_file import WeightFile, open_weights
 
@@ -28,7 +28,7 @@ FACTORS = {"lora": ("lora",), "hada": ("hada_w1", "hada_w2"), "lokr": ("lokr_w1"
 """Kind of a change -> its factors, each a matrix or the product of its halves `_a` and `_b`."""
 LONGEST_ENDING = 3
 """Parts between dots of an ending that is not known: `lora_A.default.weight_scale`."""
-WHOLE = {"diff": "diff", "half": "half_bias"}
+WHOLE_PATCHES = {"diff": "diff", "half": "half_bias"}
 """Kind of a change -> its one part, the change itself; the bias of a half is scaled as the halves are."""
 BASE = ".base_layer."
 """What PEFT puts before `weight` and `bias` of a layer that it changes."""
@@ -69,8 +69,8 @@ class Change:
         return weight + strength * (changed * ratio - weight)
 
     def _product(self, parts: Mapping[str, Tensor]) -> Tensor:
-        if self.kind in WHOLE:
-            return parts[WHOLE[self.kind]]
+        if self.kind in WHOLE_PATCHES:
+            return parts[WHOLE_PATCHES[self.kind]]
         matrices = {part: tensor.reshape(_rows_columns(tensor.shape)) for part, tensor in parts.items()}
         first, *second = [
             matrices[name] if name in matrices else matrices[f"{name}_a"] @ matrices[f"{name}_b"]
@@ -172,7 +172,9 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Renam
     return Lora(file, strength, changes, tuple(unused))
 
 
-def why_inert(file: WeightFile, layers: Layers, shapes: Mapping[str, tuple[int, ...]], flat_name: Rename) -> str:
+def why_inert(
+    file: WeightFile, layers: LoraLayers, shapes: Mapping[str, tuple[int, ...]], flat_name: Rename
+) -> str:
     """Return why a LoRA changes no weight of these `shapes`, or nothing if it may change one.
 
     `layers`: its parts. Values are read until a change that is not zero; kinds not read here may change one.
@@ -190,7 +192,7 @@ def why_inert(file: WeightFile, layers: Layers, shapes: Mapping[str, tuple[int, 
 def _may_fit(file: WeightFile, parts: Mapping[str, str], shape: tuple[int, ...]) -> bool:
     """False if a change is known to be of another shape than its weight, `shape`."""
     kinds = {part.partition("_")[0] for part in parts if part not in SHARED}
-    if len(kinds) != 1 or UNREAD in kinds:
+    if len(kinds) != 1 or UNREAD_ENDING in kinds:
         return True
     try:
         return _fits(kinds.pop(), {part: file.info[source].shape for part, source in parts.items()}, shape)
@@ -208,7 +210,7 @@ def _is_nonzero(file: WeightFile, parts: Mapping[str, str]) -> bool:
 
 
 def _by_weight(
-    file: WeightFile, layers: Layers, weights: Mapping[str, str], flat_name: Rename
+    file: WeightFile, layers: LoraLayers, weights: Mapping[str, str], flat_name: Rename
 ) -> dict[str, dict[str, str]]:
     """Return the parts of a LoRA by the model's weights, whose names are given by flat name.
 
@@ -259,8 +261,8 @@ def _open_change(
     Raises `OtherModel` for another shape, and `BadInput` for incomplete parts.
     """
     file = stated.file
-    if UNREAD in parts:
-        raise _unread(parts[UNREAD], file)
+    if UNREAD_ENDING in parts:
+        raise _unread(parts[UNREAD_ENDING], file)
     kinds = {part.partition("_")[0]: source for part, source in parts.items() if part not in SHARED}
     if len(kinds) > 1 or all(part in parts for part in MAGNITUDES):
         several = ", ".join(parts.values())
@@ -282,8 +284,8 @@ def _open_change(
 
 def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, ...]) -> bool:
     """True if parts of these `shapes` fit a weight of shape `weight`. Raises `KeyError` if a part is missing."""
-    if kind in WHOLE:
-        return shapes[WHOLE[kind]] == weight
+    if kind in WHOLE_PATCHES:
+        return shapes[WHOLE_PATCHES[kind]] == weight
     sizes = {part: _rows_columns(shape or (1,)) for part, shape in shapes.items()}
     factors: list[tuple[int, int]] = []
     for name in FACTORS[kind]:

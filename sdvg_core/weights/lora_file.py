@@ -18,7 +18,7 @@ from ..files.small_files import parse_json, read_small
 from .names import Rename
 from .weight_file import PICKLES, SAFETENSORS, WeightFile
 
-ENDING = re.compile(
+TENSOR_ENDING = re.compile(
     r"[._]lora(?:_linear_layer)?[._](?:(?P<lora_a>up|B)|(?P<lora_b>down|A))"
     r"(?:\.default|(?:\.(?P<adapter>[^.]+))?\.(?:weight|(?P<half_bias>bias)))?$"
     r"|\.(?P<magnitude>dora_layer\.weight|lora_magnitude_vector(?:\.(?P<owner>(?!weight$)[^.]+))?(?:\.weight)?)$"
@@ -27,20 +27,20 @@ ENDING = re.compile(
     r"|\.(?P<unread>lora_mid\.weight|reshape_weight|set_weight|hada_t1|lokr_t2|oft_blocks|a1\.weight)$"
 )
 """Matches the end of a tensor's name: the part of a change. `unread`: kinds that only ComfyUI merges."""
-UNREAD = "unread"
+UNREAD_ENDING = "unread"
 RANKED = ("lora_b", "hada_w1_b", "lokr_w2_b", "lokr_w1_b")
 """Parts whose number of rows is the rank; the first that exists counts."""
-DEFAULT = "default"
+DEFAULT_ADAPTER = "default"
 """PEFT's usual name of an adapter, which files leave out."""
 RSLORA = "use_rslora_flag"
 FLAGS = (RSLORA, "use_dora_flag")
 """Tensors beside the layers, of forks of kohya's trainers; the second says only that there are magnitudes."""
 
-Layers = Mapping[str, Mapping[str, str]]
+LoraLayers = Mapping[str, Mapping[str, str]]
 """Name of a layer in the file -> part of its change -> name of the tensor."""
 
 
-def read_parts(file: WeightFile) -> tuple[Layers, tuple[str, ...]]:
+def read_parts(file: WeightFile) -> tuple[LoraLayers, tuple[str, ...]]:
     """Return the parts of a LoRA by layer, and the tensors of no known kind.
 
     A bias counts as a layer, `LAYER.bias`. Raises `BadInput` for several adapters, or a part that comes twice.
@@ -49,12 +49,12 @@ def read_parts(file: WeightFile) -> tuple[Layers, tuple[str, ...]]:
     others: list[str] = []
     adapters: set[str] = set()
     for source in file:
-        end = ENDING.search(source)
+        end = TENSOR_ENDING.search(source)
         if end is None:
             others += [source] if source not in FLAGS else []
             continue
         if end["lora_a"] or end["lora_b"] or end["magnitude"]:
-            adapters.add(end["adapter"] or end["owner"] or DEFAULT)
+            adapters.add(end["adapter"] or end["owner"] or DEFAULT_ADAPTER)
         layer, part = _layer_and_part(source, end)
         add_part(file, layers.setdefault(layer, {}), layer, part, source)
     if len(adapters) > 1:
@@ -73,10 +73,10 @@ def add_part(file: WeightFile, parts: dict[str, str], name: str, part: str, sour
 def _layer_and_part(source: str, end: re.Match[str]) -> tuple[str, str]:
     layer = source[: end.start()]
     if end["half_bias"]:
-        return (f"{layer}.bias", "half_bias") if end["lora_a"] else (layer, UNREAD)
+        return (f"{layer}.bias", "half_bias") if end["lora_a"] else (layer, UNREAD_ENDING)
     if end["bias"]:
         return f"{layer}.bias", "diff"
-    groups = ("lora_a", "lora_b", "magnitude", "diff", UNREAD)
+    groups = ("lora_a", "lora_b", "magnitude", "diff", UNREAD_ENDING)
     return layer, end["other"] or next(group for group in groups if end[group])
 
 
@@ -94,7 +94,7 @@ JSON_KEYS = ("lora_adapter_metadata", "lora_config")
 ALPHAS = ("lora_alpha", "network_alpha", "alpha")
 COMPONENT = re.compile(r"^(transformer|unet)\.")
 """What diffusers puts before the settings of a pipeline's part."""
-UNSTATED = (None, "None", "")
+UNSTATED_VALUES = (None, "None", "")
 LITERAL = re.compile(r"\^?[\w.\\-]+\$?")
 NEARLY = 0.01
 """Relative difference of equal scales: alpha may be stored in bfloat16."""
@@ -208,7 +208,7 @@ def _json_object(text: str | bytes, where: str) -> Mapping[str, Any]:
 
 def _statement(where: str, settings: Mapping[str, Any], flat_name: Rename) -> Statement:
     values = {COMPONENT.sub("", name): value for name, value in settings.items()}
-    values = {name: value for name, value in values.items() if value not in UNSTATED}
+    values = {name: value for name, value in values.items() if value not in UNSTATED_VALUES}
     alpha = next((values[name] for name in ALPHAS if name in values), None)
     return Statement(
         where,

@@ -23,14 +23,14 @@ VAE = "Wan 2.1 VAE"
 TAEHV = "tiny autoencoder (TAEHV)"
 TEXT_ENCODER = "UMT5 text encoder"
 IMAGE_REWARD = "ImageReward"
-CONTROL = "control module (VACE)"
+CONTROL_MODULE = "control module (VACE)"
 LORA = "LoRA"
 
 Telltales = tuple[tuple[str, ...], ...]
 """Sets of names of tensors or modules; one complete set identifies the kind."""
 
 VARIANTS: Mapping[str, Telltales] = {
-    CONTROL: (("vace_patch_embedding",), ("vace_blocks",)),
+    CONTROL_MODULE: (("vace_patch_embedding",), ("vace_blocks",)),
     "image-to-video model": (("img_emb",), ("blocks.0.cross_attn.k_img",), ("blocks.0.cross_attn.add_k_proj",)),
     "camera-control model": (("control_adapter",),),
     "Fun control model": (("ref_conv",),),
@@ -77,7 +77,7 @@ def is_lora(name: str) -> bool:
 
 # --- published models
 
-READ = "2026-11-22"
+LICENCES_READ = "2026-11-22"
 """Date on which licences were read, as stated on a card or in a file; not advice."""
 
 SELF_FORCING = {
@@ -106,7 +106,7 @@ KREA_FP8 = {
 }
 
 # The first of each role is the default: looked for first, and named in messages.
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+PUBLISHED_FILES: Mapping[str, Mapping[str, Any]] = {
     "Self-Forcing DMD": {
         **SELF_FORCING,
         "files": ("self_forcing_dmd.pt", "self_forcing_dmd.safetensors"),
@@ -206,7 +206,7 @@ class KnownModel:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its files, and of what `convert` makes of them."""
-        made = [str(converted_name(PurePath(file), form)) for form in FORMATS for file in self.files]
+        made = [str(converted_name(PurePath(file), form)) for form in QUANTISED_FORMATS for file in self.files]
         return (*self.files, *dict.fromkeys(made))
 
     @property
@@ -216,11 +216,12 @@ class KnownModel:
 
 
 KNOWN_MODELS = tuple(
-    KnownModel(name=name, **{"files": (PurePath(row["path"]).name,), **row}) for name, row in PUBLISHED.items()
+    KnownModel(name=name, **{"files": (PurePath(row["path"]).name,), **row})
+    for name, row in PUBLISHED_FILES.items()
 )
 
 
-FORMATS = ("int8", "w4a8")
+QUANTISED_FORMATS = ("int8", "w4a8")
 """What `convert` makes."""
 
 
@@ -232,9 +233,9 @@ def converted_name(file: PurePath, form: str) -> PurePath:
 
 def smaller_file(file: Path) -> str:
     """Return which smaller file of a model is there, or the command that makes one."""
-    made = [Path(converted_name(file, form)) for form in FORMATS]
+    made = [Path(converted_name(file, form)) for form in QUANTISED_FORMATS]
     smaller = next((path.name for path in made if path.is_file()), None)
-    command = f"python -m sdvg_core convert {file.name} --format {FORMATS[0]}"
+    command = f"python -m sdvg_core convert {file.name} --format {QUANTISED_FORMATS[0]}"
     return f"{smaller} beside it is smaller" if smaller else f"{command} makes a smaller file"
 
 
@@ -251,7 +252,7 @@ def has_name(file: PurePath, name: str) -> bool:
 # --- the files of a run, in ComfyUI's folders, `extra_model_paths.yaml` included, so that one copy of the weights
 # serves both
 
-TRANSFORMERS = "diffusion_models"
+TRANSFORMER_FOLDER = "diffusion_models"
 """Folder of drafters and targets in a ComfyUI installation."""
 OLDER = ("unet",)
 """Its names in older installations."""
@@ -324,11 +325,11 @@ def _transformer(role: str) -> KnownFile:
     sizes = [model for model in models if (model.gigabytes or math.inf) < (models[0].gigabytes or 0.0)]
     return KnownFile(
         role=role,
-        folder=TRANSFORMERS,
+        folder=TRANSFORMER_FOLDER,
         other_folders=OLDER,
         names=tuple(name for model in models for name in model.names),
         source=f"{models[0].repository} on the Hugging Face Hub, {models[0].path}",
-        licence=f"{models[0].licence} (read {READ})",
+        licence=f"{models[0].licence} (read {LICENCES_READ})",
         gigabytes=models[0].gigabytes or 0.0,
         smaller=f"{sizes[0].files[0]} ({sizes[0].gigabytes:g} GB) from {sizes[0].repository}" if sizes else "",
     )
@@ -376,7 +377,7 @@ KNOWN_FILES = (
 CONTROL_FILES = tuple(
     KnownFile(
         role=f"{role}_control",
-        folder=TRANSFORMERS,
+        folder=TRANSFORMER_FOLDER,
         other_folders=OLDER,
         names=(f"Wan2_1-VACE_module_{size}_bf16.safetensors", f"wan2.1_vace_{whole}_fp16.safetensors"),
         source=f"Kijai/WanVideo_comfy on the Hugging Face Hub, Wan2_1-VACE_module_{size}_bf16.safetensors",

@@ -27,8 +27,8 @@ STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
 """Choice -> name of the state dict in published training checkpoints."""
 INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module", "generator_lora")
 """Names of state dicts that hold a model, by priority if nothing is chosen."""
-MOST_NAMED = 6
-LONGEST_NAME = 40
+MOST_KEYS_NAMED = 6
+LONGEST_CLASS_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Choice:
     likely: Weights = AUTO
 
 
-UNSTATED = Choice()
+NO_CHOICE = Choice()
 
 
 def choose(file: str, names: Collection[str], choice: Choice) -> str:
@@ -56,17 +56,17 @@ def choose(file: str, names: Collection[str], choice: Choice) -> str:
     wanted = STATE_DICTS[choice.weights]
     if wanted in names:
         return wanted
-    listed = ", ".join(shown(name) for name in sorted(names)[:MOST_NAMED])
+    listed = ", ".join(short_name(name) for name in sorted(names)[:MOST_KEYS_NAMED])
     other = next((word for word, name in STATE_DICTS.items() if name in names), AUTO)
     raise BadInput(f"{file} has no {wanted}, but {listed or 'one set of weights without a name'}; choose {other}")
 
 
-def shown(name: str) -> str:
+def short_name(name: str) -> str:
     """Return a state dict's name as short printable text."""
-    return " ".join(printable(name[:LONGEST_NAME]).split())
+    return " ".join(printable(name[:LONGEST_CLASS_NAME]).split())
 
 
-def note_on(file: str, taken: str, names: Collection[str], choice: Choice) -> str | None:
+def choice_note(file: str, taken: str, names: Collection[str], choice: Choice) -> str | None:
     """Return a note on an automatic choice, or None if there was nothing to choose."""
     if choice.weights != AUTO or taken not in STATE_DICTS.values():
         return None

@@ -24,15 +24,15 @@ from .comfy_quant import MARK, stated_layers
 from .kitchen import QuantisedLayer
 from .weight_file import WeightFile
 
-Tree = TypeVar("Tree", bound=nn.Module)
+_Tree = TypeVar("_Tree", bound=nn.Module)
 ADA = (8, 9)
 """The first compute capability with products in fp8."""
 LEAST_LARGEST = 1e-12
 """What a row's largest value counts as at least: torchao's scale of a row of zeros, a padded text token, is NaN."""
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-FORMATS = ("float8_e4m3fn", "float8_e5m2")
+FP8_FORMATS = ("float8_e4m3fn", "float8_e5m2")
 SCALES = ("scale_weight", "weight_scale")
-SIDE = (*SCALES, "scale_input", "input_scale", MARK)
+BESIDE_WEIGHTS = (*SCALES, "scale_input", "input_scale", MARK)
 BETTER_FILE = "use a bf16, fp16 or fp8 file, or in ComfyUI Load Diffusion Model"
 
 
@@ -57,7 +57,7 @@ class Fp8Linear(nn.Module):
         return F.linear(x, dequantized(self.weight, self.scale, x.dtype), self.bias.to(x.dtype))
 
 
-def multiply_in_fp8(tree: Tree, device: torch.device) -> Tree:
+def multiply_in_fp8(tree: _Tree, device: torch.device) -> _Tree:
     """Let torchao multiply in fp8 in the linear layers of a tree in bfloat16, and move it to a GPU.
 
     Each row has a scale, of weights for good and of activations in every product. Raises `BadInput` where this
@@ -135,9 +135,9 @@ def find_quantisation(
     formats = {name: part.get("format") for name, part in stated_layers(weights).items()}
     formats = {name: stated for name, stated in formats.items() if f"{name}.weight" not in layers}
     for layer, stated in formats.items():
-        if stated not in FORMATS:
-            raise BadInput(f"{layer} is {stated}, not {' or '.join(FORMATS)}; {BETTER_FILE}")
-    side = frozenset(n for n in weights if n == "scaled_fp8" or n.rpartition(".")[2] in SIDE)
+        if stated not in FP8_FORMATS:
+            raise BadInput(f"{layer} is {stated}, not {' or '.join(FP8_FORMATS)}; {BETTER_FILE}")
+    side = frozenset(n for n in weights if n == "scaled_fp8" or n.rpartition(".")[2] in BESIDE_WEIGHTS)
     of_layers = {name for layer in layers.values() for part, name in layer.names.items() if part != "weight"}
     scales = _find_scales(weights, expected, side - of_layers)
     side |= of_layers

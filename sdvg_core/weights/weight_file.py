@@ -23,7 +23,7 @@ from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from ..weights import LARGEST_SIZE
 from .names import Rename
-from .pickles import UNSTATED, Choice, choose, read_pickle, shown
+from .pickles import NO_CHOICE, Choice, choose, read_pickle, short_name
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
@@ -34,9 +34,9 @@ LONGEST_HEADER = 100 * MEGABYTE
 # Outside its texts: of 20,000 tensors. The 14B target has 0.05 MB; 50 would take 7 s and 2 GB.
 LONGEST_BARE_HEADER = MEGABYTE
 LONGEST_METADATA = MEGABYTE
-LONGEST_NAME = 500
+LONGEST_TENSOR_NAME = 500
 SUMS = 1024
-TEXT = re.compile(rb'"[^"]*"')
+JSON_TEXT = re.compile(rb'"[^"]*"')
 AS_PUBLISHED = "use the file as its authors published it"
 
 
@@ -93,7 +93,7 @@ class WeightFile(Mapping[str, Tensor]):
         return replace(self, info=info, names=names)
 
 
-def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
+def open_weights(path: str | Path, choice: Choice = NO_CHOICE) -> WeightFile:
     """Open a checkpoint: `.safetensors`, a PyTorch pickle, an index of shards, or a folder with one of these.
 
     `choice`: which state dict of a training checkpoint. Raises `BadInput` if the file is missing, truncated, not a
@@ -161,7 +161,7 @@ def _read_header(path: Path) -> bytes:
     if length > LONGEST_BARE_HEADER:
         plain = header.replace(b"\\\\", b"").replace(b'\\"', b"")
         # Summed and not replaced: millions of texts would be as many pieces, and take 2 GB.
-        bare = len(plain) - sum(text.end() - text.start() for text in TEXT.finditer(plain))
+        bare = len(plain) - sum(text.end() - text.start() for text in JSON_TEXT.finditer(plain))
         if bare > LONGEST_BARE_HEADER:
             fault = f"the header of {path.name} has {bare:,} bytes between its texts, over {LONGEST_BARE_HEADER:,}"
             raise BadInput(f"{fault}; save the file without its metadata, or give another")
@@ -170,7 +170,7 @@ def _read_header(path: Path) -> bytes:
 
 def _check_names(path: Path, names: Iterable[str]) -> None:
     """Raise `BadInput` for a name that is no text or takes long to take apart at its dots."""
-    odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
+    odd = next((name for name in names if len(name) > LONGEST_TENSOR_NAME or not name.isprintable()), None)
     if odd is not None:
         raise BadInput(f"{path.name} has a tensor name of {len(odd)} characters, {odd[:60]!r}; {AS_PUBLISHED}")
 
@@ -207,7 +207,7 @@ def _open_shards(index: Path) -> WeightFile:
         if not os.path.isfile(path):  # noqa: PTH113
             raise BadInput(f"{index.name} names {shard}, which is missing; fetch it too")
         check_download(path)
-        files[shard] = _open_safetensors(path) if path.suffix in SAFETENSORS else _open_pickle(path, UNSTATED)
+        files[shard] = _open_safetensors(path) if path.suffix in SAFETENSORS else _open_pickle(path, NO_CHOICE)
     lost = [name for name, shard in weight_map.items() if name not in files[shard]]
     if lost:
         raise BadInput(f"{weight_map[lost[0]]} lacks {lost[0]}, which {index.name} lists; fetch the shards again")
@@ -247,7 +247,7 @@ def _is_name_of_shard(shard: str, suffixes: Collection[str]) -> bool:
 
 def _open_pickle(path: Path, choice: Choice) -> WeightFile:
     tensors, taken, state_dicts = read_pickle(path, choice)
-    state_dict = shown(taken)
+    state_dict = short_name(taken)
     _check_names(path, tensors)
     return WeightFile(
         path,
@@ -256,7 +256,7 @@ def _open_pickle(path: Path, choice: Choice) -> WeightFile:
         tensors.__getitem__,
         {name: name for name in tensors},
         state_dict=state_dict,
-        state_dicts=tuple(map(shown, state_dicts)),
+        state_dicts=tuple(map(short_name, state_dicts)),
     )
 
 

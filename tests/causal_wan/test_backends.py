@@ -21,7 +21,7 @@ from sdvg_core.engine.types import History, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import load_models
-from sdvg_core.settings.execution import Attention, Execution
+from sdvg_core.settings.execution import AttentionChoice, Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -189,7 +189,7 @@ def test_only_sageattention_says_that_it_is_not_exact(gpu, install):
     install("sageattention", sageattn=print)
     install("flash_attn", flash_attn_func=None)
     model = {"device": gpu(HOPPER), "dtype": torch.bfloat16, "head_dim": 128}
-    noted = [name for name in get_args(Attention) if choose_attention(name, **model).note]
+    noted = [name for name in get_args(AttentionChoice) if choose_attention(name, **model).note]
     assert noted == ["sage"]
 
 

@@ -148,7 +148,7 @@ def parts(tmp_path_factory):
 def empty_store(monkeypatch):
     """Nothing to re-use, but what the test itself makes."""
     from sdvg_pack.nodes.host import reuse
-    from sdvg_pack.sdvg_core.engine.memo import PixelStore, Store
+    from sdvg_pack.sdvg_core.engine.reuse import PixelStore, Store
 
     monkeypatch.setattr(reuse, "_STORE", Store(0))
     monkeypatch.setattr(reuse, "_PIXELS", PixelStore())

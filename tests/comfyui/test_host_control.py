@@ -39,7 +39,7 @@ from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip
 from sdvg_pack.sdvg_core.engine.types import Condition, History
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.memory.plan import NAMES
+from sdvg_pack.sdvg_core.memory.plan import PART_NAMES
 from sdvg_pack.sdvg_core.settings.context import Preset, get_preset
 from sdvg_pack.sdvg_core.weights.weight_file import open_weights
 from test_host_model import fp8
@@ -208,7 +208,7 @@ def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_coun
     (needed,), (less,) = both.needs.values(), plain.needs.values()
     assert needed.total > less.total
     assert not [part for part in needed.parts if part.endswith("control")], "weights are ComfyUI's to count"
-    assert set(both.models) <= set(NAMES), "the plan on a GPU names each"
+    assert set(both.models) <= set(PART_NAMES), "the plan on a GPU names each"
 
 
 def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts, tmp_path):

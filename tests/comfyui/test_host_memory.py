@@ -37,7 +37,7 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory import sizes
-from sdvg_pack.sdvg_core.memory.plan import NAMES, plan
+from sdvg_pack.sdvg_core.memory.plan import PART_NAMES, plan
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest, decode_state_bytes
 from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.blip import ImageRewardConfig
@@ -203,7 +203,7 @@ def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(card
     usable = usable_on(META)
     models = {role: one.model_size() for role, one in patchers.items()}
     said = " ".join(describe_plan(models, needs, usable, META))
-    stays = {role: float(re.search(rf"{NAMES[role]}, (\d+\.\d) GB stay", said)[1]) * GB for role in patchers}
+    stays = {role: float(re.search(rf"{PART_NAMES[role]}, (\d+\.\d) GB stay", said)[1]) * GB for role in patchers}
     for _ in range(2):  # the second run of a node finds them there
         load_together(list(patchers.values()), {META: needs.total})
         there = {role: one.loaded_size() for role, one in patchers.items()}

@@ -20,8 +20,8 @@ from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.routes import answer_stop, register_routes
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_pack.sdvg_core.engine.memo import GIGABYTE, PixelStore, Store
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_pack.sdvg_core.engine.reuse import GIGABYTE, PixelStore, Store
 from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
 from sdvg_pack.sdvg_core.settings.route import Gate, Route

@@ -10,8 +10,8 @@ import pytest
 from comfy_page import ROUTE, WEAKEST, browse, page_of
 from running_server import CNR, ROOT
 from sdvg_pack.sdvg_core import __version__
-from sdvg_pack.sdvg_core.pocket import EXAMPLES
-from sdvg_pack.sdvg_core.report.summary import COLOURS, INKS, Outcome
+from sdvg_pack.sdvg_core.pocket import EXAMPLE_PROMPTS
+from sdvg_pack.sdvg_core.report.summary import INKS, OUTCOME_COLOURS, Outcome
 
 pytestmark = pytest.mark.comfyui
 
@@ -36,7 +36,7 @@ def test_a_square_has_its_number_and_says_what_it_is_to_mouse_and_screen_reader(
     squares = page["done"]["squares"]
     assert [square["text"] for square in squares] == [str(i) for i in range(1, 10)]
     assert min(square["width"] for square in squares) >= 8
-    colours = [COLOURS[Outcome[square["outcome"].upper()]] for square in squares]
+    colours = [OUTCOME_COLOURS[Outcome[square["outcome"].upper()]] for square in squares]
     drawn = ["rgb({}, {}, {})".format(*bytes.fromhex(colour[1:])) for colour in colours]
     assert [square["colour"] for square in squares] == drawn, "the report's"
     first, second, *_ = squares
@@ -153,7 +153,9 @@ def test_the_strip_knows_every_fate():
     """Also those that the run above does not meet."""
     source = (ROOT / "nodes" / "web" / "blocks.js").read_text(encoding="utf-8")
     known = re.findall(r'^  (\w+): \{ name: "\1", colour: "(#\w{6})", ink: "#(\w)\w\w"', source, re.MULTILINE)
-    assert known == [(outcome.name.lower(), COLOURS[outcome], INKS[outcome][1].lower()) for outcome in Outcome]
+    assert known == [
+        (outcome.name.lower(), OUTCOME_COLOURS[outcome], INKS[outcome][1].lower()) for outcome in Outcome
+    ]
 
 
 # --- what the nodes tell
@@ -182,7 +184,7 @@ def test_the_pocket_node_says_which_prompt_it_shows_instead_of_the_one_typed(pag
 
 def test_an_example_is_written_into_the_prompt_and_the_list_is_neither_saved_nor_sent(page):
     chosen, inputs, saved = page["example"].values()
-    assert chosen == EXAMPLES[2]
+    assert chosen == EXAMPLE_PROMPTS[2]
     assert inputs == {"prompt": chosen, "strict": False}
     assert saved == [chosen, False]
 

@@ -19,7 +19,7 @@ from sdvg_pack.nodes.routes import answer_keep
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.sockets import PICTURE, StartValue
 from sdvg_pack.nodes.start import EXTEND
-from sdvg_pack.sdvg_core.engine.memo import Store
+from sdvg_pack.sdvg_core.engine.reuse import Store
 from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset

@@ -13,8 +13,7 @@ from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
 from vae_parts import decode_whole, make_vae, random_frames, random_latents, random_vae
 
 from sdvg_core.decoders.open import LIGHT_BASE, load_vae, open_vae
-from sdvg_core.decoders.taehv import PUBLISHED as PUBLISHED_FILES
-from sdvg_core.decoders.taehv import TaehvCodec, find_taehv, kind_of
+from sdvg_core.decoders.taehv import PUBLISHED_TAES, TaehvCodec, find_taehv, kind_of
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 from sdvg_core.weights.weight_file import TensorInfo, WeightFile
@@ -104,7 +103,7 @@ def test_a_known_digest_outweighs_any_name(tmp_path, monkeypatch):
     path = tmp_path / "taew2_1.pth"
     path.write_bytes(b"published")
     known = (len(b"published"), hashlib.sha256(b"published").hexdigest())
-    monkeypatch.setitem(PUBLISHED_FILES, "lighttaew2_1", known)
+    monkeypatch.setitem(PUBLISHED_TAES, "lighttaew2_1", known)
     assert kind_of(path) == kind_of(path, "lighttaew2_1") == "lighttaew2_1"
     with pytest.raises(BadInput, match="is lighttaew2_1 by its digest"):
         kind_of(path, "taew2_1")

@@ -30,7 +30,7 @@ FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.dev
 
 @pytest.fixture(autouse=True)
 def unstated(monkeypatch):
-    for name in device.STATED:
+    for name in device.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 

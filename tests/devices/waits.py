@@ -27,8 +27,8 @@ from lab.benchmarks import models
 from lab.benchmarks.models import TINY
 from lab.benchmarks.variants import OURS, Case, parse_route, set_up
 from sdvg_core.devices import device as devices
-from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.records import BlockRecord
+from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.files.video import Mp4Writer
 
@@ -238,5 +238,5 @@ def _plan(route: str) -> Run:
         width=TINY.width,
         height=TINY.height,
         clock=clock,
-        reuse=Reuse(store=store, identities=Identities(drafter="d", target="t", codec="c", scorer="s")),
+        reuse=Reuse(store=store, part_keys=PartKeys(drafter="d", target="t", codec="c", scorer="s")),
     )

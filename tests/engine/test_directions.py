@@ -26,10 +26,10 @@ from tiny import (
 )
 from torch import Tensor
 
-from sdvg_core.engine.memo import Identities, Reuse, Store
-from sdvg_core.engine.plan import EVERY_ROLE, MISSING, Lead, Roles, RunPlan, plan_blocks
+from sdvg_core.engine.plan import EVERY_ROLE, WITHOUT, Lead, Roles, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
+from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.decision import Reason
@@ -158,13 +158,13 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
     assert "\n" not in sentence
 
 
-@pytest.mark.parametrize("role", MISSING)
+@pytest.mark.parametrize("role", WITHOUT)
 def test_the_letters_to_take_out_are_those_that_ask_for_a_model(role: str) -> None:
     """Catches: a remedy that does not help."""
     policy = Route(TargetOnly() if role == "drafter" else First(0))
     for letter in DIRECTION_LETTERS:
-        asks = letter in re.findall(r"\b\w\b", MISSING[role][2])
-        with pytest.raises(BadInput, match=f"take {MISSING[role][2]} out of them") if asks else nullcontext():
+        asks = letter in re.findall(r"\b\w\b", WITHOUT[role][2])
+        with pytest.raises(BadInput, match=f"take {WITHOUT[role][2]} out of them") if asks else nullcontext():
             route(policy, EVERY_ROLE - {role}, directions=f"..{letter}...")
 
 
@@ -184,17 +184,17 @@ def test_a_router_of_ones_own_is_named_in_place_of_the_policy() -> None:
 
 @pytest.mark.parametrize(("policy", "role"), [(TargetOnly(), "drafter"), (First(0), "target")], ids=str)
 def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(policy: Policy, role: str) -> None:
-    identities = Identities(drafter="one", target="two", codec="echo", scorer="")
-    alone = replace(identities, **{role: ""})
+    part_keys = PartKeys(drafter="one", target="two", codec="echo", scorer="")
+    alone = replace(part_keys, **{role: ""})
     router = Route(policy)
     store = Store()
-    first = six(without(make_engine(), role), router, reuse=Reuse(store=store, identities=alone))
+    first = six(without(make_engine(), role), router, reuse=Reuse(store=store, part_keys=alone))
     made = list(first.blocks())
-    again = six(make_engine(), router, blocks=8, reuse=Reuse(store=store, identities=identities))
+    again = six(make_engine(), router, blocks=8, reuse=Reuse(store=store, part_keys=part_keys))
     longer = list(again.blocks())
     assert [block.record.reused for block in longer] == [True] * 6 + [False] * 2
     assert torch.equal(latents_of(longer[:6]), latents_of(made))
-    last = six(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, identities=alone))
+    last = six(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, part_keys=alone))
     assert all(block.record.reused for block in last.blocks())
 
 

@@ -26,8 +26,8 @@ from tiny import (
 from sdvg_core.causal_wan import forward
 from sdvg_core.causal_wan.generator import renoise
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
-from sdvg_core.engine.memo import Identities, Reuse, Store
 from sdvg_core.engine.plan import NOT_HANDED_OVER, Lead, plan_blocks
+from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.engine.routing import handover_at
 from sdvg_core.engine.run import Run
 from sdvg_core.errors import BadInput
@@ -139,10 +139,10 @@ AGAIN = {
 @pytest.mark.parametrize("requests", AGAIN.values(), ids=AGAIN)
 def test_what_is_made_again_is_told_by_the_guide_and_its_strength(requests):
     """Also what a stopped run left. Catches: a block of another guide, or strength, taken for this one."""
-    store, identities = Store(), Identities(drafter="small", target="large", codec="codec", scorer="scorer")
+    store, part_keys = Store(), PartKeys(drafter="small", target="large", codec="codec", scorer="scorer")
     for guide, reused in requests:
         store.begin_run()
-        run = run_of(engine_of(), TARGET_ONLY, guide, reuse=Reuse(store=store, identities=identities))
+        run = run_of(engine_of(), TARGET_ONLY, guide, reuse=Reuse(store=store, part_keys=part_keys))
         shown = list(run.blocks())
         assert torch.equal(latents_of(shown), made(engine_of(), TARGET_ONLY, guide))
         assert sum(block.record.reused for block in shown) == reused

@@ -12,10 +12,10 @@ from outside_parts import FRAMES, FRAMES_64, GOOD, VAE, Part, call, checked, des
 from thinned import every_pair
 from torch import Tensor
 
-from sdvg_core.engine.outside import cache_key, note_on
+from sdvg_core.engine.outside import outside_note, part_key
 from sdvg_core.engine.types import Cost, Generated
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.parts import FROM_0, FROM_1, METHOD, PROTOCOLS, TEXT, check_part
+from sdvg_core.settings.parts import A_TEXT, FROM_0, FROM_1, METHOD, PROTOCOLS, check_part
 from sdvg_core.settings.route import Custom, Route
 
 # --- at the door
@@ -28,7 +28,7 @@ WHOLE = {
     "router": Part(keep=max, needs_scorer=False),
 }
 NO_VALUES = {
-    TEXT: (None, 1, b"name", ["name"]),
+    A_TEXT: (None, 1, b"name", ["name"]),
     METHOD: (None, 1, "generate", ()),
     FROM_0: (None, -1, "0", 0.0, True, math.nan, (0,)),
     FROM_1: (None, 0, -3, "3", 3.0, True, math.inf, (3,)),
@@ -276,7 +276,7 @@ def test_a_router_of_your_own_decides_by_the_worst_frame():
 
 def test_a_part_without_a_key_is_never_the_same_again_and_the_report_says_so():
     keyed, unkeyed = Part(key="1"), Part()
-    assert cache_key(keyed) == cache_key(Part(key="1")) != cache_key(Part(key="2"))
-    assert cache_key(unkeyed) != cache_key(unkeyed)
-    assert note_on("scorer", keyed) == "The scorer is Part, from outside."
-    assert "nothing it made is used again" in note_on("scorer", unkeyed)
+    assert part_key(keyed) == part_key(Part(key="1")) != part_key(Part(key="2"))
+    assert part_key(unkeyed) != part_key(unkeyed)
+    assert outside_note("scorer", keyed) == "The scorer is Part, from outside."
+    assert "nothing it made is used again" in outside_note("scorer", unkeyed)

@@ -11,7 +11,7 @@ from thinned import every_pair
 from tiny import CONTEXTS, POLICIES, scripted
 
 from lab.research.routers import PlannedRouter
-from sdvg_core.engine.memo import Store
+from sdvg_core.engine.reuse import Store
 from sdvg_core.settings.request import Strength
 from sdvg_core.settings.route import Custom, First, Gate, Policy, Route, TargetOnly
 

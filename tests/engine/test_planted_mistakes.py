@@ -20,10 +20,10 @@ import torch
 from sdvg_core.causal_wan import context
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.engine import memo, pixels, plan, routing, session, speculate, wrappers
+from sdvg_core.engine import pixels, plan, reuse, routing, session, speculate, wrappers
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
-from sdvg_core.engine.memo import PixelStore
 from sdvg_core.engine.pixels import Pixels
+from sdvg_core.engine.reuse import PixelStore
 from sdvg_core.engine.routing import PlannedBlock
 from sdvg_core.engine.session import Session
 from sdvg_core.engine.types import Block, Condition, Generated, History, Span, plan_spans
@@ -44,7 +44,7 @@ def stale_state(before: History, block: Block, anchors: Any = (), decode_state: 
 
 
 def key_without_history(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str:
-    return memo.block_key(model, codec, noise, replace(call, history=History()))
+    return reuse.block_key(model, codec, noise, replace(call, history=History()))
 
 
 def score_after_decoding(at_work: Session, pixels: Pixels, *asked: Any) -> torch.Tensor:
@@ -172,7 +172,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         lambda: test_handover.test_frame_by_frame_every_sub_block_stops_early("recompute", "committed"),
     ),
     "a clip to continue goes by its shape alone": (
-        memo,
+        reuse,
         "hash_tensor",
         lambda tensor: str(tuple(tensor.shape)),
         lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another clip"),
@@ -186,7 +186,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "scores are taken for those under another prompt": (
         session,
         "scores_key",
-        lambda scorer, pixels, text, frames: memo.scores_key(scorer, pixels, "", frames),
+        lambda scorer, pixels, text, frames: reuse.scores_key(scorer, pixels, "", frames),
         lambda: test_reuse.test_what_a_change_makes_anew("recompute", "another text"),
     ),
     "a block is decoded after the state of another one": (

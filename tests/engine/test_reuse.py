@@ -34,9 +34,9 @@ from torch import Tensor
 from lab.research.routers import PlannedRouter, RandomRouter, planned_route
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.memo import Identities, PixelStore, Result, Reuse, Store
 from sdvg_core.engine.protocols import Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_core.engine.reuse import PartKeys, PixelStore, Reuse, Store, Tensors
 from sdvg_core.engine.run import Run
 from sdvg_core.engine.types import Condition, Cost
 from sdvg_core.engine.wrappers import FramewiseAdapter
@@ -142,7 +142,7 @@ class Made:
     latents: Tensor
     frames: Tensor
     records: list[BlockRecord] = field(default_factory=list)
-    used: list[dict[str, Result]] = field(default_factory=list)
+    used: list[dict[str, Tensors]] = field(default_factory=list)
 
     @property
     def decisions(self) -> list[Decision]:
@@ -188,10 +188,10 @@ def parts_of(asked: Asked, before_pass: Callable[[str], None] = lambda kind: Non
     return Parts(engine=engine, begun=begun, done=done, codec=codec, scorer=scorer)
 
 
-def identities(asked: Asked) -> Identities:
+def part_keys(asked: Asked) -> PartKeys:
     """Models are told apart by weights and schedule alone, so that the same ones in other roles are the same."""
     model = f"{asked.policy}, {asked.schedule}, weights"
-    return Identities(
+    return PartKeys(
         drafter=f"{model} {asked.drafter}"
         + (f" in {asked.own_frames}" if asked.own_frames < 3 else "")
         + (f" of {asked.draft_steps}" if asked.draft_steps else ""),
@@ -237,7 +237,7 @@ def planned_run(asked: Asked, parts: Parts, store: Store | None, pixels: PixelSt
         given=clip_of(asked),
         colour_hold=asked.hold,
         **restyled_in(asked),
-        reuse=None if store is None else Reuse(store=store, identities=identities(asked), pixels=pixels),
+        reuse=None if store is None else Reuse(store=store, part_keys=part_keys(asked), pixels=pixels),
     )
 
 
@@ -456,7 +456,7 @@ def test_a_prompt_in_other_words_with_the_same_embedding_is_told_by_its_new_word
     made(asked, store)
     parts = parts_of(asked)
     words = Condition(condition(5).embedding, "ein roter Ball")
-    reuse = Reuse(store=store, identities=identities(asked))
+    reuse = Reuse(store=store, part_keys=part_keys(asked))
     run = planned(parts.engine, asked.route, condition_of=lambda _: words, blocks=3, reuse=reuse)
     shown = list(run.blocks())
     assert [block.record.prompt for block in shown] == ["ein roter Ball"] * 3

@@ -21,7 +21,7 @@ from tiny import (
 )
 
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
-from sdvg_core.engine.memo import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
+from sdvg_core.engine.reuse import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.settings.route import Route, TargetOnly

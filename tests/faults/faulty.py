@@ -21,10 +21,10 @@ from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.engine.memo import Identities
 from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
+from sdvg_core.engine.reuse import PartKeys
 from sdvg_core.files.outputs import LATENTS, lock_folder, staged_video
 from sdvg_core.loading.load import Models
 from sdvg_core.report.run_report import RunReport
@@ -50,7 +50,7 @@ class Doubles(Models):
     engine: Engine
 
     @property
-    def identities(self) -> Identities:
+    def part_keys(self) -> PartKeys:
         return self.by_files
 
     def build(self, **options: Any) -> Engine:
@@ -71,7 +71,7 @@ def make_loaded(policy: str = "recompute", **options: Any) -> Models:
         options=LoadOptions(),
         device=cpu,
         side=cpu,
-        by_files=Identities(drafter="d", target="t", codec="c", scorer="s"),
+        by_files=PartKeys(drafter="d", target="t", codec="c", scorer="s"),
         engine=engine,
     )
 

@@ -18,7 +18,7 @@ from faulty import REQUEST, make_loaded, make_video, names
 from reuse_folders import contents
 
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import BLOCKS, LATENTS, lock_folder, staged_video
+from sdvg_core.files.outputs import BLOCKS_FOLDER, LATENTS, lock_folder, staged_video
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.weights.latents import load_latents
@@ -70,7 +70,7 @@ def write_set(folder: Path, text: str) -> bool:
             return False
         work = stack.enter_context(staged_video(folder, {"seed": text}, replace=True))
         for name in OUTPUTS:
-            (work / name / "000001.safetensors" if name == BLOCKS else work / name).write_text(text)
+            (work / name / "000001.safetensors" if name == BLOCKS_FOLDER else work / name).write_text(text)
     return True
 
 

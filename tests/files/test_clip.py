@@ -18,7 +18,7 @@ from sounds import greys
 from sdvg_core.errors import BadInput
 from sdvg_core.files import clip as clips
 from sdvg_core.files import footage
-from sdvg_core.files.clip import UNSTATED
+from sdvg_core.files.clip import UNSTATED_COLOUR
 from sdvg_core.files.footage import Footage, count_frames, read_footage
 from sdvg_core.files.video import write_mp4
 
@@ -105,7 +105,7 @@ def test_an_unmarked_clip_is_read_by_its_rows(height, standard, bits, tmp_path):
     path = film(tmp_path / "unmarked.mkv", [frame_of(planes, kind, bits, height)])
     with av.open(str(path)) as file:
         codec = file.streams.video[0].codec_context
-        assert (codec.colorspace, codec.color_range) == (UNSTATED, 0)
+        assert (codec.colorspace, codec.color_range) == (UNSTATED_COLOUR, 0)
     read = read_footage(path, SIZE, height).pixels[0, :, height // 4 :: height // 2, 16::32]
     shown = read.flatten(1).T.numpy()
     assert np.abs(shown - colours_of(planes, standard, bits, LIMITED)).max() <= 0.55
@@ -352,7 +352,7 @@ def test_a_clip_that_is_damaged_in_its_middle_is_refused_or_read(tmp_path):
 
 def test_frames_are_counted_no_further_than_a_clip_may_be_long(tmp_path, monkeypatch):
     """Catches: hours of video decoded before they are refused."""
-    monkeypatch.setattr(footage, "MOST_FRAMES", 3)
+    monkeypatch.setattr(footage, "MOST_FOOTAGE_FRAMES", 3)
     seen: list[int] = []
     check = clips.check_picture_size
     monkeypatch.setattr(clips, "check_picture_size", lambda *size: seen.append(1) or check(*size))
@@ -381,7 +381,7 @@ def test_what_is_no_clip_is_refused_in_a_sentence(what, tmp_path, monkeypatch):
     elif what == "folder":
         path.mkdir()
     elif what == "long":
-        monkeypatch.setattr(footage, "MOST_FRAMES", 3)
+        monkeypatch.setattr(footage, "MOST_FOOTAGE_FRAMES", 3)
         path = inner
     elif what != "missing":
         path.write_text("" if what == "empty" else "no video")

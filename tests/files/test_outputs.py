@@ -16,11 +16,11 @@ from safetensors.torch import save_file
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import (
-    BLOCKS,
-    FILES,
+    BLOCKS_FOLDER,
     LATENTS,
     REPORT,
     VIDEO,
+    VIDEO_FILES,
     check_output,
     hidden_folder,
     lock_folder,
@@ -50,8 +50,8 @@ def staged(folder: Path, request: dict[str, str] = ASKED, *, replace: bool = Fal
 
 
 def write_all(work: Path, text: str) -> None:
-    for name in FILES:
-        (work / name / BLOCK if name == BLOCKS else work / name).write_text(text)
+    for name in VIDEO_FILES:
+        (work / name / BLOCK if name == BLOCKS_FOLDER else work / name).write_text(text)
 
 
 def finish(
@@ -67,12 +67,12 @@ def stopped_run(folder: Path, kind: type[BaseException], *, blocks: bool = False
         for name in (LATENTS, VIDEO):
             (work / name).write_text("half")
         if blocks:
-            (work / BLOCKS / BLOCK).write_text("a block")
+            (work / BLOCKS_FOLDER / BLOCK).write_text("a block")
         raise kind
 
 
 def whole(text: str) -> dict[str, bytes]:
-    return {f"{BLOCKS}/{BLOCK}" if name == BLOCKS else name: text.encode() for name in FILES}
+    return {f"{BLOCKS_FOLDER}/{BLOCK}" if name == BLOCKS_FOLDER else name: text.encode() for name in VIDEO_FILES}
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -244,10 +244,10 @@ def test_committed_blocks_survive_for_the_same_request_alone(tmp_path):
         stopped_run(folder, ZeroDivisionError, blocks=True)
     hidden = tmp_path / ".out.unfinished"
     assert [path.read_text() for path in unfinished_blocks(folder)] == ["a block"]
-    assert sorted(contents(hidden)) == ["request.json", f"video/{BLOCKS}/{BLOCK}"]
+    assert sorted(contents(hidden)) == ["request.json", f"video/{BLOCKS_FOLDER}/{BLOCK}"]
     for request, kept in ((ASKED, 1), ({"seed": "7"}, 0)):
         with suppress(ZeroDivisionError), staged(folder, request) as work:
-            assert len(names(work / BLOCKS)) == kept
+            assert len(names(work / BLOCKS_FOLDER)) == kept
             raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
@@ -271,7 +271,7 @@ def test_a_kill_at_any_change_to_the_disk_loses_no_block_of_a_run_that_goes_on(t
 
 def test_what_a_video_left_that_was_killed_before_its_first_block_is_removed(tmp_path):
     hidden = tmp_path / ".out.unfinished"
-    (hidden / "video" / BLOCKS).mkdir(parents=True)
+    (hidden / "video" / BLOCKS_FOLDER).mkdir(parents=True)
     for path in (hidden / "request.json", hidden / "video" / VIDEO, hidden / "lock"):
         path.write_text("{")
     assert unfinished_blocks(tmp_path / "out") == []
@@ -296,7 +296,7 @@ def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, the
     else:
         (hidden / "video").mkdir(parents=True)
         (hidden / "request.json").write_text("{}")
-        (hidden / "video" / BLOCKS).symlink_to(other / "video" / BLOCKS, target_is_directory=True)
+        (hidden / "video" / BLOCKS_FOLDER).symlink_to(other / "video" / BLOCKS_FOLDER, target_is_directory=True)
     before = contents(tmp_path)
     assert unfinished_blocks(tmp_path / "out") == []
     with pytest.raises(BadInput, match=r"\.out\.unfinished is not ours; move it away"), staged(tmp_path / "out"):
@@ -369,7 +369,7 @@ def test_a_folder_is_not_renamed_under_the_feet_of_who_stands_in_it(tmp_path, mo
 def test_a_desktops_own_file_in_the_hidden_folder_is_no_reason_to_begin_again(tmp_path):
     """Catches `.DS_Store`, after which finished blocks were not found; a folder there is somebody's."""
     hidden = tmp_path / ".out.unfinished"
-    blocks = hidden / "video" / BLOCKS
+    blocks = hidden / "video" / BLOCKS_FOLDER
     blocks.mkdir(parents=True)
     (blocks / "000001.safetensors").write_text("")
     (hidden / ".DS_Store").write_text("")

@@ -12,7 +12,7 @@ from typing import Any
 
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.decoders.open import load_vae
-from sdvg_core.engine.memo import Store
+from sdvg_core.engine.reuse import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image

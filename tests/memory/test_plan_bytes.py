@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from lab.benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache
-from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED, WanConfig, wan_shapes
+from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED_CONFIGS, WanConfig, wan_shapes
 from sdvg_core.causal_wan.context import Model, Wan
 from sdvg_core.causal_wan.forward import ControlBranch, Pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import ControlTree, WanTree
@@ -38,11 +38,11 @@ TINY = SCALES["tiny"]
 @pytest.mark.parametrize("name, parameters", [("1.3B", 1_418_996_800), ("14B", 14_288_491_584)])
 def test_the_published_sizes_have_so_many_parameters(name, parameters):
     with META:
-        tree = WanTree(PUBLISHED[name])
-    assert sum(p.numel() for p in tree.parameters()) == PUBLISHED[name].parameters == parameters
-    assert sizes.wan_bytes(PUBLISHED[name], 2) == 2 * parameters
+        tree = WanTree(PUBLISHED_CONFIGS[name])
+    assert sum(p.numel() for p in tree.parameters()) == PUBLISHED_CONFIGS[name].parameters == parameters
+    assert sizes.wan_bytes(PUBLISHED_CONFIGS[name], 2) == 2 * parameters
     linear = sum(p.numel() for n, p in tree.named_parameters() if p.ndim == 2)
-    assert sizes.wan_bytes(PUBLISHED[name], 2, stored="fp8") == 2 * parameters - linear
+    assert sizes.wan_bytes(PUBLISHED_CONFIGS[name], 2, stored="fp8") == 2 * parameters - linear
 
 
 @pytest.mark.parametrize("form", ["int8", "w4a8"])
@@ -100,7 +100,7 @@ class FlashOps(TorchOps):
 @pytest.mark.heavy
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("kind", [KVCache, Fp8KVCache])
-@pytest.mark.parametrize("size", PUBLISHED)
+@pytest.mark.parametrize("size", PUBLISHED_CONFIGS)
 @torch.inference_mode()
 def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, turned):
     """Catches: a window that is rotated or read back from fp8 all at once, or a wide one not counted.
@@ -109,7 +109,7 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, 
     """
     frames = {"1.3B": 21, "14B": 27}[size] if turned or (kind is Fp8KVCache and size == "14B") else 6
     with META:
-        tree = WanTree(replace(PUBLISHED[size], num_layers=4)).to(torch.bfloat16)
+        tree = WanTree(replace(PUBLISHED_CONFIGS[size], num_layers=4)).to(torch.bfloat16)
     ops, x = FlashOps(torch.bfloat16), torch.empty(1, 16, 3, 60, 104, device=META)
     cache = kind(tree, frames, 1560, torch.bfloat16, META)
     text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
@@ -124,18 +124,18 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, 
     here = model.pass_at(CacheSlots(frames - 3, slots, frames, *positions), cache, None, x)
     with Peak([*tree.parameters(), x, *tree_leaves(here.rope), *tree_leaves(text), *cache._buffers()]) as peak:
         denoise_pass(tree, x, 500.0, here)
-    read, plain = frames if kind is Fp8KVCache else 0, sizes.pass_bytes(PUBLISHED[size], 3, 1560, 2)
-    planned = sizes.pass_bytes(PUBLISHED[size], 3, 1560, 2, read=read, turned=frames if turned else 0)
+    read, plain = frames if kind is Fp8KVCache else 0, sizes.pass_bytes(PUBLISHED_CONFIGS[size], 3, 1560, 2)
+    planned = sizes.pass_bytes(PUBLISHED_CONFIGS[size], 3, 1560, 2, read=read, turned=frames if turned else 0)
     assert 0.94 * planned <= peak.bytes <= planned
     assert not read or frames < 27 or planned > 1.3 * plain
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("size", PUBLISHED)
+@pytest.mark.parametrize("size", PUBLISHED_CONFIGS)
 @torch.inference_mode()
 def test_a_pass_with_a_control_needs_what_is_planned_for_a_while(size):
     """Catches: the model's own tokens, or the control's, not counted."""
-    config = PUBLISHED[size]
+    config = PUBLISHED_CONFIGS[size]
     with META:
         tree = WanTree(config).to(torch.bfloat16)
         module = ControlTree(config, CONTROL_BLOCKS[size]).to(torch.bfloat16)

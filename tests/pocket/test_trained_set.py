@@ -33,11 +33,11 @@ from sdvg_core.weights.weight_file import open_weights
 def folder(tmp_path, monkeypatch):
     """A set of files that are no models, with their manifest."""
     files = {}
-    for role, name in embedded.NAMES.items():
+    for role, name in embedded.WEIGHT_FILES.items():
         (tmp_path / name).write_bytes(role.encode())
         files[role] = {"sha256": hashlib.sha256(role.encode()).hexdigest()}
     (tmp_path / "manifest.json").write_text(json.dumps({"files": files}), encoding="utf-8")
-    monkeypatch.setattr(embedded, "FOLDER", tmp_path)
+    monkeypatch.setattr(embedded, "WEIGHTS_FOLDER", tmp_path)
     return tmp_path
 
 
@@ -46,9 +46,9 @@ def test_a_whole_set_is_found(folder):
     assert {path.parent for path in (files.drafter, files.target, files.vae, files.reward)} == {folder}
 
 
-@pytest.mark.parametrize("role", list(embedded.NAMES))
+@pytest.mark.parametrize("role", list(embedded.WEIGHT_FILES))
 def test_a_damaged_or_missing_file_is_named(folder, role):
-    path = folder / embedded.NAMES[role]
+    path = folder / embedded.WEIGHT_FILES[role]
     path.write_bytes(b"?")
     with pytest.raises(BadInput, match=f"{path.name}, the embedded {role}, is damaged"):
         embedded.trained_set()
@@ -109,11 +109,11 @@ def test_held_out_clips_look_as_the_vae_shows_them(taehv, vae, latents):
 
 @pytest.mark.heavy
 def test_a_damaged_one_is_refused_only_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
-    for path in shipped.FOLDER.iterdir():
+    for path in shipped.WEIGHTS_FOLDER.iterdir():
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / shipped.FAST_VAE_NAME).unlink()
     (tmp_path / shipped.FAST_VAE_NAME).write_bytes(b"?")
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    monkeypatch.setattr(shipped, "WEIGHTS_FOLDER", tmp_path)
     assert shipped.trained_set().vae.parent == tmp_path
     assert main(["demo", "--output", str(tmp_path / "out")]) == 2
     assert "the embedded fast_vae, is damaged" in capsys.readouterr().err
@@ -144,12 +144,12 @@ WAYS = {
 
 def test_the_set_is_small_16_bit_and_as_the_manifest_says():
     files = shipped.manifest()["files"]
-    names = {**shipped.NAMES, shipped.FAST_VAE: shipped.FAST_VAE_NAME}
+    names = {**shipped.WEIGHT_FILES, shipped.FAST_VAE: shipped.FAST_VAE_NAME}
     assert set(files) == set(names)
-    assert {path.name for path in shipped.FOLDER.iterdir()} == {"manifest.json", *names.values()}
-    assert sum(path.stat().st_size for path in shipped.FOLDER.iterdir()) < 26e6
+    assert {path.name for path in shipped.WEIGHTS_FOLDER.iterdir()} == {"manifest.json", *names.values()}
+    assert sum(path.stat().st_size for path in shipped.WEIGHTS_FOLDER.iterdir()) < 26e6
     for role, known in files.items():
-        path = shipped.FOLDER / names[role]
+        path = shipped.WEIGHTS_FOLDER / names[role]
         assert path.stat().st_size == known["bytes"]
         if path.suffix == ".safetensors":
             kinds = {info.dtype for info in open_weights(path).info.values()}

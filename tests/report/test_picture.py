@@ -10,14 +10,13 @@ import torch
 from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
-from sdvg_core.pocket.comparison import ABOVE, MARGIN, SIDE, Side, side_by_side
-from sdvg_core.report.picture import DARK, LETTERS, LIGHT, SCALE, _score_keys, drawable, route_picture, tint
-from sdvg_core.report.summary import COLOURS, INKS, Outcome, outcome_of
-from sdvg_core.report.summary import LETTERS as DIRECTIONS
+from sdvg_core.pocket.comparison import ABOVE, EDGE, PANEL_SIDE, Side, side_by_side
+from sdvg_core.report.picture import DARK, FONT_SIZE, LIGHT, SCALE, _score_keys, drawable, route_picture, tint
+from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, OUTCOME_LETTERS, Outcome, outcome_of
 from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.route import First, Gate, Route, TargetOnly
 
-OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in COLOURS.items()}
+OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in OUTCOME_COLOURS.items()}
 
 
 def strip(image: Image.Image) -> list[Outcome]:
@@ -30,7 +29,7 @@ def strip(image: Image.Image) -> list[Outcome]:
 def test_the_strip_shows_every_block_in_the_colour_of_its_fate_also_in_the_dark():
     light, dark = (route_picture(report(of_every_reason()), dark=dark) for dark in (False, True))
     for picture in (light, dark):
-        assert "".join(DIRECTIONS[outcome] for outcome in strip(picture)) == "FaarrrBdtardtar"
+        assert "".join(OUTCOME_LETTERS[outcome] for outcome in strip(picture)) == "FaarrrBdtardtar"
     assert light.size == dark.size
     assert (light.getpixel((0, 0)), dark.getpixel((0, 0))) == ((255, 255, 255), ImageColor.getrgb(DARK.ground))
 
@@ -38,7 +37,7 @@ def test_the_strip_shows_every_block_in_the_colour_of_its_fate_also_in_the_dark(
 def test_every_reason_has_an_outcome_and_every_outcome_a_letter_and_colour_of_its_own():
     outcomes = [outcome_of(record(decision)) for decision in of_every_reason()]
     assert set(outcomes) == set(Outcome)
-    assert len(set(DIRECTIONS.values())) == len(set(COLOURS.values())) == len(Outcome)
+    assert len(set(OUTCOME_LETTERS.values())) == len(set(OUTCOME_COLOURS.values())) == len(Outcome)
 
 
 @pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])
@@ -96,13 +95,13 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_the_letter_on_a_square_can_be_read(outcome):
-    assert contrast(COLOURS[outcome], INKS[outcome]) >= 4.5
+    assert contrast(OUTCOME_COLOURS[outcome], INKS[outcome]) >= 4.5
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
 def test_every_text_of_the_picture_can_be_read_on_its_ground(look):
     """On that of the page, and on the one of each outcome behind the scores."""
-    grounds = [look.ground, *(tint(colour, 0.1, look.ground) for colour in COLOURS.values())]
+    grounds = [look.ground, *(tint(colour, 0.1, look.ground) for colour in OUTCOME_COLOURS.values())]
     assert min(contrast(text, ground) for text in (look.ink, look.faint) for ground in grounds) >= 4.5
 
 
@@ -112,7 +111,7 @@ def test_every_text_of_the_picture_can_be_read_on_its_ground(look):
 def test_the_picture_can_be_read_where_it_is_shown_at_the_zoom_of_a_template():
     """Eleven pixels: a node of 480, of which the picture has 460, at four fifths. Catches smaller letters."""
     shown = 460 * 0.8 / route_picture(report(of_every_reason())).width
-    assert LETTERS / SCALE * shown >= 11
+    assert FONT_SIZE / SCALE * shown >= 11
 
 
 @pytest.mark.parametrize("blocks", [1, 9, 100])
@@ -144,10 +143,10 @@ def pictures() -> list[torch.Tensor]:
 
 def test_every_pixel_of_both_videos_is_shown_as_a_sharp_square(pictures):
     """Catches smoothing, a shift by a pixel, and the two sides swapped."""
-    factor = SIDE // 32
+    factor = PANEL_SIDE // 32
     assert len(pictures) == ROUTED.pixel_frames
-    for made, seed, left in ((ROUTED, 1, MARGIN), (ALONE, 2, 2 * MARGIN + SIDE)):
+    for made, seed, left in ((ROUTED, 1, EDGE), (ALONE, 2, 2 * EDGE + PANEL_SIDE)):
         for picture, frame in zip(pictures, frames(made, seed), strict=True):
-            shown = picture[0, :, ABOVE : ABOVE + 16 * factor, left : left + SIDE]
+            shown = picture[0, :, ABOVE : ABOVE + 16 * factor, left : left + PANEL_SIDE]
             squares = shown.unflatten(2, (32, factor)).unflatten(1, (16, factor))
             assert torch.equal(squares, frame[:, :, None, :, None].expand_as(squares))

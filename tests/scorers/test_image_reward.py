@@ -22,7 +22,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.blip import ImageRewardConfig, read_config, used_shapes
 from sdvg_core.scorers.image_reward import (
-    PLACES,
+    VOCABULARY_PLACES,
     ImageRewardScorer,
     PromptTokenizer,
     find_vocabulary,
@@ -376,7 +376,7 @@ def test_what_only_has_a_vocabularys_name_is_refused(content: bytes, tmp_path: P
         load_prompt_tokenizer(tmp_path / "vocab.txt")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", VOCABULARY_PLACES)
 def test_the_vocabulary_is_found_beside_the_weights_and_in_a_given_folder(place: str, tmp_path: Path) -> None:
     path = write_vocabulary(tmp_path / place, TOKENS)
     assert find_vocabulary(tmp_path / "ImageReward.pt") == path

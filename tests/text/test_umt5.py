@@ -21,7 +21,7 @@ from sdvg_core.loading.inspection import inspect_file
 from sdvg_core.settings.request import Strength, read_strengths
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.prompts import clean_prompt, read_prompt, unshown
-from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_sizes
+from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_umt5_sizes
 from sdvg_core.weights.model_files import TEXT_ENCODER
 from sdvg_core.weights.weight_file import TensorInfo, WeightFile
 
@@ -334,7 +334,7 @@ def test_umt5_xxl_without_its_last_layer_is_no_smaller_encoder():
     info["shared.weight"] = TensorInfo((256384, 4096), torch.float16)
     file = WeightFile(Path("xxl.safetensors"), "", info, lambda name: torch.ones(1), {name: name for name in info})
     with pytest.raises(BadInput, match=r"has 23 of umt5-xxl's 24 layers"):
-        read_sizes(file)
+        read_umt5_sizes(file)
 
 
 @pytest.mark.parametrize("words_of_error", SPOILED)

@@ -10,17 +10,17 @@ from typing import Any
 
 from sdvg_core.devices.workers import Stop
 from sdvg_core.report.run_report import RunReport
-from sdvg_core.videos.maker import Task, open_worker
+from sdvg_core.videos.maker import VideoTask, open_worker
 
 GRAVE = "SDVG_TEST_GRAVE"
 
 
-def open_mortal(*what: Any) -> Callable[[Task, Stop], RunReport]:
+def open_mortal(*what: Any) -> Callable[[VideoTask, Stop], RunReport]:
     """Open a worker that kills its own process in video 2, unless the file named in the environment is there."""
     make = open_worker(*what)
     grave = Path(os.environ[GRAVE])
 
-    def make_or_die(task: Task, stop: Stop) -> RunReport:
+    def make_or_die(task: VideoTask, stop: Stop) -> RunReport:
         def stop_or_die() -> bool:
             if task[0].number == 2 and not grave.exists():
                 grave.touch()

@@ -9,7 +9,7 @@ import pytest
 from sdvg_core import Route, make, route_preset
 from sdvg_core.decoders.open import open_vae
 from sdvg_core.errors import BadInput
-from sdvg_core.loading.headers import check_models, part_fingerprints
+from sdvg_core.loading.headers import check_models, file_part_keys
 from sdvg_core.settings.context import Preset
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.fields import Setting, settings_of
@@ -17,7 +17,7 @@ from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget, First, Gate, Quantile, Stride, WorstFrame
 from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos.identity import request_fingerprint
+from sdvg_core.videos.fingerprint import request_fingerprint
 from sdvg_core.weights.model_files import ModelFiles
 
 EVERYTHING = {"drafter", "target", "codec", "scorer"}
@@ -70,7 +70,7 @@ def usual(**changes: Any) -> LoadOptions:
 def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
     """The parts whose keys differ, and nothing if the whole request does not."""
     checked = [check_models(files, load).models for load in (one, other)]
-    first, second = (part_fingerprints(files, load, of) for load, of in zip((one, other), checked, strict=True))
+    first, second = (file_part_keys(files, load, of) for load, of in zip((one, other), checked, strict=True))
     requests = [request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
     changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}
     assert (requests[0] != requests[1]) or not changed, "what changes a result changes the request"
@@ -80,10 +80,10 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("videos.identity", "loading.headers", "devices.device"):
+    for module in ("videos.fingerprint", "loading.headers", "devices.device"):
         monkeypatch.setattr(f"sdvg_core.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr(Setting, "fitted", lambda _, value: value)
-    for module in ("videos.identity", "loading.headers"):
+    for module in ("videos.fingerprint", "loading.headers"):
         monkeypatch.setattr(f"sdvg_core.{module}.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.loading.headers.choose_attention", lambda *_, **__: None)
     monkeypatch.setattr("sdvg_core.loading.headers.check_compile", lambda *_: None)
@@ -138,7 +138,7 @@ WITH_A_CLIP: dict[str, Any] = {
 
 def test_every_field_of_a_request_can_change_the_files(files, monkeypatch):
     """`vram` alone, of all that is asked, cannot (see `LOAD`). Catches: a changed video taken for the old one."""
-    monkeypatch.setattr("sdvg_core.videos.identity.named", str)
+    monkeypatch.setattr("sdvg_core.videos.fingerprint.named", str)
     clips = {"restyle": Path("clip.mp4"), "control": Path("depth.mp4"), "control_mask": Path("mask.png")}
     prompt = one_prompt("a ball")
     assert {*ASKED, *WITH_A_CLIP} == {field.name for field in fields(VideoRequest)}

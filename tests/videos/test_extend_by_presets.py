@@ -14,7 +14,7 @@ from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import write_mp4
 from sdvg_core.settings.fields import from_json
-from sdvg_core.settings.route import First, Route, name_of
+from sdvg_core.settings.route import First, Route, policy_name
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.weights.model_files import ModelFiles
 
@@ -119,7 +119,8 @@ def forced(folder: Path) -> list[tuple[str, int]]:
     routes = [report(one)["settings"]["route"] for one in sorted(folder.glob("[0-9]*"))]
     policies = [from_json(Route, route).policy for route in routes]
     return [
-        (name_of(policy), policy.n if isinstance(policy, First) else policy.forced_blocks) for policy in policies
+        (policy_name(policy), policy.n if isinstance(policy, First) else policy.forced_blocks)
+        for policy in policies
     ]
 
 

@@ -19,7 +19,7 @@ from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.files.video import write_mp4
 from sdvg_core.loading import load as loading
-from sdvg_core.loading.headers import check_models, part_fingerprints
+from sdvg_core.loading.headers import check_models, file_part_keys
 from sdvg_core.settings.load import LoadOptions, ModelOptions, Weights
 from sdvg_core.weights.latents import save_latents
 from sdvg_core.weights.model_files import ModelFiles
@@ -225,8 +225,8 @@ def test_the_two_state_dicts_of_one_file_never_share_a_key(two_sets):
     found = {}
     for weights in TAKEN:
         load = load_options(weights)
-        found[weights] = part_fingerprints(two_sets, load, check_models(two_sets, load).models)
+        found[weights] = file_part_keys(two_sets, load, check_models(two_sets, load).models)
     assert found["ema"].drafter != found["raw"].drafter
     assert found["ema"].target == found["raw"].target
-    auto = part_fingerprints(two_sets, load_options(), check_models(two_sets, load_options()).models)
+    auto = file_part_keys(two_sets, load_options(), check_models(two_sets, load_options()).models)
     assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"

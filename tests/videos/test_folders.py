@@ -12,11 +12,11 @@ from reuse_folders import contents
 from sample_reports import report
 
 from sdvg_core.files.outputs import (
-    BLOCKS,
+    BLOCKS_FOLDER,
     LATENTS,
     REPORT,
-    TABLE,
     VIDEO,
+    VIDEOS_TABLE,
     TakenFolder,
     hidden_folder,
     lock_folder,
@@ -29,8 +29,8 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import folders
 from sdvg_core.videos.asked import Batch
+from sdvg_core.videos.fingerprint import Fingerprint, digest_of
 from sdvg_core.videos.folders import State, claim_folder
-from sdvg_core.videos.identity import Fingerprint, digest_of
 from sdvg_core.weights.latents import save_latents
 from sdvg_core.weights.model_files import ModelFiles
 
@@ -51,7 +51,7 @@ def put_video(folder: Path, request: Fingerprint = THIS, blocks: int = BLOCKS_AS
 def put_blocks(folder: Path, request: Fingerprint = THIS) -> None:
     """Leave what a run that is stopped after a block leaves."""
     with suppress(ZeroDivisionError), lock_folder(folder), staged_video(folder, request) as work:
-        (work / BLOCKS / "000001.safetensors").write_text("a block")
+        (work / BLOCKS_FOLDER / "000001.safetensors").write_text("a block")
         raise ZeroDivisionError
 
 
@@ -205,11 +205,13 @@ def test_list_is_looked_for_video_by_video(tmp_path):
         }
 
 
-@pytest.mark.parametrize(("name", "overwrite"), [("0002", False), ("0007", False), (TABLE, False), (TABLE, True)])
+@pytest.mark.parametrize(
+    ("name", "overwrite"), [("0002", False), ("0007", False), (VIDEOS_TABLE, False), (VIDEOS_TABLE, True)]
+)
 def test_list_is_refused_where_another_one_is(tmp_path, name, overwrite):
     """Catches: a video of a list in a gap of another one, and a table of somebody that is replaced."""
-    if name == TABLE:
-        put_file(tmp_path / "out" / TABLE)
+    if name == VIDEOS_TABLE:
+        put_file(tmp_path / "out" / VIDEOS_TABLE)
     else:
         put_video(tmp_path / "out" / name, OTHER)
     before = contents(tmp_path)
@@ -269,7 +271,7 @@ def test_list_returns_to_its_number(tmp_path):
 def test_number_that_a_kill_left_is_free(tmp_path):
     """Catches: numbers that are used up by runs which made nothing."""
     hidden = tmp_path / "out" / ".001.unfinished"
-    (hidden / "video" / BLOCKS).mkdir(parents=True)
+    (hidden / "video" / BLOCKS_FOLDER).mkdir(parents=True)
     (hidden / "lock").write_text("")
     put_blocks(tmp_path / "out" / "002", OTHER)
     assert number(tmp_path / "out") == "003"

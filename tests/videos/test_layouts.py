@@ -21,7 +21,7 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import ROUTE_PRESETS
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.asked import Batch
-from sdvg_core.videos.identity import digest_of, request_fingerprint
+from sdvg_core.videos.fingerprint import digest_of, request_fingerprint
 from sdvg_core.videos.maker import make_videos
 from sdvg_core.videos.resolve import resolve_files
 from sdvg_core.weights import quantized, weight_file

@@ -16,12 +16,12 @@ from tiny import generator_of
 
 from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_core.errors import BadInput
-from sdvg_core.loading.headers import check_models, part_fingerprints
+from sdvg_core.loading.headers import check_models, file_part_keys
 from sdvg_core.report.run_report import read_report
 from sdvg_core.settings.load import LoadOptions, ModelOptions, split_strength
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
-from sdvg_core.videos.identity import digest_of, request_fingerprint
+from sdvg_core.videos.fingerprint import digest_of, request_fingerprint
 from sdvg_core.weights.lora import OtherModel
 
 LAYERS = {"blocks.0.self_attn.q": "blocks.0.attn1.to_q", "blocks.1.ffn.0": "blocks.1.ffn.net.0.proj"}
@@ -196,27 +196,27 @@ def test_a_config_beside_a_lora_belongs_to_the_identity(files, checkpoint, tmp_p
     path = tmp_path / "adapter_model.safetensors"
     save_file(spelled(checkpoint, "PEFT"), path)
     load = LoadOptions(drafter=CUSTOM, target=CUSTOM, loras=(str(path),))
-    identities = set()
+    part_keys = set()
     requests = set()
     for alpha in (2, 16):
         (tmp_path / "adapter_config.json").write_text(json.dumps({"r": RANK, "lora_alpha": alpha}))
-        identities.add(part_fingerprints(files, load, check_models(files, load).models).drafter)
+        part_keys.add(file_part_keys(files, load, check_models(files, load).models).drafter)
         requests.add(digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball"))))
-    assert (len(identities), len(requests)) == (2, 2)
+    assert (len(part_keys), len(requests)) == (2, 2)
 
 
 def test_the_mode_of_a_lora_belongs_to_the_identity(files, checkpoint, tmp_path):
     """Catches: merged blocks used again beside those of the other mode, which round otherwise."""
     save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
-    identities = set()
+    part_keys = set()
     requests = set()
     for mode in ("merge", "beside"):
         load = LoadOptions(
             drafter=CUSTOM, target=CUSTOM, loras=(str(tmp_path / "style.safetensors"),), lora_mode=mode
         )
-        identities.add(part_fingerprints(files, load, check_models(files, load).models).drafter)
+        part_keys.add(file_part_keys(files, load, check_models(files, load).models).drafter)
         requests.add(digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball"))))
-    assert (len(identities), len(requests)) == (2, 2)
+    assert (len(part_keys), len(requests)) == (2, 2)
 
 
 @pytest.mark.parametrize("mode", ["merge", "beside"])

@@ -21,6 +21,7 @@ from mortal import GRAVE, open_mortal
 from reuse_folders import ctrl_c, killed, results, stopped
 
 from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import VIDEOS_TABLE
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget
@@ -64,7 +65,7 @@ def same_videos(one: Path, other: Path, numbers: Iterable[int] = (1, 2, 3)) -> N
 
 def rows(folder: Path) -> list[dict[str, str]]:
     """The lines of the table."""
-    with (folder / table.TABLE).open(encoding="utf-8", newline="") as file:
+    with (folder / VIDEOS_TABLE).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -177,7 +178,7 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
     small = object.__new__(table.VideoTable)
     small._folder, small._rows = tmp_path, {row.number: row for row in kept}
     small._write()
-    before = (tmp_path / table.TABLE).read_bytes()
+    before = (tmp_path / VIDEOS_TABLE).read_bytes()
 
     def failing(*arguments: Any, **options: Any) -> Any:
         raise OSError(errno.ENOSPC, "no space left on device")
@@ -186,8 +187,8 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
         planted.setattr(Path, name, failing)
         with pytest.raises(BadInput, match="is full; free"):
             small.made(1, BadInput("gone"))
-    assert (tmp_path / table.TABLE).read_bytes() == before
-    assert names(tmp_path) == [table.TABLE]
+    assert (tmp_path / VIDEOS_TABLE).read_bytes() == before
+    assert names(tmp_path) == [VIDEOS_TABLE]
     small.made(1, BadInput('a "quoted", error'))
     assert [line["state"] for line in rows(tmp_path)] == ["failed", "finished", "finished"]
 

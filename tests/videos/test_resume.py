@@ -37,15 +37,15 @@ from sdvg_core.__main__ import run
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import BLOCKS, hidden_folder, unfinished_blocks
+from sdvg_core.files.outputs import BLOCKS_FOLDER, hidden_folder, unfinished_blocks
 from sdvg_core.loading import headers
 from sdvg_core.loading import load as loading
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos import batch, identity, maker
+from sdvg_core.videos import batch, fingerprint, maker
 from sdvg_core.videos.blocks import read_block
-from sdvg_core.videos.identity import request_fingerprint
+from sdvg_core.videos.fingerprint import request_fingerprint
 from sdvg_core.weights.weight_file import weight_digest
 
 
@@ -139,10 +139,10 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
 
 def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):
     """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
-    for module in (identity, headers):
+    for module in (fingerprint, headers):
         monkeypatch.setattr(module, "arithmetic_on", lambda device: {"threads": f"of {device}"})
     one = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
-    monkeypatch.setattr(identity, "side_device", lambda options: torch.device("meta"))
+    monkeypatch.setattr(fingerprint, "side_device", lambda options: torch.device("meta"))
     two = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
     assert (one["threads"], one.get("side threads")) == ("of cpu", None)
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
@@ -294,7 +294,7 @@ def test_a_folder_without_a_video_is_refused_before_anything_is_read(base, tmp_p
     (tmp_path / "file").write_text("{}")
     with patch.object(loading, "load_wan", None):
         line = refused(capsys, [*base, "--output", str(tmp_path / "out"), "--reuse", str(tmp_path / empty)])
-    assert f"{tmp_path / empty} has no {BLOCKS} to re-use; give the folder of" in line
+    assert f"{tmp_path / empty} has no {BLOCKS_FOLDER} to re-use; give the folder of" in line
     assert not (tmp_path / "out").exists()
 
 

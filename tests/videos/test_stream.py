@@ -184,13 +184,13 @@ def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(fil
 def test_what_a_video_needed_is_freed_with_it(streamer, monkeypatch):
     """Catches keys and values that wait for the next video."""
     engines = []
-    whole = ResolvedRequest.run
+    whole = ResolvedRequest.prepare_run
 
     def noted(resolved, engine, *given):
         engines.append(weakref.ref(engine.drafter))
         return whole(resolved, engine, *given)
 
-    monkeypatch.setattr(ResolvedRequest, "run", noted)
+    monkeypatch.setattr(ResolvedRequest, "prepare_run", noted)
     begun = streamer.stream(REQUEST, PROMPT)
     block = next(begun)
     assert engines[0]() is not None

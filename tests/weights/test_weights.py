@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.weights import weight_file
-from sdvg_core.weights.pickles import UNSTATED, Choice, note_on
+from sdvg_core.weights.pickles import NO_CHOICE, Choice, choice_note
 from sdvg_core.weights.weight_file import TensorInfo, WeightFile, open_weights
 
 
@@ -381,14 +381,14 @@ def write(path: Path, *names: str, legacy: bool = False) -> Path:
 @pytest.mark.parametrize(
     "names, choice, taken",
     [
-        ((RAW, EMA, "critic"), UNSTATED, EMA),
+        ((RAW, EMA, "critic"), NO_CHOICE, EMA),
         ((RAW, EMA, "critic"), Choice("ema"), EMA),
         ((RAW, EMA, "critic"), Choice("raw"), RAW),
         ((RAW, EMA), Choice(likely="raw"), RAW),
         ((RAW, EMA), Choice(likely="ema"), EMA),
         ((RAW, EMA), Choice("ema", likely="raw"), EMA),
         ((EMA,), Choice(likely="raw"), EMA),
-        ((RAW,), UNSTATED, RAW),
+        ((RAW,), NO_CHOICE, RAW),
         (("state_dict",), Choice(likely="raw"), "state_dict"),
     ],
 )
@@ -436,15 +436,15 @@ def test_a_file_that_can_hold_no_state_dicts_is_refused_too(tmp_path, weights):
 @pytest.mark.parametrize(
     "taken, there, choice, words",
     [
-        (EMA, (RAW, EMA, "critic"), UNSTATED, "a.pt holds two sets of weights, generator_ema and generator"),
+        (EMA, (RAW, EMA, "critic"), NO_CHOICE, "a.pt holds two sets of weights, generator_ema and generator"),
         (EMA, (EMA,), Choice(likely="raw"), "The preset is for raw weights, but a.pt holds no generator"),
         (RAW, (RAW, EMA), Choice("raw", likely="ema"), None),
         (RAW, (RAW, EMA), Choice(likely="raw"), None),
-        (EMA, (EMA, "critic"), UNSTATED, None),
+        (EMA, (EMA, "critic"), NO_CHOICE, None),
         ("state_dict", ("state_dict",), Choice(likely="ema"), None),
         ("", (), Choice(likely="ema"), None),
     ],
 )
 def test_a_choice_that_nobody_stated_is_told_and_nothing_else(taken, there, choice, words):
-    note = note_on("a.pt", taken, there, choice)
+    note = choice_note("a.pt", taken, there, choice)
     assert note is None if words is None else note.startswith(words)

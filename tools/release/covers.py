@@ -23,10 +23,10 @@ from torch import Tensor
 from lab.research.world import render, render_with_mask
 from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.files.video import write_mp4
-from sdvg_core.pocket import EXAMPLES
+from sdvg_core.pocket import EXAMPLE_PROMPTS
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import SIZE
-from sdvg_core.report.summary import COLOURS, INKS, Outcome, outcome_of
+from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, Outcome, outcome_of
 from sdvg_core.settings.route import ROUTE_PRESETS, Route
 from sdvg_core.text.prompts import read_prompt
 
@@ -65,34 +65,34 @@ def made(streamer: Streamer, text: str, route: Route, **settings: Any) -> tuple[
 
 def plain(streamer: Streamer, prompt: int, preset: str, **settings: Any) -> Cover:
     """A clip from a prompt alone."""
-    frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], **settings)
+    frames, outcomes = made(streamer, EXAMPLE_PROMPTS[prompt], ROUTE_PRESETS[preset], **settings)
     return evenly(frames), outcomes, MINIATURE
 
 
 def from_picture(streamer: Streamer, prompt: int, preset: str) -> Cover:
     """A clip from a given picture, which is the first cell."""
-    scene = parse(EXAMPLES[prompt])
+    scene = parse(EXAMPLE_PROMPTS[prompt])
     picture = render(scene, torch.zeros(1))[0]
     with tempfile.TemporaryDirectory() as folder:
         Image.fromarray(_pixels(picture)).save(Path(folder) / "start.png")
         start = Path(folder) / "start.png"
-        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], start_image=start)
+        frames, outcomes = made(streamer, EXAMPLE_PROMPTS[prompt], ROUTE_PRESETS[preset], start_image=start)
     return [picture, *evenly(frames, 5)], outcomes, MINIATURE
 
 
 def from_clip(streamer: Streamer, prompt: int, preset: str, shown: int, way: str, **settings: Any) -> Cover:
     """A clip that is extended or restyled: given frames in the upper row, what is made of them in the lower."""
-    given = render(parse(EXAMPLES[shown]), torch.arange(45 if way == "continue_from" else FRAMES))
+    given = render(parse(EXAMPLE_PROMPTS[shown]), torch.arange(45 if way == "continue_from" else FRAMES))
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mp4"
         write_mp4(clip, given, fps=16)
-        frames, outcomes = made(streamer, EXAMPLES[prompt], ROUTE_PRESETS[preset], **{way: clip}, **settings)
+        frames, outcomes = made(streamer, EXAMPLE_PROMPTS[prompt], ROUTE_PRESETS[preset], **{way: clip}, **settings)
     return [*evenly(given, 3), *evenly(frames, 3)], outcomes, MINIATURE
 
 
 def storyboard(streamer: Streamer) -> Cover:
     """Three shots."""
-    text = "\n".join(f"{1 + 3 * i} cut: {EXAMPLES[prompt]}" for i, prompt in enumerate((0, 3, 4)))
+    text = "\n".join(f"{1 + 3 * i} cut: {EXAMPLE_PROMPTS[prompt]}" for i, prompt in enumerate((0, 3, 4)))
     frames, outcomes = made(streamer, text.replace("1 cut:", "1:", 1), ROUTE_PRESETS["paper"])
     shots = frames.tensor_split([1 + 4 * (9 * shot - 1) for shot in (1, 2)])
     return [frame for shot in shots for frame in evenly(shot, 4)[1:3]], outcomes, MINIATURE
@@ -100,7 +100,7 @@ def storyboard(streamer: Streamer) -> Cover:
 
 def controlled(control: Callable[[Tensor, Tensor], Tensor], prompt: int) -> Cover:
     """What goes in (upper row) and what is to come out, as the world draws them."""
-    frames, mask = render_with_mask(parse(EXAMPLES[prompt]), torch.arange(FRAMES))
+    frames, mask = render_with_mask(parse(EXAMPLE_PROMPTS[prompt]), torch.arange(FRAMES))
     given = control(frames, mask.expand_as(frames))
     outcomes = [Outcome.FORCED] * 2 + [Outcome.DRAFTED_UNSEEN] * (BLOCKS - 2)
     return [*evenly(given, 3), *evenly(frames, 3)], outcomes, DRAWN
@@ -108,7 +108,7 @@ def controlled(control: Callable[[Tensor, Tensor], Tensor], prompt: int) -> Cove
 
 def finished(prompt: int) -> Cover:
     """A clip as it is, and enlarged."""
-    clip = render(parse(EXAMPLES[prompt]), torch.arange(FRAMES))
+    clip = render(parse(EXAMPLE_PROMPTS[prompt]), torch.arange(FRAMES))
     small = torch.nn.functional.interpolate(clip, scale_factor=0.25, mode="area")
     return [*evenly(small, 3), *evenly(clip, 3)], (), HOST
 
@@ -158,13 +158,13 @@ def draw(frames: Frames, outcomes: Sequence[Outcome], source: str) -> Image.Imag
     width = (SIDE - 2 * MARGIN + GAP) / max(len(outcomes), 1)
     for place, outcome in enumerate(outcomes):
         left = MARGIN + place * width
-        brush.rounded_rectangle((left, top, left + width - GAP, top + 52), 8, fill=COLOURS[outcome])
+        brush.rounded_rectangle((left, top, left + width - GAP, top + 52), 8, fill=OUTCOME_COLOURS[outcome])
         if width > 40:
             middle = (left + (width - GAP) / 2, top + 26)
             brush.text(middle, str(place + 1), fill=INKS[outcome], font=ImageFont.load_default(30), anchor="mm")
     left = MARGIN
     for outcome in dict.fromkeys(outcomes):
-        brush.rounded_rectangle((left, top + 78, left + 24, top + 102), 6, fill=COLOURS[outcome])
+        brush.rounded_rectangle((left, top + 78, left + 24, top + 102), 6, fill=OUTCOME_COLOURS[outcome])
         brush.text((left + 34, top + 90), SHOWN[outcome], fill="white", font=small, anchor="lm")
         left += 34 + brush.textlength(SHOWN[outcome], small) + 24
     brush.text((MARGIN, SIDE - 34), source, fill=FAINT, font=small, anchor="lm")

@@ -22,13 +22,13 @@ from .inputs import BlockCall, KeyedNoise
 from .types import Block, hash_tensor, hash_text
 
 GIGABYTE = 1 << 30
-Result = tuple[Tensor, ...]
+Tensors = tuple[Tensor, ...]
 UNKNOWN = object()
 """Marks a decoder state that is not stored; None is a valid state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identities:
+class PartKeys:
     """Texts that identify the weights, patches, settings and arithmetic of each part.
 
     Equal text must mean equal bits for equal arguments. Empty for a part that is missing.
@@ -56,7 +56,7 @@ def tensor_key(tensor: Tensor, copy: Tensor | None = None) -> str:
 def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str:
     """Return the cache key of a whole block.
 
-    `model`, `codec`: their identities (a context may need pixels, which the codec decodes). `noise`: of the call.
+    `model`, `codec`: their keys (a context may need pixels, which the codec decodes). `noise`: of the call.
     """
     span = call.span
     blocks = call.history.blocks
@@ -99,7 +99,7 @@ def _hash(*parts: Any) -> str:
 
 @dataclass(slots=True)
 class _Entry:
-    result: Result
+    result: Tensors
     run: int
 
 
@@ -127,7 +127,7 @@ class Store:
             self._used = {}
             self._make_room(0)
 
-    def get(self, key: str) -> Result | None:
+    def get(self, key: str) -> Tensors | None:
         """Return a result, or None."""
         with self._lock:
             entry = self._entries.get(key)
@@ -138,7 +138,7 @@ class Store:
             self._used[key] = None
             return entry.result
 
-    def put(self, key: str, result: Result) -> None:
+    def put(self, key: str, result: Tensors) -> None:
         """Keep CPU copies of a result's tensors if they fit; never mutate them."""
         here = tuple(tensor.detach().cpu() for tensor in result)
         size = sum(tensor.nbytes for tensor in here)
@@ -157,7 +157,7 @@ class Store:
         with self._lock:
             return all(key in self._entries for key in keys)
 
-    def take_used(self) -> dict[str, Result]:
+    def take_used(self) -> dict[str, Tensors]:
         """Return the results put or got since the last call, or since the run began, by key."""
         with self._lock:
             used = {key: self._entries[key].result for key in self._used if key in self._entries}
@@ -171,7 +171,7 @@ class Store:
                 self._drop(key)
 
     @property
-    def newest(self) -> Mapping[str, Result]:
+    def newest(self) -> Mapping[str, Tensors]:
         """Results that the newest run put or got."""
         with self._lock:
             return {key: entry.result for key, entry in self._entries.items() if entry.run == self._run}
@@ -258,10 +258,10 @@ class PixelStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reuse:
-    """The stores of a run, and the identities of its parts. `pixels`: in memory that `store` leaves; or None."""
+    """The stores of a run, and the keys of its parts. `pixels`: in memory that `store` leaves; or None."""
 
     store: Store
-    identities: Identities
+    part_keys: PartKeys
     pixels: PixelStore | None = None
 
 

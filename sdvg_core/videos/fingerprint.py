@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..devices.device import arithmetic_on, check_device, side_device
-from ..engine.outside import cache_key
+from ..engine.outside import part_key
 from ..loading.headers import named
 from ..settings.fields import as_json, settings_of
 from ..settings.load import LoadOptions, split_strength
@@ -20,7 +20,7 @@ from ..weights.lora_file import config_beside
 from ..weights.model_files import ModelFiles
 
 Fingerprint = Mapping[str, str]
-MOST_NAMED = 3
+MOST_DIFFERENCES = 3
 LONGEST_NAMED = 80
 CLIPS = ("continue_from", "start_image", "restyle", "control", "control_mask")
 """Fields of a request that are files, or words; the fingerprint has a hash of a file's content."""
@@ -56,7 +56,7 @@ def request_fingerprint(
 
 def _of_files(settings: Any) -> dict[str, Any]:
     """Return the settings from which the files that are written can follow, as JSON values."""
-    values = as_json(settings, cache_key)
+    values = as_json(settings, part_key)
     return {name: values[name] for name, known in settings_of(type(settings)).items() if known.of_files}
 
 
@@ -70,11 +70,11 @@ def differences(then: Fingerprint, now: Fingerprint) -> str:
     """Describe the differences of two fingerprints: `seed (then 42, now 43), tau (...)`; no long values."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     shown = []
-    for name in names[:MOST_NAMED]:
+    for name in names[:MOST_DIFFERENCES]:
         before = then.get(name, "nothing")
         after = now.get(name, "nothing")
         shown.append(f"{name} (then {before}, now {after})" if len(before + after) <= LONGEST_NAMED else name)
-    return ", ".join(shown) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
+    return ", ".join(shown) + (f" and {len(names) - MOST_DIFFERENCES} more" if names[MOST_DIFFERENCES:] else "")
 
 
 def digest_of(fingerprint: Fingerprint) -> str:
