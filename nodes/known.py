@@ -131,8 +131,8 @@ def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, 
                 yield from every_input(option.inputs, f"{prefix}{field.id}.")
 
 
-def check_option(chosen: Any, what: str, options: Sequence[str], called: str = "") -> None:
-    """Raise `BadInput` unless a dynamic combo is set to a known option. For an unknown one ComfyUI passes just the name.
+def check_option(chosen: object, what: str, options: Sequence[str], called: str = "") -> dict[str, Any]:
+    """Return a dynamic combo's option and its inputs. Raises `BadInput` for an unknown one, of which ComfyUI passes the name.
 
     Plain combos need no check: ComfyUI's message names widget, value and choices before anything runs. A message from
     `validate_inputs` would be repeated for every input in its signature. `called`: what people see in place of `what`.
@@ -142,6 +142,7 @@ def check_option(chosen: Any, what: str, options: Sequence[str], called: str = "
         raise BadInput(
             f"there is no {called or what} {shown(name)}; choose {', '.join(dict.fromkeys(options))}, or {UPDATE}"
         )
+    return chosen
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import folder_paths
+from comfy.model_patcher import ModelPatcher
 from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput
@@ -108,7 +109,7 @@ def unread_note(widgets: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"Without effect with {widgets['policy']}: {', '.join(names)}.",) if names else ()
 
 
-def preset_for(model: Any, preset: Preset | None, *, flush: bool) -> Any:
+def preset_for(model: ModelPatcher, preset: Preset | None, *, flush: bool) -> ModelPatcher:
     """Return a copy of a MODEL that another loader made, with a preset, or the one that it has for None.
 
     `flush`: as in `load_checkpoint`.
@@ -116,7 +117,9 @@ def preset_for(model: Any, preset: Preset | None, *, flush: bool) -> Any:
     return attach_origin(model.clone(), preset=with_flush(preset or origin_of(model).preset, flush=flush))
 
 
-def attach_control(model: Any, role: str, control: Any = None, control_file: str = NO_FILE) -> None:
+def attach_control(
+    model: ModelPatcher, role: str, control: ModelPatcher | None = None, control_file: str = NO_FILE
+) -> None:
     """Attach a control module, a MODEL or a file, to a MODEL. Raises `BadInput` for two, or one that does not fit."""
     if control is not None and control_file != NO_FILE:
         raise BadInput("control and control_file both give a control module; leave one of them out")
@@ -142,21 +145,21 @@ class DrafterLoader(io.ComfyNode):
     @known_inputs_only
     def execute(
         cls,
-        file,
-        weight_dtype,
-        preset=None,
-        weights=AUTO,
-        new_prompt=FLUSH,
+        file: str,
+        weight_dtype: str,
+        preset: dict[str, Any] | None = None,
+        weights: Weights = AUTO,
+        new_prompt: str = FLUSH,
         compile: CompileMode = "off",
-        model=None,
-        **control,
+        model: ModelPatcher | None = None,
+        **control: Any,
     ) -> io.NodeOutput:
         """Load the model and attach preset, compile mode and control module.
 
         `model`: one of another loader, in place of the file. `control`: inputs of `attach_control`. Raises `BadInput`
         for an unknown preset, a control module that does not fit, two of them, or two models.
         """
-        check_option(preset, "preset", (AUTO, *PRESETS))
+        preset = check_option(preset, "preset", (AUTO, *PRESETS))
         flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has its own switch
         if model is None:
             if file == NO_FILE:

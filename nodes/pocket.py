@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import comfy.sd
 import comfy.utils
+from comfy.model_patcher import ModelPatcher
+from comfy.sd import VAE
 from comfy_api.latest import io
 
 from ..sdvg_core.loading.load import encode_prompts
@@ -20,7 +21,7 @@ from .host.files import load_checkpoint
 from .host.progress import notify
 from .host.vae import FastVAE
 from .known import known_inputs_only, node_schema
-from .sockets import RewardModel, load_host_scorer
+from .sockets import HostScorer, RewardModel, load_host_scorer
 
 # It does not quote the prompt, as notes go into files that people pass on.
 NEAREST_NOTE = "The prompt is not of the small world; the nearest one that is was shown and scored."
@@ -57,7 +58,7 @@ class PocketModels(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, prompt=None, strict=False) -> bool:
+    def validate_inputs(cls, prompt: str | None = None, strict: bool | None = False) -> bool:
         """Raise `BadInput` for a prompt that cannot be used, before anything is loaded."""
         if prompt is not None:
             for text in read_prompt(prompt).texts:
@@ -66,7 +67,7 @@ class PocketModels(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, prompt, strict=False) -> io.NodeOutput:
+    def execute(cls, prompt: str, strict: bool = False) -> io.NodeOutput:
         """Load the models with the ordinary loaders, and encode the prompt, or the nearest one of the small world."""
         lines = read_prompt(prompt)
         shown = {text: understand(text, strict=strict) for text in lines.texts}
@@ -94,13 +95,14 @@ class PocketModels(io.ComfyNode):
 
 
 @cache
-def _models() -> tuple[Any, ...]:
+def _models() -> tuple[ModelPatcher, ModelPatcher, VAE, HostScorer, FastVAE]:
     """Load the models (30 MB) once: with the same objects, a prompt change keeps the blocks before it."""
     files = trained_set()
+    assert files.reward is not None  # the set is whole
     return (
         load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b")),
         load_checkpoint(str(files.target), "default", get_preset("krea-14b")),
-        comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
+        VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
         load_host_scorer(files.reward, device="default", dtype="float32"),
         FastVAE(pocket_fast_vae()),
     )

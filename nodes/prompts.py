@@ -5,8 +5,10 @@ ComfyUI's own conditioning does not hold the text, which the reward model needs;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from comfy.sd import CLIP
 from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput
@@ -34,7 +36,7 @@ class Prompt(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, clip, text) -> io.NodeOutput:
+    def execute(cls, clip: CLIP, text: str) -> io.NodeOutput:
         """Encode each prompt as CLIP Text Encode does. Raises `BadInput` if it is not text, unless it is empty."""
 
         def encoded(line: str) -> list[list[Any]]:
@@ -64,7 +66,9 @@ class PromptSchedule(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, from_block, conditioning, text, schedule=()) -> io.NodeOutput:
+    def execute(
+        cls, from_block: int, conditioning: Sequence[Any], text: str, schedule: tuple[PromptEntry, ...] = ()
+    ) -> io.NodeOutput:
         """Append the prompt to the schedule. Raises `BadInput` unless it begins after the last one."""
         entry = PromptEntry(from_block - 1, conditioning, text)
         if schedule and entry.index <= schedule[-1].index:

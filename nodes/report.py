@@ -8,6 +8,7 @@ from comfy_api.latest import io, ui
 
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.picture import route_picture
+from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.report.summary import summarise
 from .known import known_inputs_only, node_schema
 from .sockets import Report
@@ -35,7 +36,7 @@ class RouteReport(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, report, prompt_in_report=False, theme=AUTO) -> io.NodeOutput:
+    def execute(cls, report: RunReport, prompt_in_report: bool = False, theme: str = AUTO) -> io.NodeOutput:
         """Draw the picture and write the JSON. Raises `BadInput` if the preview cannot be saved."""
         report = report if prompt_in_report else report.without_prompts()
         picture = np.asarray(route_picture(report, dark=theme == DARK).convert("RGB"), dtype=np.float32) / 255

@@ -15,7 +15,7 @@ from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
-from ..sdvg_core.settings.execution import AUTO
+from ..sdvg_core.settings.execution import AUTO, RewardDtype
 from ..sdvg_core.settings.route import (
     CASCADE_MARGIN,
     ROUTE_PRESETS,
@@ -73,7 +73,13 @@ class QualityRouter(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, device, reward_file=None, policy=None, scorer=NOT_WIRED) -> bool:
+    def validate_inputs(
+        cls,
+        device: object,
+        reward_file: object = None,
+        policy: object = None,
+        scorer: object = NOT_WIRED,
+    ) -> bool:
         """Raise `BadInput` for a missing reward file. Accept any device: a workflow may come from a machine with more.
 
         ComfyUI does not check the combos named in this signature. It passes None for values that come over a wire,
@@ -88,21 +94,21 @@ class QualityRouter(io.ComfyNode):
     @known_inputs_only
     def execute(
         cls,
-        reward_file,
-        device,
-        dtype,
-        policy=None,
-        scorer=None,
-        forced_blocks=None,
-        bail_out=None,
-        handover=None,
+        reward_file: str,
+        device: str,
+        dtype: RewardDtype,
+        policy: dict[str, Any] | None = None,
+        scorer: object = None,
+        forced_blocks: int | None = None,
+        bail_out: int | None = None,
+        handover: int | None = None,
     ) -> io.NodeOutput:
         """Build the router, and load its scorer if the policy needs one and none is wired in.
 
         `forced_blocks`, `bail_out`, `handover`: of older workflows; those that the policy reads are its inputs now.
         """
         options = {option.key: [field.id for field in option.inputs] for option in _policy_input().options}
-        check_option(policy, "policy", tuple(options), called="route")
+        policy = check_option(policy, "policy", tuple(options), called="route")
         older = {"forced_blocks": forced_blocks, "bail_out": bail_out, "handover": handover}
         older = {name: value for name, value in older.items() if value is not None}
         read = options[policy["policy"]]
@@ -111,7 +117,7 @@ class QualityRouter(io.ComfyNode):
         unread += ["cascade"] if policy.get("cascade") and policy.get("aggregation") != "min" else []
         placing = {"device": device, "dtype": dtype}
         if needs_scorer(route) and scorer is None:
-            loaded = load_host_scorer(find_reward_file(reward_file), **placing)
+            loaded = load_host_scorer(find_reward_file(reward_file), device=device, dtype=dtype)
             return io.NodeOutput(RouterValue(route, loaded, tuple(unread)))
         usual = {field.id: field.default for field in cls.define_schema().inputs if field.id in placing}
         unread += [name for name, value in placing.items() if value != usual[name]]
@@ -189,7 +195,7 @@ def _aggregation(values: Mapping[str, Any]) -> Aggregation:
     return WorstFrame(CASCADE_MARGIN if values.get("cascade") else None)
 
 
-def find_reward_file(reward_file: Any) -> str:
+def find_reward_file(reward_file: object) -> str:
     """Return the path of a reward file. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
@@ -198,7 +204,7 @@ def find_reward_file(reward_file: Any) -> str:
         raise BadInput(f"this route needs a scorer; {cure}")
     if reward_file not in reward_files():
         raise BadInput(f"there is no {shown(reward_file)}; {cure}")
-    path = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)
+    path: str = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)
     read_vocabulary(find_vocabulary(Path(path)))
     return path
 
@@ -221,4 +227,5 @@ def register_reward_folder() -> None:
 
 def reward_files() -> list[str]:
     """Return the names of the reward files that exist."""
-    return folder_paths.get_filename_list(REWARD_FOLDER)
+    names: list[str] = folder_paths.get_filename_list(REWARD_FOLDER)
+    return names

@@ -6,6 +6,8 @@ Most widgets are fields of `VideoRequest`, so that nodes, command line and Pytho
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from comfy_api.latest import io
 from comfy_execution.utils import get_executing_context
@@ -14,7 +16,7 @@ from ..sdvg_core.engine.outside import outside_note
 from ..sdvg_core.engine.plan import check_size
 from ..sdvg_core.engine.reuse import GIGABYTE
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.settings.execution import AUTO, Execution
+from ..sdvg_core.settings.execution import AUTO, Execution, KvDtype
 from ..sdvg_core.settings.fields import settings_of
 from ..sdvg_core.settings.load import LoadOptions
 from ..sdvg_core.settings.request import NO_MODEL, STEP, TWO_STARTS, VideoRequest, check_directions, read_takes
@@ -95,17 +97,17 @@ class SpeculativeSampler(io.ComfyNode):
     @classmethod
     def validate_inputs(
         cls,
-        drafter=NOT_WIRED,
-        target=NOT_WIRED,
-        continue_from=NOT_WIRED,
-        start_image=NOT_WIRED,
-        start=NOT_WIRED,
-        width=None,
-        height=None,
-        blocks=None,
-        directions=None,
-        takes=None,
-        kept_blocks=None,
+        drafter: object = NOT_WIRED,
+        target: object = NOT_WIRED,
+        continue_from: object = NOT_WIRED,
+        start_image: object = NOT_WIRED,
+        start: object = NOT_WIRED,
+        width: int | None = None,
+        height: int | None = None,
+        blocks: int | None = None,
+        directions: str | None = None,
+        takes: str | None = None,
+        kept_blocks: str | None = None,
     ) -> bool:
         """Raise `BadInput` for mistakes visible before anything is loaded. Values that come over a wire are None here."""
         if drafter is target is NOT_WIRED:
@@ -128,16 +130,16 @@ class SpeculativeSampler(io.ComfyNode):
     @known_inputs_only
     def execute(
         cls,
-        positive,
-        prompt,
-        schedule,
-        kv_dtype=AUTO,
-        prompt_schedule=(),
-        drafter_schedule=BOTH,
-        target_schedule=BOTH,
-        reuse_gb=REUSE_GB,
-        kept_blocks="",
-        **inputs,
+        positive: Sequence[Any],
+        prompt: str,
+        schedule: str,
+        kv_dtype: KvDtype = AUTO,
+        prompt_schedule: tuple[PromptEntry, ...] = (),
+        drafter_schedule: str = BOTH,
+        target_schedule: str = BOTH,
+        reuse_gb: float = REUSE_GB,
+        kept_blocks: str = "",
+        **inputs: Any,
     ) -> io.NodeOutput:
         """Make the video. `inputs`: fields of `VideoRequest` and `Job` by their names."""
         context = get_executing_context()
@@ -170,7 +172,7 @@ class SpeculativeSampler(io.ComfyNode):
         return io.NodeOutput(frames, latent, report, frames[live.clip_frames :], ui=output_of(live))
 
     @classmethod
-    def fingerprint_inputs(cls, **inputs) -> int:
+    def fingerprint_inputs(cls, **inputs: object) -> int:
         """Return a number that changes when a run is stopped, so that ComfyUI does not re-use its partial result."""
         return _stops[cls.hidden.unique_id]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import comfy.model_management as mm
-import comfy.model_patcher
 import torch
+from comfy.model_patcher import CoreModelPatcher, ModelPatcher
 from comfy_api.latest import io
+from torch import Tensor
 
 from ..sdvg_core.devices.device import DTYPES
 from ..sdvg_core.engine.outside import OutsidePart
@@ -33,7 +35,7 @@ RESTYLE = "restyle"
 class HostScorer(ImageRewardScorer):
     """ImageReward with the ComfyUI patcher that moves it. `notes`: warnings about its device."""
 
-    patcher: Any
+    patcher: ModelPatcher
     notes: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def load_host_scorer(path: str | Path, *, device: str, dtype: RewardDtype) -> Ho
     notes: tuple[str, ...] = ()
     if chosen is None and device != "default":
         notes = (f"This machine has no {device}, to which the scorer was set; it ran on {default}.",)
-    patcher = comfy.model_patcher.CoreModelPatcher(scorer.model, chosen or default, torch.device("cpu"))
+    patcher = CoreModelPatcher(scorer.model, chosen or default, torch.device("cpu"))
     settings = {field.name: getattr(scorer, field.name) for field in fields(scorer)}
     return HostScorer(**settings, patcher=patcher, notes=notes)
 
@@ -67,7 +69,7 @@ class RouterValue:
     """
 
     route: Route | Budget
-    scorer: Any
+    scorer: HostScorer | OutsidePart | None
     unread: tuple[str, ...] = ()
 
 
@@ -85,7 +87,7 @@ def router_of(value: Any) -> RouterValue:
     return RouterValue(route, scorer_of(scorer))
 
 
-def scorer_of(value: Any) -> Any:
+def scorer_of(value: Any) -> HostScorer | OutsidePart | None:
     """Return a wire's value as a scorer, or None. One of another pack is wrapped, so that every result is checked."""
     if value is None or isinstance(value, HostScorer):
         return value
@@ -98,7 +100,7 @@ class PromptEntry:
     """One entry of a prompt schedule. `index`: its first block, from 0. `cut`: whether it begins a new scene."""
 
     index: int
-    conditioning: Any
+    conditioning: Sequence[Any]
     text: str
     cut: bool = False
 
@@ -110,7 +112,7 @@ class StartValue:
     `strength`: of restyling, a name or a number as text. `taken`: what a video had, such as `3 frames at 24/s`; empty for images.
     """
 
-    images: Any
+    images: Tensor
     how: str
     strength: str
     taken: str

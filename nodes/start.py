@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from math import inf
 from typing import Any
 
-from comfy_api.latest import InputImpl, io
+from comfy_api.latest import Input, InputImpl, Types, io
+from torch import Tensor
 
 from ..sdvg_core.errors import BadInput, count, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
@@ -45,17 +47,19 @@ class StartNode(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, use_as=None, video=NOT_WIRED, images=NOT_WIRED) -> bool:
+    def validate_inputs(cls, use_as: object = None, video: object = NOT_WIRED, images: object = NOT_WIRED) -> bool:
         """Raise `BadInput` unless exactly one source is wired in. ComfyUI passes `use_as` even if it is not named."""
         _check_one(video is not NOT_WIRED, images is not NOT_WIRED)
         return True
 
     @classmethod
     @known_inputs_only
-    def execute(cls, use_as, video=None, images=None) -> io.NodeOutput:
+    def execute(
+        cls, use_as: dict[str, Any], video: Input.Video | None = None, images: Tensor | None = None
+    ) -> io.NodeOutput:
         """Return the clip at 16 frames a second, in its own size, and the matching audio, or None without audio."""
         _check_one(video is not None, images is not None)
-        check_option(use_as, "use_as", (PICTURE, EXTEND, RESTYLE))
+        use_as = check_option(use_as, "use_as", (PICTURE, EXTEND, RESTYLE))
         how = use_as["use_as"]
         strength = use_as.get("strength", "")
         taken = ""
@@ -65,6 +69,7 @@ class StartNode(io.ComfyNode):
             images = _components_of(video).images[:1]
         elif video is not None:
             images, sound, taken = _frames_of(video)
+        assert images is not None
         _check_amount(use_as)
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
         return io.NodeOutput(StartValue(images, how, strength, taken), sound)
@@ -76,12 +81,12 @@ def _check_one(video: bool, images: bool) -> None:
         raise BadInput(f"SDVG Start has {wired}; wire in one of them")
 
 
-def _check_amount(use_as: dict[str, Any]) -> None:
+def _check_amount(use_as: Mapping[str, Any]) -> None:
     if use_as.get("strength") == BY_NUMBER and use_as.get("amount") is None:
         raise BadInput(f"the strength is {BY_NUMBER!r}, but there is no number; set use_as.amount, such as 0.6")
 
 
-def _components_of(video: Any) -> Any:
+def _components_of(video: Input.Video) -> Types.VideoComponents:
     """Return the components of a VIDEO, which may come from any pack. Raises `BadInput` for invalid ones."""
     parts = video.get_components()
     if not are_pictures(parts.images):
@@ -94,7 +99,7 @@ def _components_of(video: Any) -> Any:
     return parts
 
 
-def _frames_of(video: Any) -> tuple[Any, Any, str]:
+def _frames_of(video: Input.Video) -> tuple[Tensor, Input.Audio | None, str]:
     """Return the frames of a VIDEO at 16 a second, their audio, and what the video had. Time stamps count, if there are any."""
     stamps = _stamps_of(video)
     parts = _components_of(video)
@@ -113,7 +118,7 @@ def _frames_of(video: Any) -> tuple[Any, Any, str]:
     return images, sound, taken
 
 
-def _stamps_of(video: Any) -> list[Fraction]:
+def _stamps_of(video: Input.Video) -> list[Fraction]:
     """Return the time stamps of a file's frames in seconds; an empty list for a VIDEO that is not a file.
 
     Raises `BadInput` for HDR colours: ComfyUI does not convert them, neither from a file nor, since 0.34, from

@@ -43,9 +43,9 @@ def layers_of(job: Job) -> Mapping[str, Layers]:
 
     Raises `BadInput` if compilation was asked for and this machine has no compiler.
     """
-    size = (job.request.width, job.request.height)
     return {
-        role: _layers(role, patcher, size, controlled=role in job.controls) for role, patcher in job.models.items()
+        role: _layers(role, patcher, job.size, controlled=role in job.controls)
+        for role, patcher in job.models.items()
     }
 
 
@@ -61,7 +61,8 @@ def _layers(role: str, patcher: ModelPatcher, size: tuple[int, int], *, controll
         fault = fault or _untraceable(patcher)
     if fault:
         return Layers(note=f"The {role} runs uncompiled: {fault}.")
-    stages = kept[key] = kept.pop(key, None) or compiled_stages(INDUCTOR)
+    stages = kept.pop(key, None) or compiled_stages(INDUCTOR)
+    kept[key] = stages  # the newest
     if len(kept) > SIZES:
         del kept[next(iter(kept))]
     return Layers(stages, f"The {role} runs compiled, so it rounds differently from an uncompiled one.")

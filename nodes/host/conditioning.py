@@ -234,7 +234,8 @@ def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:
         raise BadInput(f"another text encoder's embeddings have {width}; load umt5-xxl with type wan in Load CLIP")
     if not embedding.isfinite().all():
         raise BadInput(f"the embedding holds NaN or infinity; {WIRE}")
-    return embedding.to("cpu", torch.float32)
+    result: Tensor = embedding.to("cpu", torch.float32)
+    return result
 
 
 def _shape(tensor: Tensor) -> str:

@@ -36,9 +36,8 @@ from ...sdvg_core.engine.inputs import CONTROL_CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.plan import Plan, plan
 from ...sdvg_core.memory.sizes import SOLD_UNIT, PlanRequest
-from ...sdvg_core.settings.context import Preset, Rolling
+from ...sdvg_core.settings.context import Preset, Rolling, Weights
 from ...sdvg_core.settings.execution import AUTO
-from ...sdvg_core.settings.load import Weights
 from ...sdvg_core.weights.model_files import smaller_file
 from ...sdvg_core.weights.pickles import NO_CHOICE, Choice, choice_note
 from ...sdvg_core.weights.weight_file import SAFETENSORS, open_weights
@@ -181,6 +180,13 @@ def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
 OPERATIONS = comfy.ops.disable_weight_init
 
 
+class ControlTree(torch.nn.Module):
+    """The control blocks of a VACE MODEL under their names."""
+
+    dim: int
+    ffn_dim: int
+
+
 class ControlModel(torch.nn.Module):
     """The control blocks of a VACE MODEL under its names, on the meta device until they are filled."""
 
@@ -190,7 +196,7 @@ class ControlModel(torch.nn.Module):
         super().__init__()
         settings = {"operations": OPERATIONS, "device": "meta", "dtype": dtype}
         sizes = (config.dim, config.ffn_dim, config.num_heads, (-1, -1), True, True, config.eps)
-        tree = torch.nn.Module()
+        tree = ControlTree()
         tree.dim = config.dim
         tree.ffn_dim = config.ffn_dim
         self._dtype = dtype

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import comfy.utils
+from comfy.model_patcher import ModelPatcher
+from comfy.sd import VAE
 from torch import Tensor
 
 from ...sdvg_core.causal_wan.checkpoint import WanHeader
@@ -54,9 +56,9 @@ class Job:
     form; `prompt_id`, `signature`: of it, for the page.
     """
 
-    drafter: Any = None
-    target: Any = None
-    vae: Any
+    drafter: ModelPatcher | None = None
+    target: ModelPatcher | None = None
+    vae: VAE
     tae_kind: StatedKind = AUTO
     router: RouterValue
     prompts: tuple[PromptEntry, ...]
@@ -79,7 +81,16 @@ class Job:
     signature: dict[str, Any] | None = None
 
     @property
-    def models(self) -> dict[str, Any]:
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels, which the widgets always state."""
+        width = self.request.width
+        height = self.request.height
+        assert width is not None
+        assert height is not None
+        return width, height
+
+    @property
+    def models(self) -> dict[str, ModelPatcher]:
         """The MODELs by role, the target first."""
         wired = {"target": self.target, "drafter": self.drafter}
         return {role: patcher for role, patcher in wired.items() if patcher is not None}
@@ -126,7 +137,7 @@ class Job:
         return self.continue_from is not None or extends
 
     @property
-    def controls(self) -> dict[str, Any]:
+    def controls(self) -> dict[str, ModelPatcher]:
         """The VACE MODELs attached to the models, by role, if the run has a control."""
         if not self.controlled:
             return {}
@@ -134,7 +145,7 @@ class Job:
         return {role: control for role, control in attached.items() if control is not None}
 
     @property
-    def main(self) -> Any:
+    def main(self) -> ModelPatcher:
         """The first MODEL, for properties that both share."""
         return next(iter(self.models.values()))
 
@@ -154,7 +165,8 @@ class Job:
 def fit(images: Tensor, width: int, height: int) -> Tensor:
     """Return the first image of `f h w c` as `1 1 c h w`, cropped at its centre and scaled to `width` x `height`."""
     image = cropped(images[:1], width, height)[..., :3].movedim(-1, 1).expand(-1, 3, -1, -1)
-    return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")[:, None]
+    scaled: Tensor = comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")
+    return scaled[:, None]
 
 
 def start_picture(images: Tensor, width: int, height: int) -> tuple[Tensor, tuple[str, ...]]:

@@ -87,7 +87,7 @@ def _read_lock(name: str, blocks: int) -> KeptBlocks | None:
     if not path.is_file():
         return None
     saved = load_latents(path)
-    size = (saved.metadata.get("width"), saved.metadata.get("height"))
+    size = (saved.metadata.get("width", 0), saved.metadata.get("height", 0))
     lead = read_lead(saved.metadata, saved.latents)
     clip = saved.metadata.get(CLIP, "")
     frames = saved.latents.shape[2]
@@ -107,7 +107,7 @@ def write_kept(kept: KeptBlocks) -> int:
     """
     path = _path(kept.digest)
     unfinished = path.with_suffix(".part")
-    values = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
+    values: dict[str, object] = {"blocks": kept.blocks, "width": kept.width, "height": kept.height}
     values |= lead_metadata(kept.lead, kept.latents) | ({CLIP: kept.clip} if kept.clip else {})
     try:
         with _writing:

@@ -67,7 +67,7 @@ def notes_on_loras(
 
 def _note_on_rounding(role: str, patcher: ModelPatcher, loaders: Sequence[Loader]) -> Iterator[str]:
     """Yield a note if LoRAs are merged into weights of 8 or 4 bits."""
-    forms = {form_of(weight) for weight in patcher.model.parameters()} - {None}
+    forms = {form for weight in patcher.model.parameters() if (form := form_of(weight))}
     if forms and not all(loader.bypass for loader in loaders):
         fault = f"The {role} is {' and '.join(sorted(forms))}: ComfyUI rounds what a LoRA changes by chance"
         yield f"{fault}, but not in layers that are copied over; its bypass loader adds beside the weights."

@@ -63,7 +63,7 @@ def plan_request(job: Job) -> PlanRequest:
     # The core knows one dtype for both models; if they differ, take the wider.
     dtype = max(map(compute_dtype, job.models.values()), key=lambda d: d.itemsize)
     request = replace(
-        memory_request(job.headers, job.request.width, job.request.height, job.request.blocks),
+        memory_request(job.headers, *job.size, job.request.blocks),
         dtype=dtype_name(dtype),
         vae_dtype=dtype_name(job.vae.vae_dtype),
         execution=replace(IN_COMFYUI, kv_dtype=job.execution.kv_dtype),
@@ -237,7 +237,7 @@ def usable_on(device: torch.device) -> int:
         return free
     # None stands for a MODEL that was dropped while its weights are in use.
     loaded = [patcher for patcher in mm.loaded_models() if patcher is not None]
-    movable = sum(patcher.loaded_size() for patcher in loaded if patcher.load_device == device)
+    movable: int = sum(patcher.loaded_size() for patcher in loaded if patcher.load_device == device)
     return max(0, free + movable - int(mm.extra_reserved_memory()) - SPARE)
 
 
@@ -277,12 +277,13 @@ def _on(device: torch.device, models: Mapping[str, ModelPatcher]) -> dict[str, i
 def weights_of(patcher: ModelPatcher) -> int:
     """Return the bytes of a MODEL's weights on its device; under dynamic VRAM, modules hold the file's dtype."""
     modules = patcher.model.modules() if patcher.is_dynamic() else ()
-    return int(patcher.model_size()) + sum(
+    widened: int = sum(
         parameter.numel() * (dtype.itemsize - parameter.dtype.itemsize)
         for module in modules
         for name, parameter in module.named_parameters(recurse=False)
         if (dtype := getattr(module, f"{name}_comfy_model_dtype", None))
     )
+    return int(patcher.model_size()) + widened
 
 
 def describe_plan(
@@ -303,7 +304,7 @@ def describe_plan(
     left = usable - needs.total
     if (missing := models.get("scorer", 0) - left) > 0:
         return [*lines, f"{device}: it does not fit: with the scorer alone, {gigabytes(missing)} are missing"]
-    for name, size in reversed(models.items()):
+    for name, size in reversed([*models.items()]):
         if name in lazy:
             lines.append(
                 f"{device}: {PART_NAMES[name]}, {gigabytes(size)} come as they are used, and stay if they fit"

@@ -47,7 +47,8 @@ class ComfyOps(TorchOps):
 
     def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
         """Return `parameter` in the dtype and on the device of `like`."""
-        return comfy.model_management.cast_to(parameter, dtype=like.dtype, device=like.device)
+        cast: Tensor = comfy.model_management.cast_to(parameter, dtype=like.dtype, device=like.device)
+        return cast
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend with the kernel chosen by ComfyUI or the MODEL."""
@@ -58,20 +59,24 @@ class ComfyOps(TorchOps):
         flat = (part.flatten(2) for part in (q, k, v))
         preferred = getattr(module, "comfy_attention", None)
         more = {} if preferred is None else {"preferred_attention": preferred}
-        return optimized_attention(*flat, heads=q.shape[2], transformer_options=self.options, **more)
+        out: Tensor = optimized_attention(*flat, heads=q.shape[2], transformer_options=self.options, **more)
+        return out
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
         """Return ComfyUI's embedding of each time: cosines, then sines, float32."""
-        return sinusoidal_embedding_1d(width, times.flatten()).unflatten(0, times.shape)
+        embedded: Tensor = sinusoidal_embedding_1d(width, times.flatten()).unflatten(0, times.shape)
+        return embedded
 
     def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
         """Return ComfyUI's rotary table in float32: in half precision, positions above 256 would coincide."""
         sizes = (tokens * patch for tokens, patch in zip(grid, tree.patch_size, strict=True))
-        return tree.rope_encode(*sizes, t_start=first, device=device, dtype=torch.float32)
+        table: Tensor = tree.rope_encode(*sizes, t_start=first, device=device, dtype=torch.float32)
+        return table
 
     def rotate(self, x: Tensor, rope: Tensor) -> Tensor:
         """Rotate `b l n d` by the table."""
-        return apply_rope1(x, rope)
+        rotated: Tensor = apply_rope1(x, rope)
+        return rotated
 
 
 def settle_attention(device: torch.device) -> None:
@@ -113,10 +118,11 @@ def compute_dtype(patcher: ModelPatcher) -> torch.dtype:
 
     Select Model Device and others set it by a patch, which the model itself shows only after loading.
     """
-    return patcher.get_model_object("manual_cast_dtype") or patcher.model.get_dtype()
+    dtype: torch.dtype = patcher.get_model_object("manual_cast_dtype") or patcher.model.get_dtype()
+    return dtype
 
 
-def form_of(weight: Any) -> Literal["int8", "w4a8"] | None:
+def form_of(weight: Tensor) -> Literal["int8", "w4a8"] | None:
     """Return the format of a weight, if it is one that `convert` makes."""
     layout = getattr(weight, "_layout_cls", None)
     forms: dict[str, Literal["int8", "w4a8"]] = {INT8.layout: "int8", W4A8.layout: "w4a8"}
@@ -154,18 +160,18 @@ class Origin:
     compile: CompileMode = "off"
 
 
-def origin_of(patcher: Any) -> Origin:
+def origin_of(patcher: ModelPatcher) -> Origin:
     """Return a MODEL's origin."""
     return patcher.get_attachment(ORIGIN) or Origin()
 
 
-def attach_origin(patcher: Any, **known: Any) -> Any:
+def attach_origin(patcher: ModelPatcher, **known: Any) -> ModelPatcher:
     """Set fields of the origin attached to a MODEL, and return the MODEL."""
     patcher.set_attachments(ORIGIN, replace(origin_of(patcher), **known))
     return patcher
 
 
-def preset_of(patcher: Any) -> Preset:
+def preset_of(patcher: ModelPatcher) -> Preset:
     """Return a MODEL's preset, or guess it from its size. Raises `BadInput` for a size without a preset."""
     return origin_of(patcher).preset or guess_preset(config_of(patcher.model.diffusion_model), CHOOSE_PRESET)
 
@@ -228,12 +234,12 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
     return None
 
 
-def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
+def check_control(patcher: ModelPatcher, control: ModelPatcher, role: str) -> None:
     """Raise `BadInput` unless `control` has VACE control blocks that fit a MODEL. `role`: the MODEL's."""
     ours = patcher.model.diffusion_model
     theirs = getattr(getattr(control, "model", None), "diffusion_model", None)
     blocks = len(getattr(theirs, "vace_blocks", ()))
-    if not blocks or theirs.vace_patch_embedding.in_channels != CONTROL_CHANNELS:
+    if theirs is None or not blocks or theirs.vace_patch_embedding.in_channels != CONTROL_CHANNELS:
         raise BadInput(f"the MODEL in control has no VACE blocks; {GIVE_VACE}")
     if theirs.dim != ours.dim or theirs.ffn_dim != ours.ffn_dim or ours.num_layers % blocks:
         raise BadInput(f"control is for a width of {theirs.dim}, and the {role} has {ours.dim}; {GIVE_VACE}")

@@ -17,6 +17,7 @@ from typing import Any
 import comfy.model_management as mm
 import torch
 from comfy.model_patcher import ModelPatcher
+from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...sdvg_core.devices.device import arithmetic_on
@@ -70,7 +71,8 @@ def token(value: Any) -> str:
     try:
         if value not in _tokens:
             _tokens[value] = f"object {next(_count)}"
-        return _tokens[value]
+        name: str = _tokens[value]
+        return name
     except TypeError:
         return f"object {next(_count)}"
 
@@ -82,7 +84,7 @@ def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
     return _of_module(scorer.patcher.model, scorer.patcher, scorer.patcher.load_device, settings)
 
 
-def _of_module(module: Any, patcher: ModelPatcher, device: torch.device, *settings: Any) -> str:
+def _of_module(module: nn.Module, patcher: ModelPatcher, device: torch.device, *settings: object) -> str:
     """Return the cache key of a module: its weights, patches, settings and device."""
     options = [_named(getattr(patcher, name)) for name in SET_BY_NODES]
     return repr((token(module), str(patcher.patches_uuid), options, *settings, arithmetic_on(device)))
@@ -128,7 +130,7 @@ def store_notes() -> tuple[str, ...]:
 # --- what the page is told
 
 
-def ended(run: LiveRun, patchers: Iterable[Any]) -> None:
+def ended(run: LiveRun, patchers: Iterable[ModelPatcher]) -> None:
     """Record a run's models and store keys for the forecast; no keys if some results did not fit."""
     run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
     run.keys = () if _STORE.refused else tuple(_STORE.newest)

@@ -14,6 +14,7 @@ from typing import Any
 import comfy.model_management as mm
 import comfyui_version
 import torch
+from comfy.model_patcher import ModelPatcher
 from torch import Tensor
 
 from ...sdvg_core.causal_wan.context import Wan
@@ -248,7 +249,8 @@ def resolve(job: Job) -> ResolvedRequest:
     request = replace(job.request, route=job.router.route)
     controls: tuple[ControlClip, ...] = ()
     if job.models and job.controlled:
-        size = (request.height // ComfyCodec.spatial_stride, request.width // ComfyCodec.spatial_stride)
+        width, height = job.size
+        size = (height // ComfyCodec.spatial_stride, width // ComfyCodec.spatial_stride)
         controls = read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
     try:
         return resolve_request(request, headers, start=_start(job), controls=controls)
@@ -276,13 +278,15 @@ def _wired_start(job: Job) -> Start | ReadStart:
             raise BadInput("the clip to continue is empty: all its latents are 0; leave it out")
         clip = job.main.model.process_latent_in(given.float())
         return LatentStart(clip, read_lead(job.continue_from, given))
-    if job.start_image is not None:
-        return lambda width, height: PictureStart(*start_picture(job.start_image, width, height))
+    picture = job.start_image
+    if picture is not None:
+        return lambda width, height: PictureStart(*start_picture(picture, width, height))
+    start = job.start
+    if start is None:
+        return NOTHING
     if job.restyles:
-        return lambda width, height: RestyledStart(footage_of(job.start, width, height), strength)
-    if job.start:
-        return lambda width, height: ExtendedStart(footage_of(job.start, width, height))
-    return NOTHING
+        return lambda width, height: RestyledStart(footage_of(start, width, height), strength)
+    return lambda width, height: ExtendedStart(footage_of(start, width, height))
 
 
 def _most_steps(presets: Collection[Preset]) -> int:
@@ -389,7 +393,7 @@ HOST = "comfyui"
 """Value in the report for kernels and layers chosen by ComfyUI."""
 
 
-def _model_settings(patcher: Any, preset: Preset, execution: Execution) -> dict[str, Any]:
+def _model_settings(patcher: ModelPatcher, preset: Preset, execution: Execution) -> dict[str, Any]:
     origin = origin_of(patcher)
     dtype = dtype_name(compute_dtype(patcher))
     return {

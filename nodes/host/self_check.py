@@ -40,6 +40,8 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01}
 """Largest relative difference that is rounding, by dtype; `COARSE` for other dtypes and quantised weights."""
 COARSE = 0.06
 OVERRIDE = "optimized_attention_override"
+CASTS = "comfy_cast_weights"
+"""Attribute of a layer that casts its weights to the input's dtype."""
 CHANGED = (AttributeError, TypeError, ValueError, LookupError, RuntimeError, AssertionError)
 """Errors that a call of a changed module raises."""
 
@@ -185,14 +187,14 @@ def _random(seed: int, *shape: int) -> Tensor:
 @contextmanager
 def _casting(tree: nn.Module) -> Iterator[None]:
     """Let all layers cast their weights to the input's dtype, even if ComfyUI switched that off at load."""
-    switched = [module for module in tree.modules() if getattr(module, "comfy_cast_weights", True) is False]
-    stated = [module for module in switched if "comfy_cast_weights" in vars(module)]
+    switched = [module for module in tree.modules() if getattr(module, CASTS, True) is False]
+    stated = [module for module in switched if CASTS in vars(module)]
     for module in switched:
-        module.comfy_cast_weights = True
+        setattr(module, CASTS, True)
     try:
         yield
     finally:
         for module in switched:
-            del module.comfy_cast_weights
+            delattr(module, CASTS)
         for module in stated:
-            module.comfy_cast_weights = False
+            setattr(module, CASTS, False)

@@ -95,16 +95,16 @@ class _Graph:
 
     def lines(self, wire: Any) -> list[tuple[int, str]]:
         """Return pairs of first block, from 1, and hash for the lines of a prompt after the first."""
-        node = self._prompt[wire[0]] if isinstance(wire, list) else {}
+        node: Mapping[str, Any] = self._prompt[wire[0]] if isinstance(wire, list) else {}
         inputs = node.get("inputs", {})
         if "positive" in inputs and node["class_type"] not in PROMPTS:
             return self.lines(inputs["positive"])  # WanVaceToVideo and others pass it on
-        text = inputs.get(PROMPTS.get(node.get("class_type")))
+        text = inputs.get(PROMPTS.get(node.get("class_type", "")))
         if not isinstance(text, str) or not text.strip():
             return []
         read = read_prompt(text)
         starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
-        parts = [dict(read.entries), dict(read.strengths)]
+        parts: list[Mapping[int, object]] = [dict(read.entries), dict(read.strengths)]
         parts += [dict.fromkeys(read.cuts, True)] if read.cuts else []
         return [(at + 1, _hash([part.get(at) for part in parts])) for at in starts]
 

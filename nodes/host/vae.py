@@ -6,7 +6,7 @@ rejected draft costs no more than a copy of a list.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,14 +19,14 @@ from comfy.ldm.wan.vae2_2 import WanVAE as Wan22VAE
 from comfy.sd import VAE
 from comfy.taesd.taehv import TAEHV
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...sdvg_core.decoders.open import VaeHeader, load_vae
 from ...sdvg_core.decoders.taehv import Taehv, TaehvCodec, taehv_from_weights
 from ...sdvg_core.decoders.wan_vae import check_clip_shape
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.settings.execution import AUTO
-from ...sdvg_core.settings.load import TAE_KINDS, StatedKind
+from ...sdvg_core.settings.load import TAE_KINDS, StatedKind, TaeKind
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # Layers replace entries and never write into the tensors, so a tuple of them is a snapshot.
@@ -74,9 +74,16 @@ def is_tae(vae: VAE) -> bool:
     return isinstance(vae.first_stage_model, Taehv | TAEHV)
 
 
-def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
+def kind_of_wire(vae: VAE, stated: StatedKind) -> StatedKind | None:
     """Return the kind of a TAEHV: that of the object, as ours have one, else `stated`; None for another VAE."""
     return getattr(vae, "tae_kind", stated) if is_tae(vae) else None
+
+
+def _kind_of(vae: VAE, stated: StatedKind) -> TaeKind | None:
+    """Return the kind of a VAE that passed `check_vae`: None unless it is a TAEHV."""
+    kind = kind_of_wire(vae, stated)
+    assert kind != AUTO
+    return kind
 
 
 def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
@@ -87,7 +94,7 @@ def header_of(vae: VAE, tae_kind: StatedKind) -> VaeHeader:
         spatial_stride=ComfyCodec.spatial_stride,
         decoder_base=None if is_tae(vae) else vae.first_stage_model.decoder.dim,
         encodes=not is_tae(vae) or _has_encoder(vae.first_stage_model),
-        tae_kind=kind_of_wire(vae, tae_kind),
+        tae_kind=_kind_of(vae, tae_kind),
     )
 
 
@@ -109,7 +116,7 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
     A TAEHV's weights run in our own network: ComfyUI derives the latents' scaling from the dtype, which does not
     determine it.
     """
-    kind = kind_of_wire(vae, tae_kind)
+    kind = _kind_of(vae, tae_kind)
     if kind is None:
         return ComfyCodec(vae)
     weights = vae.first_stage_model.state_dict()
@@ -163,10 +170,11 @@ class ComfyCodec:
             latents = self._vae.first_stage_model.encode(
                 self._vae.process_input(video).to(device, self._vae.vae_dtype)
             )
-            return self._format.process_in(latents.to(torch.float32))
+            normalised: Tensor = self._format.process_in(latents.to(torch.float32))
+            return normalised
 
 
-def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
+def _decode_frame(decoder: nn.Module, x: Tensor, cache: list[Any]) -> list[Tensor]:
     """Decode one latent frame into pieces of pixels `b c f h w`, and update the cache.
 
     ComfyUI decodes a single frame only at the start of a clip, and its layers cache frames of the last call only.
@@ -181,7 +189,7 @@ def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
     return out
 
 
-def _current(device: torch.device) -> Any:
+def _current(device: torch.device) -> AbstractContextManager[None]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 

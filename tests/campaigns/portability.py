@@ -1,11 +1,11 @@
 """The default test suite under the oldest and newest libraries that are supported, one environment a row.
 
-    python3 tests/campaigns/portability.py FOLDER             run every row, and write tools/release/portability.md
+    python3 tests/campaigns/portability.py FOLDER             run every row, and write FOLDER/portability.md
     python3 tests/campaigns/portability.py FOLDER ROW ...     run some; the others keep their last result
 
-Rows are named below; each is a run of its own, logged in tools/release/portability.json. Environments are made in
-FOLDER and used again. pip's own choice of torch on Linux is a CUDA build of several GB: put wheels of the CPU
-builds into a folder, named in PIP_FIND_LINKS.
+Rows are named below; each is a run of its own, logged in FOLDER/portability.json. Environments are made in FOLDER
+and used again; a release carries the table. pip's own choice of torch on Linux is a CUDA build of several GB: put
+wheels of the CPU builds into a folder, named in PIP_FIND_LINKS.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE, LOG = ROOT / "tools/release/portability.md", ROOT / "tools/release/portability.json"
 TOOLS = ("pytest", "jsonschema", "ftfy", "sentencepiece", "tqdm", "Pillow", "tokenizers")
 INTRODUCTION = """\
 # Portability
@@ -63,11 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"there is no row {', '.join(sorted(unknown))}")
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    results = json.loads(LOG.read_bytes())
+    table = folder / "portability.md"
+    log = folder / "portability.json"
+    results = json.loads(log.read_bytes()) if log.is_file() else {}
     for name in options.rows or ROWS:
         results[name] = run_row(name, folder)
-        LOG.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-        TABLE.write_text(table({row: results.get(row, {}) for row in ROWS}), encoding="utf-8")
+        log.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        table.write_text(table_of({row: results.get(row, {}) for row in ROWS}), encoding="utf-8")
     return int(any(result.get("failed") for result in results.values()))
 
 
@@ -103,7 +104,7 @@ print(json.dumps([platform.python_version(), {n: have[n] for n in sys.argv[1:] i
 """
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+def table_of(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the page."""
     head = ("row", "Python", *SHOWN, *COUNTS, "date")
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]

@@ -4,11 +4,12 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
-from tools.release import pages
+from tools.release import bill
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "sdvg_core"
@@ -161,16 +162,40 @@ def test_the_nodes_import_only_what_comfyui_brings():
     assert packages("nodes") <= import_names(declared()) | COMFYUI
 
 
-def test_the_page_is_the_one_that_the_release_script_writes():
-    """Catches: a row, a licence or a count that is kept by hand; a table that lacks what is declared."""
+def test_dependencies_page_lists_what_is_declared():
+    """Catches: a package without a row; a row of one that is no longer declared."""
+    table, extras = dependencies_page()
+    assert set(table) == declared()
+    assert set(extras) == {"standalone", "fp8", "quantised", "research", "ray", "dev"}
+    for extra, licences in extras.items():
+        assert set(licences) == declared(extra)
+
+
+def test_dependencies_page_states_licences_of_releases():
+    """Catches: a licence that a newer release has changed. Compares the developed versions that are installed."""
+    table, extras = dependencies_page()
+    licences = {name: licence for part in (table, *extras.values()) for name, licence in part.items()}
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower()
+    pinned = dict(re.findall(r"^([\w-]+)==([\w.]+)", constraints, re.MULTILINE))
+    installed = {package.name.lower(): package for package in distributions()}
+    compared = [
+        name for name in licences if name in installed and installed[name].version.startswith(pinned.get(name, "-"))
+    ]
+    assert {name: bill.licence_of(installed[name]) for name in compared} == {
+        name: licences[name] for name in compared
+    }
+
+
+def dependencies_page() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the licence of each package in the page's table, and of each extra's packages."""
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    assert page == pages.page()
-    rows = {name.lower() for name in re.findall(r"^\| ([\w.-]+) \| [^|]+\|", page, re.MULTILINE)} - {"package"}
-    assert rows == declared()
-    listed = dict(re.findall(r"^- `(\w+)`: (.*)$", page, re.MULTILINE))
-    assert set(listed) == {"standalone", "fp8", "quantised", "research", "ray", "dev"}
-    for extra, packages in listed.items():
-        assert {name.lower() for name in re.findall(r"(?:^|; )([\w.-]+) \(", packages)} == declared(extra)
+    rows = re.findall(r"^\| ([\w.-]+) \| ([^|]+) \|", page, re.MULTILINE)
+    table = {name.lower(): licence for name, licence in rows[1:]}
+    extras = {}
+    for extra, line in re.findall(r"^- `(\w+)`: (.*)$", page, re.MULTILINE):
+        packages = re.findall(r"(?:^|; )([\w.-]+) \(([^)]+)\)", line)
+        extras[extra] = {name.lower(): licence for name, licence in packages}
+    return table, extras
 
 
 def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():

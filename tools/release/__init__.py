@@ -1,1 +1,1 @@
-"""Scripts for a release."""
+"""What makes a release; `python3 -m tools.release FOLDER` makes all of it."""

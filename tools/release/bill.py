@@ -1,11 +1,11 @@
-"""Write down what a development environment consists of: versions, hashes, licences.
+"""Write down what an environment consists of: versions, hashes, licences.
 
-    .venv-test/bin/python tools/release/bill.py
-    .venv-comfyui/bin/python tools/release/bill.py comfyui
+    .venv-test/bin/python -m tools.release.bill FOLDER test
+    .venv-comfyui/bin/python -m tools.release.bill FOLDER comfyui
 
-Looks at the environment that runs it, asks pip for the hash of each package's file (for which pip needs its
-registry), and writes beside this file: `locked-*.txt`, which `pip install --require-hashes --no-deps -r` takes, and
-`sbom.cdx.json`, a bill of materials in CycloneDX 1.5. Neither names where the files came from.
+Looks at the environment that runs it, and asks pip for the hash of each package's file (for which pip needs its
+registry). Writes `locked-*.txt`, which `pip install --require-hashes --no-deps -r` takes, and `sbom*.cdx.json`, a
+bill of materials in CycloneDX 1.5. Neither names where the files came from.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+from .archive import versions
+
 OURS = ("sdvg", "pip", "setuptools", "wheel")
-SBOM = "sbom{kind}.cdx.json"
 # What the metadata of a release does not say, from the licence file inside its wheel.
 TOLD_BY_FILE = {"comfy-aimdo": "GPL-3.0-only", "comfyui-frontend-package": "NOASSERTION"}
 # Licences as older metadata spells them.
@@ -48,46 +48,53 @@ HEAD = """\
 
 
 def main() -> None:
-    """Write both files. An argument names the environment, if it is not that of the core's tests."""
-    kind = f"{sys.argv[1]}-" if sys.argv[1:] else ""
+    """Write both files for the environment that runs this."""
+    folder = Path(sys.argv[1])
     # Of an environment over another, the upper one's come first, and count.
-    found = {_name(one): one for one in reversed([*distributions()]) if _name(one) not in OURS}
-    hashes = ask_for_hashes(found)
+    packages = {_name(package): package for package in reversed([*distributions()]) if _name(package) not in OURS}
+    write_bill(folder, sys.argv[2], packages, ask_for_hashes(packages))
+
+
+def write_bill(
+    folder: Path, environment: str, packages: Mapping[str, Distribution], hashes: Mapping[str, str]
+) -> None:
+    """Write the locked list and the bill of an environment's packages, whose `hashes` are those of their files.
+
+    `environment`: as `dev.py` calls it; the files of `test` have no name of their own.
+    """
+    kind = "" if environment == "test" else f"-{environment}"
     where = f"{platform.system().lower()}-{platform.machine()}-py{sys.version_info[0]}{sys.version_info[1]}"
-    name = f"locked-{kind}{where}.txt"
-    lines = [f"{package}=={found[package].version} --hash=sha256:{hashes[package]}" for package in sorted(found)]
-    (HERE / name).write_text(
-        HEAD.format(command=sys.argv[1] if kind else "test", where=where, name=name) + "\n".join(lines) + "\n",
-        encoding="ascii",
-    )
-    components = [component(package, found[package], hashes[package]) for package in sorted(found)]
+    name = f"locked{kind}-{where}.txt"
+    head = HEAD.format(command=environment, where=where, name=name)
+    names = sorted(packages)
+    lines = [f"{package}=={packages[package].version} --hash=sha256:{hashes[package]}" for package in names]
+    (folder / name).write_text(head + "\n".join(lines) + "\n", encoding="ascii")
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {"component": {"type": "application", "name": "sdvg", "version": _version_of_ours()}},
-        "components": components,
+        "metadata": {"component": {"type": "application", "name": "sdvg", "version": versions()[0]}},
+        "components": [component(package, packages[package], hashes[package]) for package in names],
     }
-    (HERE / SBOM.format(kind=f"-{sys.argv[1]}" if kind else "")).write_text(
-        json.dumps(bill, indent=1) + "\n", encoding="utf-8"
-    )
+    (folder / f"sbom{kind}.cdx.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
 
 
-def component(package: str, found: Distribution, digest: str) -> dict[str, Any]:
+def component(name: str, package: Distribution, digest: str) -> dict[str, Any]:
     """Return a package as CycloneDX describes one."""
     return {
         "type": "library",
-        "name": package,
-        "version": found.version,
-        "purl": f"pkg:pypi/{package}@{found.version}",
+        "name": name,
+        "version": package.version,
+        "purl": f"pkg:pypi/{name}@{package.version}",
         "hashes": [{"alg": "SHA-256", "content": digest}],
-        "licenses": [{"expression": licence_of(found)}],
+        "licenses": [{"expression": licence_of(package)}],
     }
 
 
-def licence_of(found: Distribution) -> str:
+def licence_of(package: Distribution) -> str:
     """Return the licence that a release states, as an SPDX expression where it can be told."""
-    name, stated = _name(found), found.metadata
+    name = _name(package)
+    stated = package.metadata
     if name in TOLD_BY_FILE:
         return TOLD_BY_FILE[name]
     expression = stated.get("License-Expression")
@@ -98,40 +105,35 @@ def licence_of(found: Distribution) -> str:
         for line in stated.get_all("Classifier") or ()
         if line.startswith("License")
     ]
-    plain = [one for one in classified if one != "OSI Approved"]
+    plain = [licence for licence in classified if licence != "OSI Approved"]
     text = str(stated.get("License") or "").strip()
     short = text if text and len(text) < 40 and "\n" not in text else ""
-    parts = [SPELLINGS.get(one, one) for one in plain or [short] if one]
+    parts = [SPELLINGS.get(licence, licence) for licence in plain or [short] if licence]
     if not parts:
         raise ValueError(f"{name} states no licence; look into its wheel, and write it into TOLD_BY_FILE")
     return " AND ".join(dict.fromkeys(parts))
 
 
-def ask_for_hashes(found: Mapping[str, Distribution]) -> dict[str, str]:
+def ask_for_hashes(packages: Mapping[str, Distribution]) -> dict[str, str]:
     """Return the SHA-256 of each package's file, as pip would fetch it now."""
     # A local version, such as torch's +cpu, is a registry's own business; pip finds it without.
-    wanted = [f"{name}=={one.version.partition('+')[0]}" for name, one in found.items()]
+    wanted = [f"{name}=={package.version.partition('+')[0]}" for name, package in packages.items()]
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     pip += ["--dry-run", "--ignore-installed", "--no-deps", "--report", "-"]
     report = json.loads(subprocess.check_output([*pip, *wanted]))
     hashes = {}
     for entry in report["install"]:
         name = _normal(entry["metadata"]["name"])
-        if entry["metadata"]["version"] != found[name].version:
-            raise ValueError(f"{name} is {found[name].version} here, but pip finds {entry['metadata']['version']}")
+        if entry["metadata"]["version"] != packages[name].version:
+            raise ValueError(
+                f"{name} is {packages[name].version} here, but pip finds {entry['metadata']['version']}"
+            )
         hashes[name] = entry["download_info"]["archive_info"]["hashes"]["sha256"]
     return hashes
 
 
-def _version_of_ours() -> str:
-    text = (HERE.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    found = re.search(r'^version = "([^"]+)"', text, re.MULTILINE)
-    assert found is not None
-    return found[1]
-
-
-def _name(found: Distribution) -> str:
-    return _normal(found.metadata["Name"])
+def _name(package: Distribution) -> str:
+    return _normal(package.metadata["Name"])
 
 
 def _normal(name: str) -> str:
