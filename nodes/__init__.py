@@ -7,7 +7,7 @@ from comfy_api.latest import ComfyExtension, io
 from ..sdvg_core.errors import BadInput
 from .loaders import DrafterLoader, TargetLoader
 from .pocket import PocketModels
-from .prompts import Prompt, PromptSchedule
+from .prompts import Prompt, PromptScheduleNode
 from .report import RouteReport
 from .router import QualityRouter, register_reward_folder
 from .routes import register_routes
@@ -32,7 +32,7 @@ class SDVGExtension(ComfyExtension):
             TargetLoader,
             QualityRouter,
             Prompt,
-            PromptSchedule,
+            PromptScheduleNode,
             StartNode,
             SpeculativeSampler,
             RouteReport,

@@ -26,12 +26,21 @@ from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings.fields import settings_of
 from .host.vae import LATENT_CHANNELS
-from .sockets import PromptEntry, Prompts, Report, RewardModel, Router, RouterValue, Start, StartValue
+from .sockets import (
+    PromptEntry,
+    PromptsSocket,
+    ReportSocket,
+    RouterSocket,
+    RouterValue,
+    ScorerSocket,
+    StartSocket,
+    StartValue,
+)
 
 logger = logging.getLogger(__name__)
 
 PACK = "sdvg"
-WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read_text(encoding="utf-8"))
+NODE_WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read_text(encoding="utf-8"))
 """Display names, descriptions and tooltips in English. ComfyUI takes other languages from `locales` itself."""
 NOT_WIRED = object()
 """The default of a socket in `validate_inputs`: kept without a wire; with a wire, ComfyUI passes None."""
@@ -42,8 +51,8 @@ UPDATE = f"update SDVG, which is {__version__}, {NEWER}"
 
 
 def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
-    """Return the schema of a node, with texts from `WORDS`. Its node gets every input of the prompt, known or not."""
-    words = WORDS[node_id]
+    """Return the schema of a node, with texts from `NODE_WORDS`. Its node gets every input of the prompt, known or not."""
+    words = NODE_WORDS[node_id]
     for name, widget in every_input(fields["inputs"]):
         widget.tooltip = words["inputs"][name.replace(".", "_")]["tooltip"]
     for number, output in enumerate(fields["outputs"]):
@@ -183,11 +192,11 @@ KINDS = {
     "IMAGE": Tensor,
     "STRING": str,
     "BOOLEAN": bool,
-    Router.io_type: RouterValue | protocols.Router,
-    Report.io_type: RunReport,
-    RewardModel.io_type: protocols.Scorer,
-    Prompts.io_type: tuple,
-    Start.io_type: StartValue,
+    RouterSocket.io_type: RouterValue | protocols.Router,
+    ReportSocket.io_type: RunReport,
+    ScorerSocket.io_type: protocols.Scorer,
+    PromptsSocket.io_type: tuple,
+    StartSocket.io_type: StartValue,
 }
 """The Python type of the values of each socket type."""
 PICTURES = "pictures, count x rows x columns x 1, 3 or 4 channels of finite fractions"
@@ -238,7 +247,7 @@ def _wanted(field: Any, value: Any) -> str:
 
 def _holds(kind: str, value: Any) -> bool:
     """True unless the value is a prompt schedule or conditioning with an element of a wrong type."""
-    if kind == Prompts.io_type:
+    if kind == PromptsSocket.io_type:
         return all(isinstance(entry, PromptEntry) for entry in value)
     if kind != "CONDITIONING":
         return True

@@ -85,7 +85,7 @@ def _custom_inputs() -> list[Any]:
     ]
 
 
-def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
+def preset_of_widgets(widgets: dict[str, Any]) -> Preset | None:
     """Return the preset that the widgets describe, or None for `auto`, which is resolved when the model is used."""
     name = widgets["preset"]
     if name == AUTO:
@@ -165,11 +165,11 @@ class DrafterLoader(io.ComfyNode):
             if file == NO_FILE:
                 raise BadInput("there is no model; choose a file, or wire a model")
             path = folder_paths.get_full_path_or_raise("diffusion_models", file)
-            model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role, flush=flush)
+            model = load_checkpoint(path, weight_dtype, preset_of_widgets(preset), weights, cls.role, flush=flush)
         elif (file, weight_dtype, weights) != (NO_FILE, AUTO, AUTO):
             raise BadInput("model is loaded already; set file to none, and weight_dtype and weights to auto")
         else:
-            model = preset_for(model, chosen_preset(preset), flush=flush)
+            model = preset_for(model, preset_of_widgets(preset), flush=flush)
         attach_origin(model, compile=compile, notes=(*origin_of(model).notes, *unread_note(preset)))
         attach_control(model, cls.role, **control)
         notify(cls.hidden and cls.hidden.unique_id, "\n".join(origin_of(model).notes))

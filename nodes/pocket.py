@@ -21,7 +21,7 @@ from .host.files import load_checkpoint
 from .host.progress import notify
 from .host.vae import FastVAE
 from .known import known_inputs_only, node_schema
-from .sockets import HostScorer, RewardModel, load_host_scorer
+from .sockets import HostScorer, ScorerSocket, load_host_scorer
 
 # It does not quote the prompt, as notes go into files that people pass on.
 NEAREST_NOTE = "The prompt is not of the small world; the nearest one that is was shown and scored."
@@ -51,7 +51,7 @@ class PocketModels(io.ComfyNode):
                 io.Model.Output(display_name="target"),
                 io.Conditioning.Output(display_name="conditioning"),
                 io.Vae.Output(display_name="vae"),
-                RewardModel.Output(display_name="scorer"),
+                ScorerSocket.Output(display_name="scorer"),
                 io.String.Output(display_name="prompt"),
                 io.Vae.Output(display_name="fast_vae"),
             ],

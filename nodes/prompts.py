@@ -15,7 +15,7 @@ from ..sdvg_core.errors import BadInput
 from ..sdvg_core.text.prompts import read_prompt
 from .host.conditioning import with_lines, with_text
 from .known import known_inputs_only, node_schema
-from .sockets import PromptEntry, Prompts
+from .sockets import PromptEntry, PromptsSocket
 
 
 class Prompt(io.ComfyNode):
@@ -46,7 +46,7 @@ class Prompt(io.ComfyNode):
         return io.NodeOutput(with_lines(lines, encoded) if lines and lines.changes else encoded(text))
 
 
-class PromptSchedule(io.ComfyNode):
+class PromptScheduleNode(io.ComfyNode):
     """Adds one prompt to a schedule; chain several nodes for several changes."""
 
     @classmethod
@@ -59,9 +59,9 @@ class PromptSchedule(io.ComfyNode):
                 io.Int.Input("from_block", default=4, min=2, max=4096),
                 io.Conditioning.Input("conditioning"),
                 io.String.Input("text", default="", multiline=True, advanced=True),
-                Prompts.Input("schedule", optional=True),
+                PromptsSocket.Input("schedule", optional=True),
             ],
-            outputs=[Prompts.Output(display_name="schedule")],
+            outputs=[PromptsSocket.Output(display_name="schedule")],
         )
 
     @classmethod

@@ -11,10 +11,10 @@ from ..sdvg_core.report.picture import route_picture
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.report.summary import summarise
 from .known import known_inputs_only, node_schema
-from .sockets import Report
+from .sockets import ReportSocket
 
-AUTO = "auto"
-DARK = "dark"
+AUTO_LOOK = "auto"
+DARK_LOOK = "dark"
 
 
 class RouteReport(io.ComfyNode):
@@ -27,19 +27,25 @@ class RouteReport(io.ComfyNode):
             node_id="SDVGRouteReport",
             is_output_node=True,
             inputs=[
-                Report.Input("report"),
+                ReportSocket.Input("report"),
                 io.Boolean.Input("prompt_in_report", default=False, optional=True),
-                io.Combo.Input("theme", options=[AUTO, "light", DARK], default=AUTO, advanced=True, optional=True),
+                io.Combo.Input(
+                    "theme",
+                    options=[AUTO_LOOK, "light", DARK_LOOK],
+                    default=AUTO_LOOK,
+                    advanced=True,
+                    optional=True,
+                ),
             ],
             outputs=[io.Image.Output(display_name="picture"), io.String.Output(display_name="json")],
         )
 
     @classmethod
     @known_inputs_only
-    def execute(cls, report: RunReport, prompt_in_report: bool = False, theme: str = AUTO) -> io.NodeOutput:
+    def execute(cls, report: RunReport, prompt_in_report: bool = False, theme: str = AUTO_LOOK) -> io.NodeOutput:
         """Draw the picture and write the JSON. Raises `BadInput` if the preview cannot be saved."""
         report = report if prompt_in_report else report.without_prompts()
-        picture = np.asarray(route_picture(report, dark=theme == DARK).convert("RGB"), dtype=np.float32) / 255
+        picture = np.asarray(route_picture(report, dark=theme == DARK_LOOK).convert("RGB"), dtype=np.float32) / 255
         image = torch.from_numpy(picture)[None]
         record = report.to_json()
         # The preview must not get `cls`, or ComfyUI would write the workflow, with every prompt, into its file.

@@ -32,7 +32,7 @@ from ..sdvg_core.settings.route import (
 )
 from ..sdvg_core.weights.model_files import KNOWN_FILES
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
-from .sockets import RewardModel, Router, RouterValue, load_host_scorer, needs_scorer, scorer_of
+from .sockets import RouterSocket, RouterValue, ScorerSocket, load_host_scorer, needs_scorer, scorer_of
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class QualityRouter(io.ComfyNode):
                 _policy_input(),
                 io.Combo.Input("device", options=mm.get_gpu_device_options(), default="default", advanced=True),
                 io.Combo.Input("dtype", options=[AUTO, "float32", "float16"], default=AUTO, advanced=True),
-                RewardModel.Input("scorer", optional=True),
+                ScorerSocket.Input("scorer", optional=True),
             ],
-            outputs=[Router.Output(display_name="router")],
+            outputs=[RouterSocket.Output(display_name="router")],
         )
 
     @classmethod

@@ -28,7 +28,7 @@ from .host.progress import output_of
 from .host.run import run_job
 from .host.signature import signature
 from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, widget, workflow_id
-from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
+from .sockets import PromptEntry, PromptsSocket, ReportSocket, RouterSocket, StartSocket, router_of
 
 PRESET_SCHEDULE = "preset"
 BOTH = "as for both"
@@ -56,7 +56,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Model.Input("target", optional=True),
                 io.Conditioning.Input("positive"),
                 io.Vae.Input("vae"),
-                Router.Input("router"),
+                RouterSocket.Input("router"),
                 # Not optional: ComfyUI would place it after the required inputs.
                 io.String.Input("prompt", default="", multiline=True, advanced=True),
                 widget(VideoRequest, "width"),
@@ -68,8 +68,8 @@ class SpeculativeSampler(io.ComfyNode):
                 widget(Execution, "kv_dtype"),
                 io.Latent.Input("continue_from", optional=True),
                 io.Image.Input("start_image", optional=True),
-                Start.Input("start", optional=True),
-                Prompts.Input("prompt_schedule", optional=True),
+                StartSocket.Input("start", optional=True),
+                PromptsSocket.Input("prompt_schedule", optional=True),
                 widget(VideoRequest, "directions", advanced=True),
                 widget(VideoRequest, "takes", advanced=True),
                 *(
@@ -89,7 +89,7 @@ class SpeculativeSampler(io.ComfyNode):
             outputs=[
                 io.Image.Output(display_name="frames"),
                 io.Latent.Output(display_name="latent"),
-                Report.Output(display_name="report"),
+                ReportSocket.Output(display_name="report"),
                 io.Image.Output(display_name="new_frames"),
             ],
         )

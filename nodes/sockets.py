@@ -21,11 +21,11 @@ from ..sdvg_core.settings.load import resolved_reward_dtype
 from ..sdvg_core.settings.parts import check_part
 from ..sdvg_core.settings.route import Budget, Custom, Route
 
-Router = io.Custom("SDVG_ROUTER")
-Report = io.Custom("SDVG_REPORT")
-Prompts = io.Custom("SDVG_PROMPTS")
-RewardModel = io.Custom("SDVG_SCORER")
-Start = io.Custom("SDVG_START")
+RouterSocket = io.Custom("SDVG_ROUTER")
+ReportSocket = io.Custom("SDVG_REPORT")
+PromptsSocket = io.Custom("SDVG_PROMPTS")
+ScorerSocket = io.Custom("SDVG_SCORER")
+StartSocket = io.Custom("SDVG_START")
 
 PICTURE = "first frame"
 RESTYLE = "restyle"

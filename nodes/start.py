@@ -14,7 +14,7 @@ from ..sdvg_core.errors import BadInput, count, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from ..sdvg_core.settings.request import STRENGTHS, USUAL_STRENGTH
 from .known import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
-from .sockets import PICTURE, RESTYLE, Start, StartValue
+from .sockets import PICTURE, RESTYLE, StartSocket, StartValue
 
 BY_NUMBER = "by number"
 EXTEND = "extend"
@@ -43,7 +43,7 @@ class StartNode(io.ComfyNode):
                 io.Video.Input("video", optional=True),
                 io.Image.Input("images", optional=True),
             ],
-            outputs=[Start.Output(display_name="start"), io.Audio.Output(display_name="audio")],
+            outputs=[StartSocket.Output(display_name="start"), io.Audio.Output(display_name="audio")],
         )
 
     @classmethod

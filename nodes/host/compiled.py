@@ -20,7 +20,7 @@ from ...sdvg_core.causal_wan.forward import PLAIN_STAGES, Stages, compiled_stage
 from ...sdvg_core.devices.compiling import INDUCTOR, check_compile
 from ...sdvg_core.errors import first_line
 from .job import Job
-from .model import compute_dtype, origin_of
+from .model import origin_of, patcher_dtype
 from .self_check import TIMESTEP, pass_inputs, small_inputs
 
 SIZES = 4
@@ -80,7 +80,7 @@ def _placed(patcher: ModelPatcher) -> str:
 def _untraceable(patcher: ModelPatcher) -> str:
     """Trace the layers of a loaded MODEL on a few tokens; return why that failed, or an empty string."""
     tree = patcher.model.diffusion_model
-    x, text, ops = small_inputs(patcher, compute_dtype(patcher))
+    x, text, ops = small_inputs(patcher, patcher_dtype(patcher))
     stages = compiled_stages(_traced)
     try:
         with torch.inference_mode():

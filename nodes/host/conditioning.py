@@ -38,7 +38,7 @@ DIFFERS = (
     "{} carries its own text, which counts, as the video shows it. The text typed in differs and has no effect: "
     "empty it."
 )
-CHANGED = (
+TEXT_CHANGED = (
     "{} was changed after its text was encoded, so the scorer may read another text than the video shows. Type in the "
     "whole prompt as well."
 )
@@ -135,7 +135,7 @@ def _resolve_text(entry: PromptEntry) -> tuple[str, str]:
         return carried, DIFFERS.format(from_here) if differs else ""
     if typed.strip():
         return typed, ""
-    return carried, CHANGED.format(from_here)
+    return carried, TEXT_CHANGED.format(from_here)
 
 
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
@@ -146,7 +146,7 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
     entries = []
     for entry in prompts:
         embedding = read_embedding(entry.conditioning, text_channels)
-        if entry.index and has_control(entry.conditioning):
+        if entry.index and states_control(entry.conditioning):
             fault = f"the prompt from block {entry.index + 1} on carries VACE frames"
             raise BadInput(f"{fault}; wire them into positive, for the whole video")
         if scored and not entry.text.strip():
@@ -157,7 +157,7 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
     return Conditions(tuple(entries))
 
 
-def has_control(conditioning: Sequence[Any]) -> bool:
+def states_control(conditioning: Sequence[Any]) -> bool:
     """True if a CONDITIONING has a control of WanVaceToVideo."""
     return any(_controls(extras) for _, extras in conditioning)
 

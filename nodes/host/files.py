@@ -41,9 +41,9 @@ from ...sdvg_core.settings.execution import AUTO
 from ...sdvg_core.weights.model_files import smaller_file
 from ...sdvg_core.weights.pickles import NO_CHOICE, Choice, choice_note
 from ...sdvg_core.weights.weight_file import SAFETENSORS, open_weights
-from .model import attach_origin, compute_dtype, config_of, origin_of
+from .model import attach_origin, config_of, origin_of, patcher_dtype
 
-NONE = "none"
+UNQUANTISED = "none"
 
 # Widget value -> model options, as in ComfyUI's own loader.
 WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
@@ -139,7 +139,7 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
 
 def _state_dict(checkpoint: WanCheckpoint) -> dict[str, Any]:
     file = checkpoint.weights
-    if checkpoint.quantisation.label != NONE and checkpoint.quantisation.side:
+    if checkpoint.quantisation.label != UNQUANTISED and checkpoint.quantisation.side:
         fault = f"{file.path.name} is {checkpoint.quantisation.label}, under names of its own ({file.layout})"
         raise BadInput(f"{fault}; convert it to safetensors, or take the unquantised checkpoint")
     return {name: file[name] for name in file}
@@ -155,7 +155,7 @@ def choose_weight_dtype(checkpoint: WanCheckpoint, preset: Preset | None, role: 
     makes the same video every time. `preset`: None if it is not known yet.
     """
     device = mm.get_torch_device()
-    if role != "target" or device.type != "cuda" or checkpoint.quantisation.label != NONE:
+    if role != "target" or device.type != "cuda" or checkpoint.quantisation.label != UNQUANTISED:
         return "default", ""
     planned = plan_card(int(mm.get_total_memory(device)), checkpoint.config, preset)
     chosen = "fp8_e4m3fn" if planned.fp8 else "default"
@@ -180,7 +180,7 @@ def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
 OPERATIONS = comfy.ops.disable_weight_init
 
 
-class ControlTree(torch.nn.Module):
+class HostControlTree(torch.nn.Module):
     """The control blocks of a VACE MODEL under their names."""
 
     dim: int
@@ -196,7 +196,7 @@ class ControlModel(torch.nn.Module):
         super().__init__()
         settings = {"operations": OPERATIONS, "device": "meta", "dtype": dtype}
         sizes = (config.dim, config.ffn_dim, config.num_heads, (-1, -1), True, True, config.eps)
-        tree = ControlTree()
+        tree = HostControlTree()
         tree.dim = config.dim
         tree.ffn_dim = config.ffn_dim
         self._dtype = dtype
@@ -216,7 +216,7 @@ class ControlModel(torch.nn.Module):
 def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher:
     """Load a file's control module for a MODEL, in its compute dtype. Raises `BadInput` if it is for another size."""
     config = config_of(model.model.diffusion_model)
-    dtype = compute_dtype(model)
+    dtype = patcher_dtype(model)
     checkpoint = open_control(open_weights(path), config, role)
     control = ControlModel(config, checkpoint.blocks, dtype)
     names = control_shapes(config, checkpoint.blocks)

@@ -30,11 +30,11 @@ PERHAPS = 1
 AT_HAND = 2
 """Whether latents are in the store; a run that lost some of its results has the others perhaps."""
 ANSWERS = {ABSENT: CHANGES, PERHAPS: MAY_CHANGE, AT_HAND: STAYS}
-MOST_BLOCKS = 4096
+MOST_FORECAST = 4096
 NOWHERE = Span(0, 0, 1)
 Names = tuple[int, ...]
 Key = tuple[Any, ...]
-Scores = tuple[float | None, ...]
+KnownScores = tuple[float | None, ...]
 MOST_BRANCHES = 64
 """Courses that a run may take, of which each ends in latents that earlier runs made."""
 
@@ -139,7 +139,7 @@ def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapp
     }
     try:
         blocks = int(values["blocks"])
-        if not 1 <= blocks <= MOST_BLOCKS:
+        if not 1 <= blocks <= MOST_FORECAST:
             return None
         directions = "".join(str(values["directions"]).split()).lower()
         check_directions(directions, blocks)
@@ -185,12 +185,12 @@ def _next_route(
     return (made.route, False) if isinstance(route, Budget) else (route, True)
 
 
-class Memory:
+class EarlierRuns:
     """What earlier runs made, by names of latents; names of other settings do no harm."""
 
     def __init__(self) -> None:
         self.latents = dict[int, int]()
-        self.scores = dict[Key, Scores]()
+        self.scores = dict[Key, KnownScores]()
         self.decisions = dict[Key, Decision]()
         self.locks = dict[str, int]()
         self.courses = dict[str, list[int]]()
@@ -226,9 +226,9 @@ class Memory:
         known = [course[:kept] for course in self.courses.values() if kept and history in course[kept - 1 : kept]]
         return known[0] if known else [*[ABSENT] * kept][: kept - 1] + [history] * min(kept, 1)
 
-    def as_if_kept(self) -> Memory:
+    def as_if_kept(self) -> EarlierRuns:
         """Return the same with all at hand that was ever made."""
-        memory = Memory()
+        memory = EarlierRuns()
         memory.__dict__ |= {**self.__dict__, "latents": dict.fromkeys(self.latents, AT_HAND)}
         return memory
 
@@ -322,7 +322,7 @@ class Forecast:
     old: int | None
 
 
-def walk(asked: Asked, memory: Memory) -> Iterator[tuple[str, set[int]]]:
+def walk(asked: Asked, memory: EarlierRuns) -> Iterator[tuple[str, set[int]]]:
     """Yield the answer for each block that is made, and the names that its course may have if it is known."""
     branches = {Branch(memory.start(asked))}
     is_lost = False  # in some course, all that follows is new
@@ -345,7 +345,9 @@ def walk(asked: Asked, memory: Memory) -> Iterator[tuple[str, set[int]]]:
         yield answers.pop() if len(answers) == 1 else MAY_CHANGE, {branch.history for branch in branches}
 
 
-def decisions(block: Place, past: tuple[Decision, ...], memory: Memory) -> Iterator[tuple[Decision, bool, int]]:
+def decisions(
+    block: Place, past: tuple[Decision, ...], memory: EarlierRuns
+) -> Iterator[tuple[Decision, bool, int]]:
     """Yield each decision that may be taken on a block, whether it scores the draft, and if the scores are at hand."""
     asked = block.asked
     planned = block.planned
@@ -370,7 +372,7 @@ def decisions(block: Place, past: tuple[Decision, ...], memory: Memory) -> Itera
         yield Decision(accepted=accepted, reason=reason), gated, ABSENT if gated else PERHAPS
 
 
-def decide_by(route: Route, planned: PlannedBlock, scores: Scores) -> Decision | None:
+def decide_by(route: Route, planned: PlannedBlock, scores: KnownScores) -> Decision | None:
     """Return the decision by scores that are known; None if it takes one that is not."""
 
     def look_up(frames: tuple[int, ...]) -> tuple[float, ...]:
@@ -385,7 +387,7 @@ def decide_by(route: Route, planned: PlannedBlock, scores: Scores) -> Decision |
         return None
 
 
-def forecast_run(asked: Asked, made: Trace, memory: Memory) -> Forecast:
+def forecast_run(asked: Asked, made: Trace, memory: EarlierRuns) -> Forecast:
     """Forecast a run, and compare it with one that was `made`."""
     answers = STAYS * (asked.first - 1) + "".join(answer for answer, _ in walk(asked, memory))
     course = memory.courses.get(made.run, [])

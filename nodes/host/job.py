@@ -164,7 +164,7 @@ class Job:
 
 def fit(images: Tensor, width: int, height: int) -> Tensor:
     """Return the first image of `f h w c` as `1 1 c h w`, cropped at its centre and scaled to `width` x `height`."""
-    image = cropped(images[:1], width, height)[..., :3].movedim(-1, 1).expand(-1, 3, -1, -1)
+    image = cropped_images(images[:1], width, height)[..., :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     scaled: Tensor = comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")
     return scaled[:, None]
 
@@ -185,7 +185,7 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
     """Return a clip cropped at its centre and scaled to `width` x `height`, `f 3 h w`, with a note."""
     images = start.images
     rows, columns = images.shape[1:3]
-    part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
+    part = cropped_images(images, width, height)[:, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     if part.shape[2:] != (height, width):
         part = comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
     alpha = " without alpha" if shines_through(images) else ""
@@ -197,7 +197,7 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
     return Footage(part, f"Your clip: {taken}{alpha}{size}.")
 
 
-def cropped(images: Tensor, width: int, height: int) -> Tensor:
+def cropped_images(images: Tensor, width: int, height: int) -> Tensor:
     """Return images `f h w c` cropped at their centre to the aspect ratio of `width` x `height`, in float32."""
     rows, columns = images.shape[1:3]
     # Margins are rounded like those of ComfyUI's Upscale Image.
@@ -215,7 +215,7 @@ def shines_through(images: Tensor) -> bool:
 def crop_note(images: Tensor, width: int, height: int) -> tuple[str, ...]:
     """Return notes on the start image: the first of a batch, without alpha, cropped."""
     count, rows, columns = images.shape[:3]
-    crop = cropped(images, width, height).shape
+    crop = cropped_images(images, width, height).shape
     notes = []
     if count > 1:
         notes.append(f"The start image is a batch of {count} pictures; the video starts from the first.")

@@ -25,7 +25,7 @@ UNREAD = "The locked blocks begin with the start that they were made from; the o
 FOLDER = "sdvg/kept"
 CLIP = "clip"
 """Metadata: hash of the clip whose pixels the video shows before the blocks."""
-NO_FILE = f"output/{FOLDER} has no file of the locked {{blocks}}; unlock, press Run, then lock again"
+NO_KEPT_FILE = f"output/{FOLDER} has no file of the locked {{blocks}}; unlock, press Run, then lock again"
 FORGOTTEN = "the server no longer has {blocks} (restarted, or too many runs since); press Run, then lock"
 LONGEST_BLOCK = 21
 """Latent frames: a whole clip of the length that Wan is trained on."""
@@ -57,7 +57,7 @@ def beginnings_of(
     return beginnings
 
 
-def find_kept(text: str, gone: str = NO_FILE) -> KeptBlocks | None:
+def find_kept(text: str, gone: str = NO_KEPT_FILE) -> KeptBlocks | None:
     """Return the blocks named by `text`, such as "5:0123456789abcdef", or None if it is empty.
 
     Look them up in the runs that the page remembers, then on disk. Raises `BadInput` if they are not there, with the

@@ -22,7 +22,7 @@ from .job import KeptBlocks
 
 MOST_RUNS = 16
 MOST_EARLIER = 4
-MOST_TAKES = 32
+MOST_LIVE_TAKES = 32
 MOST_TRACES = 256
 SPRITE_WIDTH = 256
 """Pixels, of one frame in a sprite."""
@@ -90,7 +90,7 @@ class LiveRuns:
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
-        self._takes: deque[LiveRun] = deque(maxlen=MOST_TAKES)
+        self._takes: deque[LiveRun] = deque(maxlen=MOST_LIVE_TAKES)
         self._earlier: deque[LiveRun] = deque(maxlen=MOST_EARLIER)
         self.traces: deque[Trace] = deque(maxlen=MOST_TRACES)
 

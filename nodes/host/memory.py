@@ -31,7 +31,7 @@ from ...sdvg_core.memory.sizes import (
 )
 from ..sockets import HostScorer
 from .job import Job
-from .model import compute_dtype, form_of
+from .model import form_of, patcher_dtype
 
 SPARE = FRAGMENTS - 4 * GB // 10
 """Bytes to leave to the allocator. ComfyUI leaves 0.4 GB more, or the value of `--reserve-vram`."""
@@ -61,7 +61,7 @@ class Needs:
 def plan_request(job: Job) -> PlanRequest:
     """Return the job as a request to the core's planner."""
     # The core knows one dtype for both models; if they differ, take the wider.
-    dtype = max(map(compute_dtype, job.models.values()), key=lambda d: d.itemsize)
+    dtype = max(map(patcher_dtype, job.models.values()), key=lambda d: d.itemsize)
     request = replace(
         memory_request(job.headers, *job.size, job.request.blocks),
         dtype=dtype_name(dtype),

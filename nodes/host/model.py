@@ -33,6 +33,7 @@ from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import CompileMode
 from ...sdvg_core.weights.kitchen import INT8, W4A8
 from ...sdvg_core.weights.model_files import VARIANTS, family_of
+from .vae import LATENT_CHANNELS
 
 
 class ComfyOps(TorchOps):
@@ -104,7 +105,7 @@ def comfy_wan(
     """
     return Wan(
         tree=patcher.model.diffusion_model,
-        ops=ComfyOps(compute_dtype(patcher), patcher.model_options.get("transformer_options", {})),
+        ops=ComfyOps(patcher_dtype(patcher), patcher.model_options.get("transformer_options", {})),
         preset=preset,
         device=patcher.load_device,
         kv_fp8=kv_fp8,
@@ -113,7 +114,7 @@ def comfy_wan(
     )
 
 
-def compute_dtype(patcher: ModelPatcher) -> torch.dtype:
+def patcher_dtype(patcher: ModelPatcher) -> torch.dtype:
     """Return the dtype of activations, keys and values, even of a MODEL that is not loaded yet.
 
     Select Model Device and others set it by a patch, which the model itself shows only after loading.
@@ -178,7 +179,6 @@ def preset_of(patcher: ModelPatcher) -> Preset:
 
 # --- checks of the MODELs wired in, before anything is loaded
 
-LATENT_CHANNELS = 16
 # The plain model, and the same weights under ComfyUI's own causal forward, which ours does not call.
 CLASSES = ("WanModel", "CausalWanModel")
 
@@ -249,7 +249,7 @@ def check_control(patcher: ModelPatcher, control: ModelPatcher, role: str) -> No
     if control.load_device != patcher.load_device:
         places = f"on {patcher.load_device} and its control on {control.load_device}"
         raise BadInput(f"the {role} is {places}; choose one device for both")
-    dtypes = [dtype_name(compute_dtype(part)) for part in (patcher, control)]
+    dtypes = [dtype_name(patcher_dtype(part)) for part in (patcher, control)]
     if dtypes[0] != dtypes[1]:
         raise BadInput(f"the {role} computes in {dtypes[0]} and its control in {dtypes[1]}; load both in one dtype")
 

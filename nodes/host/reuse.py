@@ -24,10 +24,10 @@ from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.engine.outside import OutsidePart, part_key
 from ...sdvg_core.engine.reuse import GIGABYTE, PartKeys, PixelStore, Reuse, Store
 from ..sockets import HostScorer
-from .forecast import ABSENT, AT_HAND, PERHAPS, Memory, Trace, asked_next, forecast_run, seconds_of
+from .forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, Trace, asked_next, forecast_run, seconds_of
 from .job import Job
 from .live import RUNS, LiveRun, LiveRuns
-from .model import compute_dtype
+from .model import patcher_dtype
 from .signature import signature
 from .vae import kind_of_wire
 
@@ -46,7 +46,7 @@ def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> PartKeys:
     presets = job.presets
 
     def of_model(role: str, patcher: ModelPatcher) -> str:
-        settings = str(compute_dtype(patcher)), presets[role].key, job.execution.kv_dtype, role in compiled
+        settings = str(patcher_dtype(patcher)), presets[role].key, job.execution.kv_dtype, role in compiled
         return _of_module(patcher.model, patcher, patcher.load_device, *settings)
 
     texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
@@ -173,7 +173,7 @@ def _by_run(
     prompt: Any, node: str, runs: LiveRuns, loading: Mapping[str, float], decoding: Mapping[str, list[int]]
 ) -> dict[str, Any]:
     """Return the forecast of a sampler beside each remembered run of it."""
-    memory = Memory()
+    memory = EarlierRuns()
     limit = prompt[node]["inputs"].get("reuse_gb", math.inf)
     for trace in list(runs.traces):
         memory.learn(trace, min(_at_hand(trace), _kept_by(limit)))

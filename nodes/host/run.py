@@ -48,7 +48,7 @@ from ...sdvg_core.videos.start import (
 )
 from ...sdvg_core.weights.latents import lead_metadata, read_lead
 from .compiled import Layers, layers_of
-from .conditioning import has_control, read_conditions, read_controls, resolve_texts, strengths_of
+from .conditioning import read_conditions, read_controls, resolve_texts, states_control, strengths_of
 from .forecast import Trace, asked_of_run
 from .job import Job, footage_of, from_start, start_picture
 from .kept import beginnings_of, with_kept
@@ -60,9 +60,9 @@ from .model import (
     check_loras,
     check_model,
     comfy_wan,
-    compute_dtype,
     config_of,
     origin_of,
+    patcher_dtype,
     settle_attention,
 )
 from .progress import NodeProgress
@@ -134,7 +134,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     check_vae(wired.vae, wired.tae_kind)
     job = from_start(with_kept(wired, kept_blocks))
     prompts, text_notes = resolve_texts(job.prompts)
-    job = replace(job, prompts=prompts, controlled=has_control(prompts[0].conditioning))
+    job = replace(job, prompts=prompts, controlled=states_control(prompts[0].conditioning))
     for role, control in job.controls.items():
         check_control(job.models[role], control, role)
     resolved = resolve(job)
@@ -395,7 +395,7 @@ HOST = "comfyui"
 
 def _model_settings(patcher: ModelPatcher, preset: Preset, execution: Execution) -> dict[str, Any]:
     origin = origin_of(patcher)
-    dtype = dtype_name(compute_dtype(patcher))
+    dtype = dtype_name(patcher_dtype(patcher))
     return {
         "file": origin.file.name if origin.file else None,
         "dictionary": origin.state_dict,

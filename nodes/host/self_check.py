@@ -28,13 +28,13 @@ from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.engine.inputs import CONTROL_CHANNELS, Control
 from ...sdvg_core.errors import BadInput, first_line
 from .job import Job
-from .model import ComfyOps, compute_dtype
+from .model import ComfyOps, patcher_dtype
 from .vae import ComfyCodec, is_tae
 
 FRAMES = 2
 SIDE = 2
 """Tokens, or latent pixels for the VAE, along height and width."""
-WORDS = 5
+CHECKED_WORDS = 5
 TIMESTEP = 500.0
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01}
 """Largest relative difference that is rounding, by dtype; `COARSE` for other dtypes and quantised weights."""
@@ -42,7 +42,7 @@ COARSE = 0.06
 OVERRIDE = "optimized_attention_override"
 CASTS = "comfy_cast_weights"
 """Attribute of a layer that casts its weights to the input's dtype."""
-CHANGED = (AttributeError, TypeError, ValueError, LookupError, RuntimeError, AssertionError)
+HOST_CHANGED = (AttributeError, TypeError, ValueError, LookupError, RuntimeError, AssertionError)
 """Errors that a call of a changed module raises."""
 
 Both = Callable[[torch.dtype], tuple[Tensor, Tensor]]
@@ -65,7 +65,7 @@ def check_host(job: Job) -> dict[str, float]:
             differences[name] = max(difference, differences.get(name, 0.0))
 
     for role, patcher in job.models.items():
-        dtypes = tuple(dict.fromkeys((compute_dtype(patcher), torch.float32)))
+        dtypes = tuple(dict.fromkeys((patcher_dtype(patcher), torch.float32)))
         compare(patcher, f"layer 1 of the {role}", dtypes, partial(_layer, patcher))
         if control := job.controls.get(role):
             compare(control, f"control block 1 of the {role}", dtypes, partial(_control_block, patcher, control))
@@ -91,7 +91,7 @@ def _compared(patcher: ModelPatcher, part: str, dtypes: tuple[torch.dtype, ...],
         try:
             theirs, ours = (result.float() for result in both(dtype))
             difference = float((ours - theirs).norm() / theirs.norm())
-        except CHANGED as error:
+        except HOST_CHANGED as error:
             if mm.is_oom(error):
                 raise
             if differences:
@@ -160,7 +160,7 @@ def small_inputs(patcher: ModelPatcher, dtype: torch.dtype) -> tuple[Tensor, Ten
     options = patcher.model_options.get("transformer_options", {})
     attention = {name: value for name, value in options.items() if name == OVERRIDE}
     x = _random(1, 1, tree.in_dim, *sizes).to(patcher.load_device, dtype)
-    text = _random(2, 1, WORDS, tree.text_dim).to(patcher.load_device, dtype)
+    text = _random(2, 1, CHECKED_WORDS, tree.text_dim).to(patcher.load_device, dtype)
     return x, text, ComfyOps(dtype, attention)
 
 

@@ -30,7 +30,7 @@ from ...sdvg_core.settings.load import TAE_KINDS, StatedKind, TaeKind
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # Layers replace entries and never write into the tensors, so a tuple of them is a snapshot.
-DecodeState = tuple[Any, ...]
+HostDecodeState = tuple[Any, ...]
 
 LATENT_CHANNELS = 16
 RGB = 3
@@ -141,7 +141,7 @@ class ComfyCodec:
         self._format = Wan21()
 
     @torch.inference_mode()
-    def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
+    def decode(self, latents: Tensor, state: HostDecodeState | None = None) -> tuple[Tensor, HostDecodeState]:
         """Decode latents `b c t h w` into frames `b f c h w` in [0, 1], and return the next state. `state` is unchanged.
 
         The first latent frame of a clip gives one pixel frame, each later one four. Latent frames are decoded one by

@@ -8,7 +8,7 @@ import comfy.utils
 import torch
 from comfy.ldm.wan.vae import WanVAE
 from safetensors.torch import save_file
-from sdvg_pack.nodes.host.model import comfy_wan, compute_dtype
+from sdvg_pack.nodes.host.model import comfy_wan, patcher_dtype
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_pack.sdvg_core.causal_wan.context import RollingContext
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator, predict_clean, renoise
@@ -115,7 +115,7 @@ def native_clip(patcher, embedding=None, tokens=SIZE[0] * SIZE[1] // 4):
     """The same by ComfyUI's causal forward: its caches, its time embedding, its rotary positions."""
     with torch.inference_mode(mode=False):
         onto_device(patcher)
-    model, dtype = patcher.model.diffusion_model, compute_dtype(patcher)
+    model, dtype = patcher.model.diffusion_model, patcher_dtype(patcher)
     device = patcher.load_device
     kv = model.init_kv_caches(1, tokens * FRAMES * BLOCKS, device, dtype)
     text_kv = model.init_crossattn_caches(1, device, dtype)

@@ -11,7 +11,7 @@ from sdvg_pack.nodes.host.forecast import (
     AT_HAND,
     PERHAPS,
     Asked,
-    Memory,
+    EarlierRuns,
     Trace,
     forecast_run,
     seconds_of,
@@ -154,7 +154,7 @@ def made(run="a", outcomes=OUTCOMES, scores=SCORES, scored_frames=range(FRAMES),
 
 def forecast(trace, *others, at_hand=AT_HAND, **changes):
     """Return the answers and the first old block of a run after one that was made."""
-    memory = Memory()
+    memory = EarlierRuns()
     for other in (*others, trace):
         memory.learn(other, at_hand)
     told = forecast_run(asked(**changes), trace, memory)
@@ -252,7 +252,7 @@ SECONDS = [
 @pytest.mark.parametrize("changes, seconds", SECONDS)
 def test_a_run_takes_as_long_as_its_blocks_took(changes, seconds):
     trace = made()
-    memory = Memory()
+    memory = EarlierRuns()
     memory.learn(trace, AT_HAND)
     wanted = asked(**changes)
     events = [

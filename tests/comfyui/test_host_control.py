@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from sdvg_pack.nodes.host.conditioning import VACE_KEYS, VACE_NODE, read_controls
 from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.memory import memory_of
-from sdvg_pack.nodes.host.model import CONTROL, attach_origin, check_control, comfy_wan, compute_dtype
+from sdvg_pack.nodes.host.model import CONTROL, attach_origin, check_control, comfy_wan, patcher_dtype
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sockets import PromptEntry, StartValue
 from sdvg_pack.nodes.start import EXTEND
@@ -87,7 +87,7 @@ def native(patcher, clips):
     """The same by ComfyUI's VACE model."""
     with torch.inference_mode(mode=False):
         onto_device(patcher)
-    model, dtype, x = patcher.model.diffusion_model, compute_dtype(patcher), NOISE.draw(SPANS[0], 0)
+    model, dtype, x = patcher.model.diffusion_model, patcher_dtype(patcher), NOISE.draw(SPANS[0], 0)
     step = SCHEDULE[0]
     velocity = model.forward_orig(
         x.to(dtype),

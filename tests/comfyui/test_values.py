@@ -24,7 +24,7 @@ from sdvg_pack.nodes.host.job import crop_note, fit, footage_of, start_picture
 from sdvg_pack.nodes.known import check_values, numbers, saved_by, workflow_id
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.nodes.pocket import PocketModels
-from sdvg_pack.nodes.prompts import PromptSchedule
+from sdvg_pack.nodes.prompts import PromptScheduleNode
 from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.router import QualityRouter
 from sdvg_pack.nodes.sampler import SpeculativeSampler as Sampler
@@ -86,7 +86,7 @@ BAD = [
     (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau is 'x', not a number from -3.0 to"),
     (QualityRouter, {"policy": {"policy": "always-target", "\x1b": 1}}, r"no '\\x1b' under always-target;"),
     (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype is .*, not one of auto, default, "),
-    (PromptSchedule, {"schedule": "abc"}, "schedule is 'abc', not an SDVG_PROMPTS;"),
+    (PromptScheduleNode, {"schedule": "abc"}, "schedule is 'abc', not an SDVG_PROMPTS;"),
     (Sampler, {"prompt_schedule": (1,)}, "prompt_schedule is a tuple, not an SDVG_PROMPTS;"),
     (Sampler, {"start": "x"}, "start is 'x', not an SDVG_START;"),
     (StartNode, {"video": 5}, "video is 5, not a VIDEO;"),
