@@ -6,11 +6,11 @@ from comfy_api.latest import ComfyExtension, io
 
 from ..sdvg_core.errors import BadInput
 from .loaders import DrafterLoader, TargetLoader
+from .page.routes import register_routes
 from .pocket import PocketModels
 from .prompts import Prompt, PromptScheduleNode
 from .report import RouteReport
 from .router import QualityRouter, register_reward_folder
-from .routes import register_routes
 from .sampler import SpeculativeSampler
 from .start import StartNode
 

@@ -29,8 +29,8 @@ from ..sdvg_core.settings.load import ModelOptions
 from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file, with_flush
 from .host.model import CONTROL, attach_origin, check_control, origin_of
-from .host.progress import notify
-from .known import check_option, known_inputs_only, node_schema, widget
+from .page.progress import notify
+from .schema import check_option, known_inputs_only, node_schema, widget
 
 SAME_SCHEDULE = "as the other blocks"
 NO_FILE = "none"

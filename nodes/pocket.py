@@ -18,10 +18,10 @@ from ..sdvg_core.settings.context import get_preset
 from ..sdvg_core.text.prompts import read_prompt
 from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint
-from .host.progress import notify
+from .host.sockets import HostScorer, ScorerSocket, load_host_scorer
 from .host.vae import FastVAE
-from .known import known_inputs_only, node_schema
-from .sockets import HostScorer, ScorerSocket, load_host_scorer
+from .page.progress import notify
+from .schema import known_inputs_only, node_schema
 
 # It does not quote the prompt, as notes go into files that people pass on.
 NEAREST_NOTE = "The prompt is not of the small world; the nearest one that is was shown and scored."

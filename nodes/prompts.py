@@ -14,8 +14,8 @@ from comfy_api.latest import io
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.text.prompts import read_prompt
 from .host.conditioning import with_lines, with_text
-from .known import known_inputs_only, node_schema
-from .sockets import PromptEntry, PromptsSocket
+from .host.sockets import PromptEntry, PromptsSocket
+from .schema import known_inputs_only, node_schema
 
 
 class Prompt(io.ComfyNode):

@@ -10,8 +10,8 @@ from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.picture import route_picture
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.report.summary import summarise
-from .known import known_inputs_only, node_schema
-from .sockets import ReportSocket
+from .host.sockets import ReportSocket
+from .schema import known_inputs_only, node_schema
 
 AUTO_LOOK = "auto"
 DARK_LOOK = "dark"

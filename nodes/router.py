@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,44 +16,34 @@ from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
 from ..sdvg_core.settings.execution import AUTO, RewardDtype
 from ..sdvg_core.settings.route import (
-    CASCADE_MARGIN,
     ROUTE_PRESETS,
-    Aggregation,
     Budget,
     First,
     Gate,
-    Mean,
     Quantile,
     Route,
     Stride,
-    TargetOnly,
-    WorstFrame,
 )
 from ..sdvg_core.weights.model_files import KNOWN_FILES
-from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
-from .sockets import RouterSocket, RouterValue, ScorerSocket, load_host_scorer, needs_scorer, scorer_of
+from .host.sockets import RouterSocket, RouterValue, ScorerSocket, load_host_scorer, needs_scorer, scorer_of
+from .page.route_inputs import HYBRID, OLDER_INPUTS, POLICY_INPUTS, REWARD, route_of
+from .schema import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
 
 logger = logging.getLogger(__name__)
 
 NONE = "none"
-REWARD = "reward"
-HYBRID = "hybrid"
 REWARD_FOLDER = "image_reward"
 OTHER_PACKS = ("ImageReward",)
 SUFFIXES = {".pt", ".pth", ".safetensors"}
 DOWNLOADS = os.path.expanduser("~/.cache/ImageReward")  # noqa: PTH111 - Path's raises for a user without a home
 """The download folder of the image-reward package."""
-FIRST = ("balanced", "fast", "careful", "first")
-"""Names under which the node offers the policy `first`, each with its own defaults; a new node has the first name."""
+SLIDER = io.NumberDisplay.slider
 
 
 class QualityRouter(io.ComfyNode):
-    """Turns the settings into a router; loads the reward model if the policy uses scores.
+    """Turns the settings into a router; loads the reward model if the policy uses scores."""
 
-    `OLDER_INPUTS`: those that stood under every policy in older workflows, with their defaults.
-    """
-
-    OLDER_INPUTS: ClassVar[Mapping[str, int]] = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
+    OLDER_INPUTS: ClassVar[Mapping[str, int]] = OLDER_INPUTS
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -107,11 +96,10 @@ class QualityRouter(io.ComfyNode):
 
         `forced_blocks`, `bail_out`, `handover`: of older workflows; those that the policy reads are its inputs now.
         """
-        options = {option.key: [field.id for field in option.inputs] for option in _policy_input().options}
-        policy = check_option(policy, "policy", tuple(options), called="route")
+        policy = check_option(policy, "policy", tuple(POLICY_INPUTS), called="route")
         older = {"forced_blocks": forced_blocks, "bail_out": bail_out, "handover": handover}
         older = {name: value for name, value in older.items() if value is not None}
-        read = options[policy["policy"]]
+        read = POLICY_INPUTS[policy["policy"]]
         route = route_of({**{name: value for name, value in older.items() if name in read}, **policy})
         unread = [name for name, value in older.items() if name not in read and value != cls.OLDER_INPUTS[name]]
         unread += ["cascade"] if policy.get("cascade") and policy.get("aggregation") != "min" else []
@@ -125,74 +113,37 @@ class QualityRouter(io.ComfyNode):
 
 
 def _policy_input() -> Any:
-    tau = widget(Gate, "tau", display_mode=io.NumberDisplay.slider)
-    # Optional, as older prompts lack them; the page puts optional inputs last, where older workflows have their values.
-    forced = widget(Gate, "forced_blocks", optional=True)
-    bail_out = widget(Gate, "bail_out", optional=True)
-    handover = widget(Route, "handover", optional=True)
-    inputs: dict[str, list[Any]] = {name: _first_inputs(name) for name in FIRST}
-    inputs["budget"] = [
-        widget(Budget, "share", called="budget", default=0.5, step=0.01, display_mode=io.NumberDisplay.slider)
+    options = [
+        io.DynamicCombo.Option(policy, [_widget_of(policy, name) for name in names])
+        for policy, names in POLICY_INPUTS.items()
     ]
-    inputs[HYBRID] = [tau, forced, bail_out]
-    inputs[REWARD] = [
-        tau,
-        io.Combo.Input("aggregation", options=["min", "mean", "quantile"], default="min", advanced=True),
-        widget(Quantile, "q", called="quantile"),
-        io.Boolean.Input("cascade", default=False, advanced=True, optional=True),
-        forced,
-        bail_out,
-        handover,
-    ]
-    inputs["stride"] = [widget(Stride, "n", called="stride"), forced, handover]
-    inputs["always-target"] = [handover]
-    options = [io.DynamicCombo.Option(name, of_policy) for name, of_policy in inputs.items()]
     return io.DynamicCombo.Input("policy", options=options)
 
 
-def _first_inputs(name: str) -> list[Any]:
-    preset = ROUTE_PRESETS.get(name, ROUTE_PRESETS["fast"])
-    assert isinstance(preset.policy, First)
-    return [
-        io.Int.Input("target_blocks", default=preset.policy.n, min=0, max=4096),
-        io.Int.Input("handover_steps", default=preset.handover, min=0, max=16),
-    ]
+def _widget_of(policy: str, name: str) -> Any:
+    preset = ROUTE_PRESETS.get(policy, ROUTE_PRESETS["fast"])
+    if name == "target_blocks":
+        default = preset.policy.n if isinstance(preset.policy, First) else 0
+        return io.Int.Input(name, default=default, min=0, max=4096)
+    if name == "handover_steps":
+        return io.Int.Input(name, default=preset.handover, min=0, max=16)
+    if name == "aggregation":
+        return io.Combo.Input(name, options=["min", "mean", "quantile"], default="min", advanced=True)
+    if name == "cascade":
+        return io.Boolean.Input(name, default=False, advanced=True, optional=True)
+    return _WIDGETS[name]()
 
 
-def route_of_prompt(inputs: Mapping[str, Any]) -> Route | Budget:
-    """Return the route of the node in an API prompt. `inputs`: of the node."""
-    values = {name: inputs[name] for name in QualityRouter.OLDER_INPUTS if name in inputs}
-    values |= {name.removeprefix("policy."): inputs[name] for name in inputs if name.startswith("policy")}
-    options = {option.key: option.inputs for option in _policy_input().options}
-    read = {field.id for field in options[values["policy"]]}
-    return route_of({name: value for name, value in values.items() if name in {"policy", *read}})
-
-
-def route_of(values: Mapping[str, Any]) -> Route | Budget:
-    """Return the route that the widgets of a policy describe."""
-    name = values["policy"]
-    around = {name: values[name] for name in ("forced_blocks", "bail_out") if name in values}
-    handover = values.get("handover", 0)
-    if name in FIRST:
-        return Route(First(values["target_blocks"]), handover=values["handover_steps"])
-    if name == "budget":
-        return Budget(values["budget"])
-    if name == HYBRID:
-        return replace(ROUTE_PRESETS[HYBRID], policy=Gate(values["tau"], WorstFrame(CASCADE_MARGIN), **around))
-    if name == REWARD:
-        return Route(Gate(values["tau"], _aggregation(values), **around), handover=handover)
-    if name == "stride":
-        return Route(Stride(values["stride"], **around), handover=handover)
-    return Route(TargetOnly(), handover=handover)
-
-
-def _aggregation(values: Mapping[str, Any]) -> Aggregation:
-    how = values.get("aggregation", "min")
-    if how == "mean":
-        return Mean()
-    if how == "quantile":
-        return Quantile(**{"q": values["quantile"]} if "quantile" in values else {})
-    return WorstFrame(CASCADE_MARGIN if values.get("cascade") else None)
+_WIDGETS: Mapping[str, Callable[[], Any]] = {
+    "budget": lambda: widget(Budget, "share", called="budget", default=0.5, step=0.01, display_mode=SLIDER),
+    "tau": lambda: widget(Gate, "tau", display_mode=SLIDER),
+    "quantile": lambda: widget(Quantile, "q", called="quantile"),
+    "stride": lambda: widget(Stride, "n", called="stride"),
+    # Optional, as older prompts lack them; the page puts optional inputs last, where older workflows have their values.
+    "forced_blocks": lambda: widget(Gate, "forced_blocks", optional=True),
+    "bail_out": lambda: widget(Gate, "bail_out", optional=True),
+    "handover": lambda: widget(Route, "handover", optional=True),
+}
 
 
 def find_reward_file(reward_file: object) -> str:

@@ -23,12 +23,12 @@ from ..sdvg_core.settings.request import NO_MODEL, STEP, TWO_STARTS, VideoReques
 from ..sdvg_core.settings.route import Custom, Route
 from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.job import Job
-from .host.kept import check_kept, find_kept
-from .host.progress import output_of
-from .host.run import run_job
-from .host.signature import signature
-from .known import NOT_WIRED, check_values, known_inputs_only, node_schema, widget, workflow_id
-from .sockets import PromptEntry, PromptsSocket, ReportSocket, RouterSocket, StartSocket, router_of
+from .host.sockets import PromptEntry, PromptsSocket, ReportSocket, RouterSocket, StartSocket, router_of
+from .page.kept import check_kept, find_kept
+from .page.progress import output_of
+from .page.signature import signature
+from .run import run_job
+from .schema import NOT_WIRED, check_values, known_inputs_only, node_schema, widget, workflow_id
 
 PRESET_SCHEDULE = "preset"
 BOTH = "as for both"

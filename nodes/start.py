@@ -13,8 +13,8 @@ from torch import Tensor
 from ..sdvg_core.errors import BadInput, count, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from ..sdvg_core.settings.request import STRENGTHS, USUAL_STRENGTH
-from .known import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
-from .sockets import PICTURE, RESTYLE, StartSocket, StartValue
+from .host.sockets import PICTURE, RESTYLE, StartSocket, StartValue
+from .schema import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
 
 BY_NUMBER = "by number"
 EXTEND = "extend"

@@ -308,8 +308,8 @@ class Trial:
     def _made(self) -> dict[str, Any]:
         import torch
         from sdvg_pack.nodes.host.job import Job
-        from sdvg_pack.nodes.host.run import run_job
-        from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+        from sdvg_pack.nodes.host.sockets import PromptEntry, RouterValue
+        from sdvg_pack.nodes.run import run_job
         from sdvg_pack.sdvg_core.report.run_report import seconds_to_dict
         from sdvg_pack.sdvg_core.settings.request import VideoRequest
         from sdvg_pack.sdvg_core.settings.route import route_preset

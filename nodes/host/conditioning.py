@@ -14,7 +14,7 @@ from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
-from ..sockets import PromptEntry
+from .sockets import PromptEntry
 
 WIRE = "wire CLIP Text Encode (Wan) straight to this input"
 

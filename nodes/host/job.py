@@ -20,8 +20,8 @@ from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import AUTO, Execution
 from ...sdvg_core.settings.load import StatedKind
 from ...sdvg_core.settings.request import VideoRequest
-from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
 from .model import CONTROL, config_of, origin_of, preset_of
+from .sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
 from .vae import header_of
 
 

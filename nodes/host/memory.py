@@ -29,9 +29,9 @@ from ...sdvg_core.memory.sizes import (
     phase_parts,
     workers,
 )
-from ..sockets import HostScorer
 from .job import Job
 from .model import form_of, patcher_dtype
+from .sockets import HostScorer
 
 SPARE = FRAGMENTS - 4 * GB // 10
 """Bytes to leave to the allocator. ComfyUI leaves 0.4 GB more, or the value of `--reserve-vram`."""

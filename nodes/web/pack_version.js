@@ -1,5 +1,5 @@
 // A saved workflow says which version of the pack saved it. Opening one from a newer version shows a warning: this version
-// ignores what it does not know, and refuses to run it (nodes/known.py).
+// ignores what it does not know, and refuses to run it (nodes/schema.py).
 import { after } from "./dom.js";
 import { PREFIX, allNodes, register, toast } from "./frontend.js";
 import { text } from "./words.js";

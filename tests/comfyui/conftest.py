@@ -150,14 +150,14 @@ def empty_store(monkeypatch):
     from sdvg_pack.nodes.host import reuse
     from sdvg_pack.sdvg_core.engine.reuse import PixelStore, Store
 
-    monkeypatch.setattr(reuse, "_STORE", Store(0))
-    monkeypatch.setattr(reuse, "_PIXELS", PixelStore())
+    monkeypatch.setattr(reuse, "STORE", Store(0))
+    monkeypatch.setattr(reuse, "PIXELS", PixelStore())
 
 
 @pytest.fixture(scope="module")
 def newest_runs():
     """Of each node only the newest run is remembered; how many before it, test_host_reuse.py says."""
-    from sdvg_pack.nodes.host.live import RUNS
+    from sdvg_pack.nodes.page.live import RUNS
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(RUNS, "_earlier", deque(maxlen=0))

@@ -16,9 +16,9 @@ from host_tiny import generator_of, load_model, load_vae, random_weights
 from random_set import write_random_set
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import attach_origin
-from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.host.sockets import HostScorer, PromptEntry, RouterValue, load_host_scorer
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.sampler import OF_REQUEST
-from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue, load_host_scorer
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.execution import Execution

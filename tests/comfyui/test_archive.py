@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from comfy_page import NODES, inputs_of
 from running_server import KEPT, ROOT, ROUTER, change, node, pocket, running_server
-from sdvg_pack.nodes import routes
+from sdvg_pack.nodes.page import routes
 
 pytestmark = pytest.mark.comfyui
 

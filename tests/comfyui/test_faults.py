@@ -17,8 +17,8 @@ import torch
 from comfy.patcher_extension import CallbacksMP
 from host_run import changed, held, load_parts, make_job, same_video, state_of, video_of
 from sdvg_pack.nodes.host import memory
-from sdvg_pack.nodes.host.live import RUNS
-from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+from sdvg_pack.nodes.host.sockets import PromptEntry, RouterValue
+from sdvg_pack.nodes.page.live import RUNS
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.scorers import preprocess
 from sdvg_pack.sdvg_core.settings.route import First, Gate, Route, TargetOnly

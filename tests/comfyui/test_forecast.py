@@ -6,7 +6,7 @@ import pytest
 import torch
 from comfy_page import call, write_modules
 from running_server import POCKET, ROUTER, SAMPLER, pocket
-from sdvg_pack.nodes.host.forecast import (
+from sdvg_pack.nodes.page.forecast import (
     ABSENT,
     AT_HAND,
     PERHAPS,

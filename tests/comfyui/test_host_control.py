@@ -28,8 +28,8 @@ from sdvg_pack.nodes.host.conditioning import VACE_KEYS, VACE_NODE, read_control
 from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin, check_control, comfy_wan, patcher_dtype
-from sdvg_pack.nodes.host.run import run_job
-from sdvg_pack.nodes.sockets import PromptEntry, StartValue
+from sdvg_pack.nodes.host.sockets import PromptEntry, StartValue
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_control, open_control

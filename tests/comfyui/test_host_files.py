@@ -16,8 +16,8 @@ from sdvg_pack.nodes.host.files import choose_weight_dtype, load_checkpoint, loa
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import origin_of, preset_of
 from sdvg_pack.nodes.host.reuse import part_fingerprints
+from sdvg_pack.nodes.host.sockets import RouterValue
 from sdvg_pack.nodes.loaders import DrafterLoader
-from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.plan import plan

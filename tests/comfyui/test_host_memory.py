@@ -14,7 +14,8 @@ from comfy.model_patcher import ModelPatcher, ModelPatcherDynamic
 from host_run import make_job, video_of
 from host_tiny import VAE_DIM, load_vae
 from live_bytes import Peak
-from sdvg_pack.nodes.host import memory, run
+from sdvg_pack.nodes import run
+from sdvg_pack.nodes.host import memory
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import (
     Memory,
@@ -29,9 +30,9 @@ from sdvg_pack.nodes.host.memory import (
     weights_of,
 )
 from sdvg_pack.nodes.host.model import ComfyOps
-from sdvg_pack.nodes.host.progress import notify
+from sdvg_pack.nodes.host.sockets import HostScorer, PromptEntry, RouterValue
 from sdvg_pack.nodes.host.vae import ComfyCodec
-from sdvg_pack.nodes.sockets import HostScorer, PromptEntry, RouterValue
+from sdvg_pack.nodes.page.progress import notify
 from sdvg_pack.sdvg_core.causal_wan.cache import CacheSlots, KVCache
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid

@@ -37,9 +37,9 @@ from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.nodes.host.model import attach_origin, check_loras, check_model
-from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.host.sockets import RouterValue
 from sdvg_pack.nodes.loaders import TargetLoader
-from sdvg_pack.nodes.sockets import RouterValue
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_pack.sdvg_core.causal_wan.context import RollingContext, Wan

@@ -13,12 +13,13 @@ from aiohttp import web
 from host_run import load_parts, make_job, same_video, video_of, with_inputs
 from host_tiny import with_lora
 from protocol import BinaryEventTypes
-from sdvg_pack.nodes.host import reuse, run
-from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
-from sdvg_pack.nodes.host.progress import NodeProgress
-from sdvg_pack.nodes.host.run import run_job
-from sdvg_pack.nodes.routes import answer_stop, register_routes
-from sdvg_pack.nodes.sockets import RouterValue
+from sdvg_pack.nodes import run
+from sdvg_pack.nodes.host import reuse
+from sdvg_pack.nodes.host.sockets import RouterValue
+from sdvg_pack.nodes.page.live import RUNS, LiveRun, LiveRuns
+from sdvg_pack.nodes.page.progress import NodeProgress
+from sdvg_pack.nodes.page.routes import answer_stop, register_routes
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.reuse import GIGABYTE, PixelStore, Store
@@ -47,7 +48,7 @@ def calls(monkeypatch):
 @pytest.fixture(scope="module")
 def stores(parts):
     """What is kept of one run; the jobs that are changed after it add to it."""
-    kept = {"_STORE": Store(0), "_PIXELS": PixelStore()}
+    kept = {"STORE": Store(0), "PIXELS": PixelStore()}
     with pytest.MonkeyPatch.context() as patched:
         for name, store in kept.items():
             patched.setattr(reuse, name, store)
@@ -264,7 +265,7 @@ def scored(parts, tau, **changes):
 def alone(job):
     """The video of a job that re-uses nothing, and leaves the store as it is."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reuse, "_STORE", Store(0))
+        patched.setattr(reuse, "STORE", Store(0))
         return video_of(replace(job, reuse_bytes=0))
 
 

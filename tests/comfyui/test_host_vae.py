@@ -15,10 +15,10 @@ from comfy.taesd.taehv import TAEHV
 from host_run import make_job
 from host_tiny import generator_of, load_vae
 from sdvg_pack.nodes.host.model import attach_origin
-from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.host.sockets import RouterValue, StartValue
 from sdvg_pack.nodes.host.vae import ComfyCodec, check_vae, codec_of
 from sdvg_pack.nodes.pocket import PocketModels
-from sdvg_pack.nodes.sockets import RouterValue, StartValue
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.decoders.open import load_vae as load_core_vae
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT

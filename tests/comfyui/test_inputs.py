@@ -13,9 +13,9 @@ from comfy_api.latest import InputImpl, Types
 from PIL import Image
 from running_server import POCKET, REPORT, SAMPLER, node, pocket
 from sdvg_pack.nodes.host.conditioning import carried_text, resolve_texts, strengths_of, with_text
+from sdvg_pack.nodes.host.sockets import PromptEntry
 from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt
-from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket.grammar import understand

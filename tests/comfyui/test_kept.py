@@ -9,15 +9,15 @@ import folder_paths
 import pytest
 import torch
 from host_run import make_job, video_of, with_inputs
-from sdvg_pack.nodes.host import kept as store
 from sdvg_pack.nodes.host import reuse
-from sdvg_pack.nodes.host.kept import find_kept
-from sdvg_pack.nodes.host.live import RUNS
 from sdvg_pack.nodes.host.model import attach_origin
-from sdvg_pack.nodes.host.run import run_job
-from sdvg_pack.nodes.routes import answer_keep
+from sdvg_pack.nodes.host.sockets import PICTURE, StartValue
+from sdvg_pack.nodes.page import kept as store
+from sdvg_pack.nodes.page.kept import find_kept
+from sdvg_pack.nodes.page.live import RUNS
+from sdvg_pack.nodes.page.routes import answer_keep
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
-from sdvg_pack.nodes.sockets import PICTURE, StartValue
 from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.engine.reuse import Store
 from sdvg_pack.sdvg_core.engine.types import Span
@@ -45,7 +45,7 @@ def output(tmp_path_factory):
 def kept(parts):
     """What names the first blocks of a video, its frames and its latents."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reuse, "_STORE", Store(0))
+        patched.setattr(reuse, "STORE", Store(0))
         frames, latent, _, live = run_job(make_job(parts))
     return text_of(live, KEEP), frames, latent["samples"]
 

@@ -14,10 +14,10 @@ from comfy_extras import nodes_post_processing  # noqa: F401 - nodes_latent need
 from comfy_extras.nodes_latent import LatentCut
 from host_run import make_job
 from running_server import ROOT
-from sdvg_pack.nodes.host.live import RUNS
-from sdvg_pack.nodes.host.progress import NodeProgress
-from sdvg_pack.nodes.host.run import run_job
-from sdvg_pack.nodes.sockets import RouterValue, StartValue
+from sdvg_pack.nodes.host.sockets import RouterValue, StartValue
+from sdvg_pack.nodes.page.live import RUNS
+from sdvg_pack.nodes.page.progress import NodeProgress
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.engine.plan import NO_TARGET_BLOCK
 from sdvg_pack.sdvg_core.settings.route import ROUTE_PRESETS, First, Route
 from test_workflows import count_frames, names, with_tiny_models

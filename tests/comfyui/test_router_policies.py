@@ -7,7 +7,8 @@ import folder_paths
 import pytest
 from comfy_page import browse
 from running_server import GONE, POCKET, REPORT, ROOT, SAMPLER, node, pocket
-from sdvg_pack.nodes.router import QualityRouter, route_of
+from sdvg_pack.nodes.page.route_inputs import route_of
+from sdvg_pack.nodes.router import QualityRouter
 from sdvg_pack.sdvg_core.memory.budget import WEIGHTS, BudgetedRun, route_shares
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
 from sdvg_pack.sdvg_core.settings.route import (

@@ -15,11 +15,12 @@ import safetensors.torch
 import torch
 from comfy.latent_formats import Wan21
 from random_set import write_random_set
-from sdvg_pack.nodes.host import model, run
+from sdvg_pack.nodes import run
+from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.files import load_checkpoint
-from sdvg_pack.nodes.router import route_of
+from sdvg_pack.nodes.host.sockets import RouterValue, load_host_scorer, needs_scorer
+from sdvg_pack.nodes.page.route_inputs import route_of
 from sdvg_pack.nodes.sampler import SpeculativeSampler
-from sdvg_pack.nodes.sockets import RouterValue, load_host_scorer, needs_scorer
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders.open import load_vae

@@ -11,8 +11,8 @@ from host_run import changed, load_parts, make_job, state_of, video_of
 from host_tiny import CONFIG, load_model, load_vae, random_weights, with_lora
 from sdvg_pack.nodes.host import self_check
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin
-from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.self_check import check_host
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from test_host_control import job_of, load_vace, positive

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from comfy_page import HERE, call, run_node, write_modules
 from running_server import POCKET, SAMPLER, change, node, pocket
-from sdvg_pack.nodes.host.signature import signature
+from sdvg_pack.nodes.page.signature import signature
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 from sdvg_pack.sdvg_core.settings.request import check_directions, read_takes
 from sdvg_pack.sdvg_core.text.prompts import read_prompt

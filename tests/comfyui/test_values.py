@@ -21,7 +21,7 @@ from scratch_option import WORDS, copy_with_option
 from sdvg_pack.nodes import router
 from sdvg_pack.nodes.host.conditioning import read_conditions
 from sdvg_pack.nodes.host.job import crop_note, fit, footage_of, start_picture
-from sdvg_pack.nodes.known import check_values, numbers, saved_by, workflow_id
+from sdvg_pack.nodes.host.sockets import PICTURE, PromptEntry, StartValue
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.prompts import PromptScheduleNode
@@ -29,7 +29,7 @@ from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.router import QualityRouter
 from sdvg_pack.nodes.sampler import SpeculativeSampler as Sampler
 from sdvg_pack.nodes.sampler import plain
-from sdvg_pack.nodes.sockets import PICTURE, PromptEntry, StartValue
+from sdvg_pack.nodes.schema import check_values, numbers, saved_by, workflow_id
 from sdvg_pack.nodes.start import EXTEND, StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
 

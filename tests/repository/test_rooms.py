@@ -99,6 +99,45 @@ def test_no_modules_import_one_another_in_a_circle():
         later = {module: targets for module, targets in later.items() if module not in free}
 
 
+ALLOWED = {"host": ("host", "sdvg_core"), "page": ("host", "page", "sdvg_core")}
+"""What the folders of the nodes import from this pack."""
+
+
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_folders_of_nodes_import_downward(folder):
+    """Catches: an adapter of ComfyUI's objects that needs a page, though an API call has none."""
+    for path in (ROOT / "nodes" / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                package = ("", "nodes", folder)[: 4 - node.level]
+                target = ".".join([*package, node.module or ""]).removeprefix(".").removeprefix("nodes.")
+                assert target.startswith(ALLOWED[folder]), f"{path.name} imports {target}"
+
+
+SEVERAL = {"run", "add_arguments", "logger"}
+"""Names that every command has, or every file that logs."""
+
+
+def test_public_name_has_one_meaning():
+    """Catches: two constants, types or functions of one name, which a reader takes for each other."""
+    homes: dict[str, set[Path]] = {}
+    for path in (*CORE.rglob("*.py"), *(ROOT / "nodes").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for name in names_defined(node):
+                homes.setdefault(name, set()).add(path)
+    several = {name for name, paths in homes.items() if len(paths) > 1 and not name.startswith("_")}
+    assert several == SEVERAL
+
+
+def names_defined(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    for target in targets:
+        yield from (part.id for part in getattr(target, "elts", [target]) if isinstance(part, ast.Name))
+
+
 # Distribution -> what it is imported as, where that is something else.
 IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "comfy-kitchen": "comfy_kitchen"}
 # ComfyUI's own modules, and what its server is made with, which only the nodes may import.

@@ -38,7 +38,7 @@ UNWANTED = [
 """What the registry looks for in code: no file imports or calls it."""
 WORDS = re.compile(rb"subprocess|\beval\(|\bexec\(|urlopen|requests\.[a-z]|socket|ctypes|pickle|base64|__import__")
 WHY = {
-    "socket": "the inputs and outputs of nodes; nodes/sockets.py has their types",
+    "socket": "the inputs and outputs of nodes; nodes/host/sockets.py has their types",
     "pickle": "model files in that format, which torch reads with weights_only=True",
 }
 """Words that the registry looks for in texts, and what they mean here; there are no others."""

@@ -17,26 +17,26 @@ import torch
 from comfy.model_patcher import ModelPatcher
 from torch import Tensor
 
-from ...sdvg_core.causal_wan.context import Wan
-from ...sdvg_core.causal_wan.forward import PLAIN_STAGES
-from ...sdvg_core.causal_wan.generator import build_engine
-from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
-from ...sdvg_core.engine.inputs import ControlClip
-from ...sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan
-from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.engine.run import Run
-from ...sdvg_core.errors import BadInput, MissingModel
-from ...sdvg_core.memory.plan import image_note
-from ...sdvg_core.memory.sizes import GB, image_bytes
-from ...sdvg_core.report.assemble import assemble_report, notes_on
-from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.settings.context import Preset
-from ...sdvg_core.settings.execution import Execution
-from ...sdvg_core.settings.fields import as_json
-from ...sdvg_core.settings.request import strength_of
-from ...sdvg_core.text.prompts import Conditions, unshown
-from ...sdvg_core.videos.resolve import ResolvedRequest, resolve_request
-from ...sdvg_core.videos.start import (
+from ..sdvg_core.causal_wan.context import Wan
+from ..sdvg_core.causal_wan.forward import PLAIN_STAGES
+from ..sdvg_core.causal_wan.generator import build_engine
+from ..sdvg_core.devices.device import device_clock, dtype_name, versions_on
+from ..sdvg_core.engine.inputs import ControlClip
+from ..sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan
+from ..sdvg_core.engine.records import BlockRecord
+from ..sdvg_core.engine.run import Run
+from ..sdvg_core.errors import BadInput, MissingModel
+from ..sdvg_core.memory.plan import image_note
+from ..sdvg_core.memory.sizes import GB, image_bytes
+from ..sdvg_core.report.assemble import assemble_report, notes_on
+from ..sdvg_core.report.run_report import RunReport
+from ..sdvg_core.settings.context import Preset
+from ..sdvg_core.settings.execution import Execution
+from ..sdvg_core.settings.fields import as_json
+from ..sdvg_core.settings.request import strength_of
+from ..sdvg_core.text.prompts import Conditions, unshown
+from ..sdvg_core.videos.resolve import ResolvedRequest, resolve_request
+from ..sdvg_core.videos.start import (
     NOTHING,
     ExtendedStart,
     LatentStart,
@@ -46,16 +46,13 @@ from ...sdvg_core.videos.start import (
     RestyledStart,
     Start,
 )
-from ...sdvg_core.weights.latents import lead_metadata, read_lead
-from .compiled import Layers, layers_of
-from .conditioning import read_conditions, read_controls, resolve_texts, states_control, strengths_of
-from .forecast import Trace, asked_of_run
-from .job import Job, footage_of, from_start, start_picture
-from .kept import beginnings_of, with_kept
-from .live import LiveRun
-from .loras import notes_on_loras
-from .memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
-from .model import (
+from ..sdvg_core.weights.latents import lead_metadata, read_lead
+from .host.compiled import Layers, layers_of
+from .host.conditioning import read_conditions, read_controls, resolve_texts, states_control, strengths_of
+from .host.job import Job, footage_of, from_start, start_picture
+from .host.loras import notes_on_loras
+from .host.memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
+from .host.model import (
     check_control,
     check_loras,
     check_model,
@@ -65,10 +62,14 @@ from .model import (
     patcher_dtype,
     settle_attention,
 )
-from .progress import NodeProgress
-from .reuse import begin_reuse, ended, store_notes
-from .self_check import check_host
-from .vae import ComfyCodec, check_vae, codec_of, kind_of_wire
+from .host.reuse import begin_reuse, store_notes
+from .host.self_check import check_host
+from .host.vae import ComfyCodec, check_vae, codec_of, kind_of_wire
+from .page.answers import ended
+from .page.forecast import Trace, asked_of_run
+from .page.kept import beginnings_of, with_kept
+from .page.live import LiveRun
+from .page.progress import NodeProgress
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput, see
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings.fields import settings_of
-from .host.vae import LATENT_CHANNELS
-from .sockets import (
+from .host.sockets import (
     PromptEntry,
     PromptsSocket,
     ReportSocket,
@@ -36,6 +35,7 @@ from .sockets import (
     StartSocket,
     StartValue,
 )
+from .host.vae import LATENT_CHANNELS
 
 logger = logging.getLogger(__name__)
 

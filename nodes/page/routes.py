@@ -10,10 +10,10 @@ from typing import Any
 from aiohttp import web
 from server import PromptServer
 
-from ..sdvg_core.errors import BadInput
-from .host.kept import FORGOTTEN, find_kept, write_kept
-from .host.live import RUNS, LiveRuns
-from .host.reuse import forecast
+from ...sdvg_core.errors import BadInput
+from .answers import forecast
+from .kept import FORGOTTEN, find_kept, write_kept
+from .live import RUNS, LiveRuns
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from ..host.job import KeptBlocks
 from .forecast import Trace
-from .job import KeptBlocks
 
 MOST_RUNS = 16
 MOST_EARLIER = 4

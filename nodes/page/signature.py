@@ -12,7 +12,7 @@ from typing import Any
 
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.text.prompts import read_prompt
-from ..router import QualityRouter
+from .route_inputs import OLDER_INPUTS
 
 SAMPLER = "SDVGSpeculativeSampler"
 PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
@@ -86,7 +86,7 @@ class _Graph:
         if not router_inputs(self._prompt, wire):
             return self.value(wire)
         inputs = router_inputs(self._prompt, wire)
-        decides = ("policy", *QualityRouter.OLDER_INPUTS)
+        decides = ("policy", *OLDER_INPUTS)
         return {
             name: self.value(value)
             for name, value in inputs.items()

@@ -18,7 +18,7 @@ from ...sdvg_core.engine.types import Span
 from ...sdvg_core.settings.decision import Decision, Reason
 from ...sdvg_core.settings.request import ROUTE_DECIDES, Strength, check_directions, read_takes
 from ...sdvg_core.settings.route import Budget, Custom, Route
-from ..router import QualityRouter, route_of_prompt
+from .route_inputs import OLDER_INPUTS, route_of_prompt
 from .signature import UNREADABLE, router_inputs, signature
 
 STAYS = "s"
@@ -176,9 +176,7 @@ def _next_route(
     is_budget = inputs.get("policy") == "budget"
     if (sampler["router"], sampler["tau"]) == made.router and not (is_budget and blocks != made.blocks):
         return made.route, made.known
-    decides = [
-        value for name, value in inputs.items() if name in QualityRouter.OLDER_INPUTS or name.startswith("policy")
-    ]
+    decides = [value for name, value in inputs.items() if name in OLDER_INPUTS or name.startswith("policy")]
     if not inputs or any(isinstance(value, list) for value in decides):
         return made.route, False
     route = route_of_prompt(inputs)
@@ -413,7 +411,7 @@ def seconds_of(
 ) -> float | None:
     """Return about how many seconds a run takes, by the blocks of the run `made`; None: not known.
 
-    `loading`: seconds to load its models; None if its results are gone. `decoding`: see `reuse.forecast`.
+    `loading`: seconds to load its models; None if its results are gone. `decoding`: see `answers.forecast`.
     """
     first = next((at for at, answer in enumerate(forecast.answers) if answer != STAYS), asked.blocks)
     fresh = [event for event in events if not event["reused"]]

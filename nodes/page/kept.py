@@ -18,7 +18,7 @@ from ...sdvg_core.engine.types import Span, plan_spans
 from ...sdvg_core.errors import BadInput, see
 from ...sdvg_core.settings.request import read_takes
 from ...sdvg_core.weights.latents import lead_metadata, load_latents, read_lead, save_latents
-from .job import Job, KeptBlocks
+from ..host.job import Job, KeptBlocks
 from .live import RUNS
 
 UNREAD = "The locked blocks begin with the start that they were made from; the one that is wired in has no effect."

@@ -13,13 +13,13 @@ from comfy.model_patcher import CoreModelPatcher, ModelPatcher
 from comfy_api.latest import io
 from torch import Tensor
 
-from ..sdvg_core.devices.device import DTYPES
-from ..sdvg_core.engine.outside import OutsidePart
-from ..sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
-from ..sdvg_core.settings.execution import RewardDtype
-from ..sdvg_core.settings.load import resolved_reward_dtype
-from ..sdvg_core.settings.parts import check_part
-from ..sdvg_core.settings.route import Budget, Custom, Route
+from ...sdvg_core.devices.device import DTYPES
+from ...sdvg_core.engine.outside import OutsidePart
+from ...sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
+from ...sdvg_core.settings.execution import RewardDtype
+from ...sdvg_core.settings.load import resolved_reward_dtype
+from ...sdvg_core.settings.parts import check_part
+from ...sdvg_core.settings.route import Budget, Custom, Route
 
 RouterSocket = io.Custom("SDVG_ROUTER")
 ReportSocket = io.Custom("SDVG_REPORT")
