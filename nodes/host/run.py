@@ -150,7 +150,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         note=" ".join((*job.headers.swapped_note, *(note for note in resolved.notes if note == NO_TARGET_BLOCK))),
         prompt=job.prompt_id,
         signature=job.signature,
-        before=clip_blocks,
+        before=resolved.plan.spans[0].index - kept_count,
     )
     if job.signature:
         own_drafts = job.request.drafter_context == "own"
