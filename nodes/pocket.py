@@ -15,7 +15,7 @@ from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLE_PROMPTS
 from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from ..sdvg_core.settings.context import get_preset
-from ..sdvg_core.text.prompts import read_prompt
+from ..sdvg_core.text.prompts import read_prompt, taken_as_text
 from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint
 from .host.sockets import HostScorer, ScorerSocket, load_host_scorer
@@ -71,7 +71,7 @@ class PocketModels(io.ComfyNode):
         """Load the models with the ordinary loaders, and encode the prompt, or the nearest one of the small world."""
         lines = read_prompt(prompt)
         shown = {text: understand(text, strict=strict) for text in lines.texts}
-        note = "\n".join(note for _, note in shown.values() if note)
+        note = "\n".join((*taken_as_text(lines.texts), *(note for _, note in shown.values() if note)))
         notify(cls.hidden and cls.hidden.unique_id, note)
         drafter, target, vae, scorer, fast_vae = _models()
         embeddings = encode_prompts(
@@ -79,8 +79,9 @@ class PocketModels(io.ComfyNode):
         )
 
         def encoded(text: str) -> list[list[Any]]:
-            scene, note = shown[text]
-            return with_text([[embeddings[scene.text], {}]], scene.text, NEAREST_NOTE if note else "")
+            scene, nearest = shown[text]
+            notes = (*taken_as_text([text]), *([NEAREST_NOTE] if nearest else []))
+            return with_text([[embeddings[scene.text], {}]], scene.text, " ".join(notes))
 
         return io.NodeOutput(
             drafter,

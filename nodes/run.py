@@ -34,7 +34,7 @@ from ..sdvg_core.settings.context import Preset
 from ..sdvg_core.settings.execution import Execution
 from ..sdvg_core.settings.fields import as_json
 from ..sdvg_core.settings.request import strength_of
-from ..sdvg_core.text.prompts import Conditions, unshown
+from ..sdvg_core.text.prompts import Conditions, notes_on_starts, taken_as_text
 from ..sdvg_core.videos.resolve import ResolvedRequest, resolve_request
 from ..sdvg_core.videos.start import (
     NOTHING,
@@ -161,7 +161,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         note=" ".join((*job.headers.swapped_note, *(note for note in resolved.notes if note == NO_TARGET_BLOCK))),
         prompt=job.prompt_id,
         signature=job.signature,
-        before=clip_blocks,
+        before=resolved.plan.new_indices.start - kept_count,
     )
     if job.signature:
         own_drafts = job.request.drafter_context == "own"
@@ -170,7 +170,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     memory = memory_of(job)
     check_room(memory)
     model_notes = (*dict.fromkeys(note for role in job.models for note in of_models[role]), *job.notes)
-    late_prompts = unshown((entry.index for entry in job.prompts), resolved.plan.spans[-1].index)
+    asked_blocks = range(resolved.plan.new_indices.start - kept_count, resolved.plan.new_indices.stop)
+    of_starts = notes_on_starts((entry.index for entry in job.prompts), asked_blocks)
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     texts = [condition.text for _, condition in conditions.entries]
@@ -178,7 +179,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     notes = (
         *model_notes,
         *text_notes,
-        *late_prompts,
+        *of_starts,
+        *taken_as_text(texts),
         *resolved.notes,
         *unread,
         *memory.plan,

@@ -46,9 +46,10 @@ class Asked:
     """What a run is asked for. Blocks count from 1.
 
     `signature`: of its sampler. `known`: whether `route` is what decides; a router of another pack decides as it
-    did. `lock`: digest of the blocks before `first`, or empty. `before`: number of a clip's blocks before block 1.
-    `route_start`: number of those before the route begins. `strengths`: of restyling, from block `first` on.
-    `own_drafts`: whether drafts continue each other.
+    did. `lock`: digest of the blocks before `first`, or empty. `before`: number of a clip's blocks before block 1,
+    as prompts count them; a start image is none. `route_start`: number of those before the route begins. `given`:
+    number of blocks that are decoded before block 1, a start image's too. `strengths`: of restyling, from block
+    `first` on. `own_drafts`: whether drafts continue each other.
     """
 
     signature: Mapping[str, Any]
@@ -62,6 +63,7 @@ class Asked:
     lock: str = ""
     first: int = 1
     before: int = 0
+    given: int = 0
     own_drafts: bool = False
 
     @property
@@ -118,6 +120,7 @@ def asked_of_run(
         lock=lock,
         first=int(kept or 0) + 1,
         before=begin["before"],
+        given=len(plan.clip) - int(kept or 0),
         own_drafts=own_drafts,
     )
 
@@ -161,6 +164,7 @@ def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapp
         lock=lock,
         first=first,
         before=made.before,
+        given=made.given,
         own_drafts=made.own_drafts,
     )
 
@@ -417,7 +421,8 @@ def seconds_of(
     fresh = [event for event in events if not event["reused"]]
     if loading is None or MAY_CHANGE in forecast.answers or asked.signature["rest"] != made.signature["rest"]:
         return None
-    decodes = decoding[asked.before + first] if asked.before + first < len(decoding) else first
+    unchanged = asked.given + first
+    decodes = decoding[unchanged] if unchanged < len(decoding) else first
     parts = [loading, decodes * _mean(fresh, "decode", None) if decodes else 0.0]
     for number in range(first + 1, asked.blocks + 1):
         letter = asked.planned(number).direction

@@ -75,16 +75,28 @@ export class NodeInputs {
     return JSON.stringify([...SHOWN.map((name) => this.read(name)), this.start(), ...values]);
   }
 
-  /** What the video starts from. */
+  /** What the video starts from; `unknown`: a node that is not ours says so. */
   start() {
     /** @param {string} name */
     const linked = (name) => isLinked(this.node, (input) => input.name === name);
-    return { clip: linked("continue_from"), image: linked("start_image") };
+    const use = this.startUse();
+    return {
+      clip: linked("continue_from") || use === "extend",
+      image: linked("start_image") || use === "first frame",
+      unknown: linked("start") && !use,
+    };
+  }
+
+  /** What SDVG Start does with its picture or clip; empty if that node is not there, or if it is told elsewhere. */
+  startUse() {
+    const node = sourceOf(this.node, "start");
+    const isOurs = node?.comfyClass === "SDVGStart" && !isWired(node, "use_as");
+    return isOurs ? String(widgetOf(node, "use_as")?.value ?? "") : "";
   }
 
   /** Whether nobody knows yet how long the video will be. */
   get isLengthOpen() {
-    return isWired(this.node, "blocks") || isLinked(this.node, ({ name }) => name === "start");
+    return isWired(this.node, "blocks") || this.start().unknown;
   }
 
   /**

@@ -292,10 +292,11 @@ export function changed(board, next) {
  * @param {number} most
  */
 export function allowed(board, next, fixed, most) {
-  const blocks = next.shots.reduce((sum, { marks }) => sum + marks.length, 0);
+  const marks = next.shots.flatMap((shot) => shot.marks);
   const first = next.shots.length ? changed(board, next).from : 0;
   const whole =
     next.shots.every(({ marks }) => marks.length) &&
     (next.shots.length < 2 || spoken(next.shots)[0].prompt !== "");
-  return whole && blocks >= Math.max(1, fixed) && blocks <= most && first > fixed;
+  const isMade = marks.some(Boolean); // one block at least is the run's, not the clip's
+  return whole && isMade && marks.length >= fixed && marks.length <= most && first > fixed;
 }

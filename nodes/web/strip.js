@@ -7,7 +7,7 @@ import { StripActions } from "./strip_actions.js";
 import { Board } from "./strip_board.js";
 import { Comparison } from "./strip_compare.js";
 import { openLarge, openSheet } from "./strip_dialog.js";
-import { drawnForecast, isOld, squaresOf } from "./strip_model.js";
+import { clipBlocks, drawnForecast, isOld, squaresOf } from "./strip_model.js";
 import { Player } from "./strip_player.js";
 import { madeText } from "./strip_sentences.js";
 import { StripRoom } from "./strip_room.js";
@@ -260,18 +260,21 @@ export class Strip {
 
   /** Show the shots, if the prompt's text is at hand; with more than one, unless somebody closed them. */
   drawShots() {
-    const values = this.inputs.boardValues();
     const inputs = this.inputs.now();
+    const before = clipBlocks(inputs.start, this.run);
+    const isTooEarly = before === null;
+    const values = this.inputs.boardValues();
     this.board.show({
-      values,
-      before: this.run?.info.before ?? 0,
+      values: isTooEarly ? undefined : values,
+      before: before ?? 0,
       kept: keptBy(inputs.lock),
       most: this.inputs.mostBlocks,
       events: this.isOn ? (this.run?.events ?? []) : [],
       forecast: this.forecast,
       start: inputs.start,
     });
-    this.view.offerShots(values ? this.board.count : null);
+    const problem = isTooEarly ? text("clipFirst") : text("noShots");
+    this.view.offerShots(values ? this.board.count : null, problem);
     this.openShots();
   }
 

@@ -101,8 +101,18 @@ export class StripActions {
     const act = () => {
       if (strip.openShots(true)) begin?.();
     };
-    if (begin) items.push({ key: "w", text: text("promptFrom", { number }), act });
+    if (begin) items.push({ key: "w", text: this.promptFrom(number), act });
     return items;
+  }
+
+  /**
+   * The name of what has a prompt begin at a block, with the number of its line where that is another one.
+   * @param {number} number
+   */
+  promptFrom(number) {
+    const { before } = this.strip.board;
+    if (!before) return text("promptFrom", { number });
+    return text("promptFromLine", { number, line: number + before });
   }
 
   /** @param {number} number */

@@ -73,6 +73,17 @@ export function squaresOf(inputs, run, forecast) {
 }
 
 /**
+ * How many blocks of a clip come before the run's, which the lines of a prompt count too; null as long as no run has told.
+ * @param {VideoStart} start
+ * @param {Run | null} run
+ */
+export function clipBlocks(start, run) {
+  const known = run?.info.before ?? 0;
+  if (start.clip) return known || null;
+  return start.unknown ? known : 0;
+}
+
+/**
  * What locks the blocks up to one: their digest, and the first of them that was made for something else than is asked now; null if
  * the run that is shown does not have them, or if they are locked already.
  * @param {number} number

@@ -89,14 +89,15 @@ export class StripView {
   }
 
   /**
-   * Offer the cards of so many shots; 0: the text cannot be shown as cards; null: there is no text.
+   * Offer the cards of so many shots; 0: they cannot be shown, for the `problem`; null: there is no text.
    * @param {number | null} count
+   * @param {string} problem
    */
-  offerShots(count) {
+  offerShots(count, problem) {
     this.shots.hidden = count === null;
     this.shots.disabled = count === 0;
     this.shots.textContent = text("shotsButton");
-    this.shots.title = count === 0 ? text("noShots") : text("shots");
+    this.shots.title = count === 0 ? problem : text("shots");
   }
 
   /** @param {boolean} on */

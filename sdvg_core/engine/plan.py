@@ -104,6 +104,11 @@ class RunPlan:
         return tuple(block.span for block in self.blocks)
 
     @property
+    def new_indices(self) -> range:
+        """The indices of the new blocks."""
+        return range(self.spans[0].index, self.spans[-1].index + 1)
+
+    @property
     def strengths(self) -> tuple[Strength, ...]:
         """The strengths of restyling, by new block."""
         return tuple(block.strength for block in self.blocks)

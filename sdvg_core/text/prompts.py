@@ -11,7 +11,7 @@ from itertools import pairwise
 from torch import Tensor
 
 from ..engine.types import Condition
-from ..errors import BadInput
+from ..errors import BadInput, count
 from ..settings.request import VideoRequest, read_strength, strength_of
 
 EMPTY = "the prompt is empty; describe what the video should show"
@@ -149,10 +149,18 @@ def read_video_prompt(text: str) -> PromptSchedule:
     return replace(read_prompt(match[2]), first=int(match[1]))
 
 
-def unshown(starts: Iterable[int], last: int) -> tuple[str, ...]:
-    """Return a note on each prompt that starts after the video's last block `last`, from 0."""
-    ends = f"the video ends with block {last + 1}"
-    return tuple(f"The prompt from block {start + 1} on is not shown: {ends}." for start in starts if start > last)
+def notes_on_starts(starts: Iterable[int], new: range) -> tuple[str, ...]:
+    """Return notes on the blocks at which prompts start: which are not shown, and how they count after a clip.
+
+    `new`: the blocks that are made. All count from 0, a continued clip's first.
+    """
+    starts = sorted(starts)
+    ends = f"the video ends with block {new.stop}"
+    notes = [f"The prompt from block {start + 1} on is not shown: {ends}." for start in starts if start >= new.stop]
+    shown = [f"block {start + 1} is new block {start + 1 - new.start}" for start in starts if start in new]
+    if new.start and shown:
+        notes.append(f"Prompts count the clip's {count(new.start, 'block')} too: {', '.join(shown)}.")
+    return tuple(notes)
 
 
 def taken_as_text(texts: Iterable[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from ..settings.fields import settings_of
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..settings.route import Budget, First, Gate, Route, WorstFrame
-from ..text.prompts import PromptSchedule, taken_as_text, unshown
+from ..text.prompts import PromptSchedule, notes_on_starts, taken_as_text
 from ..weights.model_files import ModelFiles
 from .asked import Batch
 from .blocks import block_files
@@ -97,9 +97,9 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
     needed = Roles().union(*(of_route.plan.models_needed for of_route in routes.values()))
     headers = headers.restrict_to(needed)
-    last = resolved.plan.spans[-1].index
+    new = resolved.plan.new_indices
     wanted = [
-        (prompt, replace(route, seed=seed), (note, *notes_on_prompt(prompt, last)))
+        (prompt, replace(route, seed=seed), (note, *notes_on_prompt(prompt, new)))
         for prompt, (route, note) in zip(prompts, routed, strict=True)
         for seed in batch.seeds_of(prompt)
     ]
@@ -112,7 +112,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
             for number, ((prompt, of_video, notes), fingerprint, (path, state)) in enumerate(placed, 1)
         )
         notes = [note for of_route in routes.values() for note in of_route.notes]
-        notes += [note for prompt in prompts for note in notes_on_prompt(prompt, last)]
+        notes += [note for prompt in prompts for note in notes_on_prompt(prompt, new)]
         notes += _notes_on(folder, states.values(), numbered=batch.numbered)
         parts = needed | {"codec"}
         if flags := [flag for flag in batch.stated if flag in OF_PARTS and parts.isdisjoint(OF_PARTS[flag])]:
@@ -133,9 +133,9 @@ def _fingerprint(batch: Batch, routes: Routes, request: VideoRequest, prompt: Pr
     return request_fingerprint(needed_files(batch.files, resolved.plan.models_needed), batch.load, request, prompt)
 
 
-def notes_on_prompt(prompt: PromptSchedule, last: int) -> tuple[str, ...]:
-    """Return notes on what of a prompt is not shown, or taken as text. `last`: index of the last block."""
-    return (*unshown(prompt.starts, last), *taken_as_text(prompt.texts))
+def notes_on_prompt(prompt: PromptSchedule, new: range) -> tuple[str, ...]:
+    """Return notes on how a prompt's lines count, or are text. `new`: indices of the blocks that are made."""
+    return (*notes_on_starts(prompt.starts, new), *taken_as_text(prompt.texts))
 
 
 def _notes_on(folder: Path, states: Collection[State], *, numbered: bool) -> Iterator[str]:

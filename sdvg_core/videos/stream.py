@@ -31,7 +31,7 @@ from ..settings.load import LoadOptions
 from ..settings.parts import check_part
 from ..settings.request import VideoRequest
 from ..settings.route import Budget, Custom, Route
-from ..text.prompts import PromptSchedule, one_prompt, taken_as_text, unshown
+from ..text.prompts import PromptSchedule, notes_on_starts, one_prompt, taken_as_text
 from ..weights.model_files import ModelFiles
 from .resolve import ResolvedRequest, resolve_files
 
@@ -189,8 +189,8 @@ class Streamer:
                 raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, asked_to_end)
-            last = resolved.plan.spans[-1].index
-            of_prompt = (*unshown(schedule.starts, last), *taken_as_text(schedule.texts))
+            of_lines = notes_on_starts(schedule.starts, resolved.plan.new_indices)
+            of_prompt = (*of_lines, *taken_as_text(schedule.texts))
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
             # A weak reference: a stream that was dropped does not block the next.
             self._newest = weakref.ref(stream)

@@ -76,6 +76,23 @@ def test_a_bypassed_sampler_is_named(page):
     assert "bypassed" in page["bypassed"]
 
 
+def test_cards_of_an_extended_clip_wait_for_its_length(page):
+    """Catches: a line that cards write too early: it counts blocks of the clip, which the first run finds."""
+    before = page["extended"]["before"]
+    assert before["disabled"]
+    assert "first run" in before["title"]
+    assert before["cards"] == []
+
+
+def test_cards_and_menus_show_both_numbers_after_a_clip(page):
+    """Catches: a line whose number is another one than its block's, with neither said; times as of no clip."""
+    after = page["extended"]["after"]
+    assert not after["disabled"]
+    assert after["cards"] == ["Shot 1 · at 0.0 s", "Shot 2 · at 0.8 s · line 4:", "Shot 3 · at 3.0 s · line 7:"]
+    assert after["from"][:3] == ["at 0.0 s", "at 0.8 s", "at 1.5 s"]
+    assert "new prompt from block 4 on (line 6:)…" in page["extended"]["menu"]
+
+
 def test_a_sampler_alone_in_a_subgraph_keeps_its_cards(page):
     """Catches: cards, their button and tau gone, as the prompt and the router are outside."""
     assert page["inside"] == {"shots": True, "cards": 3, "tau": True}

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from comfy_page import call, write_modules
-from running_server import POCKET, ROUTER, SAMPLER, pocket
+from running_server import POCKET, ROUTER, SAMPLER, node, pocket
 from sdvg_pack.nodes.page.forecast import (
     ABSENT,
     AT_HAND,
@@ -27,18 +27,31 @@ SEED = 7000
 TEXTS = ("a big yellow ball runs right", "a small red ring rests on grass", "a large blue ball rests on sand")
 TAUS = (-3.0, -0.9, -0.7, -0.5, 3.0)
 NAMES = ("sayShot", "lengthenShot", "retakeShot", "addShot", "moveShot", "removeShot", "cutShot")
-BOARD = """({ values, edits }) => {
+BOARD = """({ values, edits, before }) => {
   const seen = [];
   for (const [name, ...given] of edits) {
-    const board = js.readBoard(values, 0);
+    const board = js.readBoard(values, before);
     const i = given[0] % board.shots.length;
     const [, more] = given;
     const next = js[name](board, i, name === "moveShot" ? more % board.shots.length : more);
-    if (js.allowed(board, next, 0, 6)) values = js.writeBoard(next);
+    if (js.allowed(board, next, before, 6 + before)) values = js.writeBoard(next);
     seen.push(values);
   }
   return seen;
 }"""
+LOADED = "4"
+STARTS = {
+    "nothing": ({}, {}),
+    "picture": ({"start_image": [LOADED, 0]}, {LOADED: node("LoadImage", image="example.png")}),
+    "clip": (
+        {"start": ["5", 0]},
+        {
+            LOADED: node("LoadVideo", file="clip.mp4"),
+            "5": node("SDVGStart", use_as="extend", video=[LOADED, 0]),
+        },
+    ),
+}
+"""What a video starts from: inputs of its sampler, and further nodes."""
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +82,29 @@ def forecast_of(server, prompt, run):
 
 
 def events_of(server, prompt):
-    """Run a prompt, and return its name and the events of its blocks."""
+    """Run a prompt, and return what its sampler tells of it and the events of its blocks."""
     done = server.make(prompt).outputs[SAMPLER]
-    return done["sdvg_run"][-1]["run"], done["sdvg_route"]
+    return done["sdvg_run"][-1], done["sdvg_route"]
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(200, marks=pytest.mark.exhaustive)])
-def test_random_edits_are_forecast_as_they_are_made(count, server, modules):
+def starting(prompt, start):
+    """Return a prompt whose video starts from one of `STARTS`."""
+    inputs, nodes = STARTS[start]
+    prompt[SAMPLER]["inputs"] |= inputs
+    return prompt | nodes
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.exhaustive)])
+def test_random_edits_are_forecast_as_they_are_made(count, start, server, modules):
     """Catches: a block called one that stays and made again, and one called changed that was at hand."""
-    draw = random.Random(count)
-    start = {"text": TEXTS[0], "blocks": BLOCKS, "directions": "", "takes": ""}
-    boards = call(modules, BOARD, [{"values": start, "edits": board_edits(draw, count)}])[0]
-    prompt = pocket(blocks=BLOCKS, sampler__seed=SEED + count, router__policy__tau=-0.7)
-    run, _ = events_of(server, prompt)
+    draw = random.Random(f"{count} {start}")
+    prompt = starting(pocket(blocks=BLOCKS, sampler__seed=SEED + count, router__policy__tau=-0.7), start)
+    info, _ = events_of(server, prompt)
+    run = info["run"]
+    values = {"text": TEXTS[0], "blocks": BLOCKS, "directions": "", "takes": ""}
+    given = {"values": values, "edits": board_edits(draw, count), "before": info["before"]}
+    boards = call(modules, BOARD, [given])[0]
     letters = set()
     for board in boards:
         inputs = prompt[SAMPLER]["inputs"]
@@ -91,9 +114,10 @@ def test_random_edits_are_forecast_as_they_are_made(count, server, modules):
         prompt[POCKET]["inputs"]["prompt"] = board["text"]
         prompt[ROUTER]["inputs"]["policy.tau"] = draw.choice(TAUS) if draw.random() < 0.3 else -0.7
         answers = forecast_of(server, prompt, run)["blocks"]
-        before = run
-        run, events = events_of(server, prompt)
-        made = [run != before and not event["reused"] for event in events]  # else ComfyUI ran nothing
+        shown = run
+        info, events = events_of(server, prompt)
+        run = info["run"]
+        made = [run != shown and not event["reused"] for event in events]  # else ComfyUI ran nothing
         wrong = [
             (number, answer, made[number])
             for number, answer in enumerate(answers)

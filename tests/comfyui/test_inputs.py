@@ -322,9 +322,9 @@ def test_lines_are_prompts_of_a_schedule_with_those_of_the_nodes():
 
 def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_says_so(server):
     prompt = pocket(blocks=2)
-    prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea"
+    prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea\n2 CUT: snow"
     prompt[REPORT]["inputs"]["prompt_in_report"] = True
     record = server.make(prompt).record()
-    assert NEAREST_NOTE in record["notes"]
-    assert understand("two whales sing over the sea")[0].text in json.dumps(record)
+    assert any(NEAREST_NOTE in note and "taken as text" in note for note in record["notes"])
+    assert understand("two whales sing over the sea\n2 CUT: snow")[0].text in json.dumps(record)
     assert "shown instead: " in (server.folder / "log").read_text(encoding="utf-8")

@@ -302,6 +302,24 @@ def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(
     assert "The prompt from block 2 on is not shown: the video ends with block 1." in notes
 
 
+@pytest.mark.parametrize("line", ["2 CUT: a storm", "2 strength light\N{FULLWIDTH COLON} a storm"])
+def test_a_line_that_is_taken_as_text_is_noted(line, parts):
+    """Catches: a line that is nearly a direction, and becomes words of the prompt in silence."""
+    job = make_job(parts, script="d")
+    conditioning = job.prompts[0].conditioning
+    job = replace(job, prompts=(PromptEntry(0, conditioning, f"a sea\n{line}"),))
+    assert any("taken as text" in note for note in video_of(job)[2].notes)
+
+
+def test_a_line_has_both_numbers_in_a_report_after_a_clip(parts):
+    """Catches: lines that count the clip's blocks, where takes and squares count new ones, and neither said."""
+    _, clip, _ = video_of(make_job(parts, script="dd"))
+    job = make_job(parts, script="ddddd", blocks=3, continue_from={"samples": clip})
+    [prompt] = job.prompts
+    job = replace(job, prompts=(prompt, PromptEntry(3, prompt.conditioning, "a storm")))
+    assert "Prompts count the clip's 2 blocks too: block 4 is new block 2." in video_of(job)[2].notes
+
+
 def test_a_full_folder_for_the_preview_is_one_sentence(report, tmp_path, monkeypatch):
     """Catches the system's own error, after the video was made."""
 

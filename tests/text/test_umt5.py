@@ -20,7 +20,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.loading.inspection import inspect_file
 from sdvg_core.settings.request import Strength, read_strengths
 from sdvg_core.text.prompt_files import read_prompt_list
-from sdvg_core.text.prompts import clean_prompt, read_prompt, unshown
+from sdvg_core.text.prompts import clean_prompt, notes_on_starts, read_prompt
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_umt5_sizes
 from sdvg_core.weights.model_files import TEXT_ENCODER
 from sdvg_core.weights.weight_file import TensorInfo, WeightFile
@@ -467,9 +467,24 @@ def test_a_story_in_a_file_may_state_its_first_blocks(tmp_path: Path) -> None:
     assert (read.first, read.entries) == (2, ((0, "a sea"), (4, "a storm")))
 
 
-def test_a_prompt_that_no_block_reaches_is_told_with_the_block_the_video_ends_with() -> None:
-    told = "The prompt from block 12 on is not shown: the video ends with block 9."
-    assert unshown(read_prompt("a sea\n9: a storm\n12: a lake").starts, 8) == (told,)
+def test_a_prompt_that_no_block_reaches_is_noted() -> None:
+    note = "The prompt from block 12 on is not shown: the video ends with block 9."
+    assert notes_on_starts(read_prompt("a sea\n9: a storm\n12: a lake").starts, range(9)) == (note,)
+
+
+@pytest.mark.parametrize(
+    ("new", "counts"),
+    [
+        (range(9), ()),
+        (range(2, 11), ("block 4 is new block 2", "block 9 is new block 7")),
+        (range(8, 17), ("block 9 is new block 1",)),
+        (range(9, 12), ()),
+    ],
+)
+def test_a_line_has_both_numbers_after_a_clip(new: range, counts: tuple[str, ...]) -> None:
+    """Catches: lines that count the clip's blocks, beside takes and squares that do not, with neither said."""
+    notes = notes_on_starts(read_prompt("a sea\n4: a storm\n9: a lake").starts, new)
+    assert [note.partition(": ")[2] for note in notes] == ([f"{', '.join(counts)}."] if counts else [])
 
 
 def test_a_strength_holds_until_the_next_one() -> None:

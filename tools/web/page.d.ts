@@ -89,6 +89,7 @@ interface Forecast {
 interface VideoStart {
   clip: boolean;
   image: boolean;
+  unknown: boolean;
 }
 
 /** What is asked of the next run. */

@@ -23,8 +23,9 @@ main(async (page, options) => {
   const wrapped = await lookAtCards(page);
   const wrong = await openWrong(page);
   const bypassed = await bypass(page);
+  const extended = await extendClip(page);
   const inside = await putInside(page);
-  return { prompted, locked, typed, forgotten, drawn, copied, wrapped, wrong, bypassed, inside };
+  return { prompted, locked, typed, forgotten, drawn, copied, wrapped, wrong, bypassed, extended, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -227,6 +228,46 @@ async function bypass(page) {
   await page.keyboard.press("Escape");
   await mode(0);
   return said;
+}
+
+/** A clip wired in, before and after a run that tells how many blocks it has: the cards, and what a square offers. */
+async function extendClip(page) {
+  const saved = await page.evaluate((type) => {
+    const { app, LiteGraph } = window;
+    const graph = JSON.stringify(app.graph.serialize());
+    const [video, start] = ["LoadVideo", "SDVGStart"].map((kind) => LiteGraph.createNode(kind));
+    for (const node of [video, start]) app.graph.add(node);
+    const write = (node, name, value) => {
+      const widget = node.widgets.find((one) => one.name === name);
+      widget.value = value;
+      widget.callback?.(value, app.canvas, node);
+    };
+    write(video, "file", "clip.mp4");
+    write(start, "use_as", "extend");
+    video.connect(0, start, start.inputs.findIndex(({ name }) => name === "video"));
+    const sampler = app.graph.nodes.find((node) => node.type === type);
+    start.connect(0, sampler, sampler.inputs.findIndex(({ name }) => name === "start"));
+    return graph;
+  }, SAMPLER);
+  const look = () => page.evaluate(() => ({
+    disabled: document.querySelector(".sdvg-shots-button").disabled,
+    title: document.querySelector(".sdvg-shots-button").title,
+    cards: [...document.querySelectorAll(".sdvg-shot:not([hidden]) .sdvg-shot-title")].map((one) => one.textContent),
+    from: [...document.querySelectorAll(".sdvg-squares li")].map((one) => one.dataset.from),
+  }));
+  await write(page, SAMPLER, "blocks", 6);
+  await quiet(page, 700);
+  const before = await look();
+  await run(page);
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
+  await quiet(page, 700);
+  const after = await look();
+  await page.locator('.sdvg-squares [data-number="4"]').click({ button: "right" });
+  const menu = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
+  await page.keyboard.press("Escape");
+  await page.evaluate((graph) => window.app.loadGraphData(JSON.parse(graph)), saved);
+  await quiet(page, 2200);
+  return { before, after, menu };
 }
 
 /** The sampler put into a subgraph, which is opened. */
