@@ -15,11 +15,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from ..engine.records import BlockRecord, Seconds
 from ..engine.routing import evenly_spaced
@@ -27,7 +28,7 @@ from ..engine.types import Cost, Span
 from ..errors import BadInput, why
 from ..files.small_files import parse_json, read_small
 from ..settings.decision import Decision, Reason
-from ..settings.fields import checked
+from ..settings.fields import checked, fit, kinds_of
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
@@ -41,7 +42,8 @@ LARGEST_FIGURE = 10**15
 UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 JSON_NAMES = {"frames": "latent_frames"}
-LEAST = {"take": 1, "decodes": 1}
+LEAST = {"take": 1, "latent_frames": 1}
+"""Smallest counts, where that is not 0; every whole number of a report is a count."""
 _T = TypeVar("_T")
 type_hints = cache(get_type_hints)
 
@@ -309,41 +311,37 @@ def from_values(kind: type[_T], data: Any, where: str, **known: Any) -> _T:
 
 def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     """Read a field's value from a JSON value, by the field's type."""
-    inner = get_args(hint)
-    if type(None) in inner:
-        return None if value is None else _read(inner[0], value, name, where)
-    if get_origin(hint) is tuple:
-        return tuple(_read(inner[0], item, name, where) for item in _checked(value, name, list, where))
-    if get_origin(hint) is Mapping:
-        items = _checked(value, name, dict, where).items()
-        return {key: _read(inner[1], item, name, where) for key, item in items}
-    if is_dataclass(hint):
-        return from_values(hint, _checked(value, name, dict, where), f"{where}, {name}")  # type: ignore[arg-type]
-    if hint is Any:
+    kinds = kinds_of(hint)
+    if Any in kinds:
         return json_values(value)
-    if issubclass(hint, Enum):
-        members = {member.name.lower(): member for member in hint}
-        if _checked(value, name, str, where) not in members:
-            raise _broken(where, name, f"one of {', '.join(members)}", repr(value[:40]))
-        return members[value]
-    return _checked(value, name, hint, where)
+    if isinstance(value, Mapping) and (shapes := [kind for kind in kinds if is_dataclass(kind)]):
+        return from_values(shapes[0], value, f"{where}, {name}")
+    for kind in kinds:
+        with suppress(TypeError):
+            fitted = fit(kind, value)
+            _check_figures(fitted, name, where)
+            return json_values(fitted) if isinstance(fitted, Mapping) else fitted
+    kind = kinds[0]
+    if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str):
+        raise _broken(where, name, f"one of {', '.join(member.name.lower() for member in kind)}", repr(value[:40]))
+    wanted = (get_origin(kind) or kind).__name__
+    raise _broken(where, name, wanted, "null" if value is None else type(value).__name__)
 
 
-def _checked(value: Any, name: str, kind: Any, where: str) -> Any:
-    if type(value) is not kind and not (kind is float and type(value) is int):
-        raise _broken(where, name, kind.__name__, "null" if value is None else type(value).__name__)
-    if kind in (int, float) and not -LARGEST_FIGURE < value < LARGEST_FIGURE:
-        raise _broken(where, name, "finite and below 1e15", value)
-    if kind is int and value < LEAST.get(name, 0):
-        raise _broken(where, name, f"{LEAST.get(name, 0)} or more", value)
-    return float(value) if kind is float else value
+def _check_figures(value: Any, name: str, where: str) -> None:
+    """Raise `BadInput` for a number, also one in a tuple, that no run writes."""
+    for figure in value if isinstance(value, tuple) else (value,):
+        if isinstance(figure, int | float) and not -LARGEST_FIGURE < figure < LARGEST_FIGURE:
+            raise _broken(where, name, "finite and below 1e15", figure)
+        if isinstance(figure, int) and figure < LEAST.get(name, 0):
+            raise _broken(where, name, f"{LEAST.get(name, 0)} or more", figure)
 
 
 def read_member(data: Any, name: str, kind: type, where: str) -> Any:
-    """Return `data[name]`. Raises `BadInput` unless it is exactly of type `kind`; `object` allows any."""
+    """Return `data[name]`. Raises `BadInput` unless it is of type `kind`; `object` allows any."""
     if not isinstance(data, Mapping) or name not in data:
         raise BadInput(f"{where} has no field {name}; {UNCHANGED}")
-    return data[name] if kind is object else _checked(data[name], name, kind, where)
+    return data[name] if kind is object else _read(kind, data[name], name, where)
 
 
 def _broken(where: str, name: str, wanted: str, actual: object) -> BadInput:

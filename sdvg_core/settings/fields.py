@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -62,18 +63,18 @@ class Setting:
         """Return a value converted to the field's type. Raises `BadInput` for an invalid one."""
         for kind in self.kinds:
             with suppress(TypeError):
-                fit = _fitted(kind, value)
+                fitted = fit(kind, value)
                 break
         else:
             raise BadInput(self._refusal(value))
-        if isinstance(fit, int | float) and not isinstance(fit, bool):
+        if isinstance(fitted, int | float) and not isinstance(fitted, bool):
             least = -math.inf if self.least is None else self.least
             most = math.inf if self.most is None else self.most
-            if not least <= fit <= most:
-                raise BadInput(f"{self.called or self.name} is {fit!r:.60}; give {self._range()}")
-        if self.check and fit is not None:
-            self.check(fit)
-        return fit
+            if not least <= fitted <= most:
+                raise BadInput(f"{self.called or self.name} is {fitted!r:.60}; give {self._range()}")
+        if self.check and fitted is not None:
+            self.check(fitted)
+        return fitted
 
     def _range(self) -> str:
         if self.least is not None and self.most is not None:
@@ -102,8 +103,7 @@ def _settings_of(config: type) -> Mapping[str, Setting]:
     hints = get_type_hints(config)
     settings = {}
     for item in fields(config):
-        hint = hints[item.name]
-        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        kinds = kinds_of(hints[item.name])
         declared = item.metadata.get("setting", Setting())
         settings[item.name] = replace(
             declared,
@@ -195,14 +195,23 @@ def _read_json(setting: Setting, data: Any) -> Any:
     raise BadInput(f"{setting.name} is {data.get('kind')!a:.40}; give {ways}")
 
 
-def _fitted(kind: Any, value: Any) -> Any:
-    """Return a value converted to one type. Raises `TypeError` if it does not fit."""
+def fit(kind: Any, value: Any) -> Any:
+    """Return a value converted to one type: text to a path or a member of an enum, a list to a tuple.
+
+    Raises `TypeError` if it does not fit.
+    """
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_fitted(get_args(kind)[0], item) for item in value)
+        return tuple(_fit_one_of(get_args(kind)[0], item) for item in value)
+    if get_origin(kind) is Mapping and isinstance(value, Mapping):
+        return {name: fit(get_args(kind)[1], item) for name, item in value.items()}
     if kind is Path and isinstance(value, str | Path) and value:
         if impossible_path(str(value)):
             raise BadInput(f"the path {str(value)!r:.60} is too long or has a NUL byte; give another")
         return Path(value)
+    if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str):
+        members = {member.name.lower(): member for member in kind}
+        if value in members:
+            return members[value]
     if get_origin(kind) is Literal:
         fits = isinstance(value, str) and value in get_args(kind)
     elif kind in (int, float):
@@ -213,6 +222,18 @@ def _fitted(kind: Any, value: Any) -> Any:
     if not fits:
         raise TypeError
     return float(value) if kind is float else value
+
+
+def _fit_one_of(kind: Any, value: Any) -> Any:
+    for way in kinds_of(kind):
+        with suppress(TypeError):
+            return fit(way, value)
+    raise TypeError
+
+
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a type hint allows."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def impossible_path(path: str) -> bool:

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -194,6 +195,25 @@ def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(where, field, v
     put(data, where, field, value)
     with pytest.raises(BadInput, match=sentence):
         report_from_dict(data)
+
+
+COUNTS = {
+    name: of["minimum"]
+    for name, of in SCHEMA["$defs"]["block"]["properties"].items()
+    if of.get("type") == "integer"
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_reader_and_schema_allow_the_same_counts(name):
+    """Catches: a report of ours that we refuse, such as one with a block that was shown before (0 decodes)."""
+    data = report(of_every_reason()).as_dict()
+    for count, allowed in ((COUNTS[name], True), (COUNTS[name] - 1, False)):
+        put(data, ("blocks", 1), name, count)
+        with nullcontext() if allowed else pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data, SCHEMA)
+        with nullcontext() if allowed else pytest.raises(BadInput, match=f"{name} in entry 1"):
+            report_from_dict(data)
 
 
 @pytest.mark.parametrize("text", ["", '{"schema_version": NaN}', "\udcff"], ids=["empty", "nan", "bytes"])
