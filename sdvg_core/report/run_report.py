@@ -314,8 +314,9 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     kinds = kinds_of(hint)
     if Any in kinds:
         return json_values(value)
-    if isinstance(value, Mapping) and (shapes := [kind for kind in kinds if is_dataclass(kind)]):
-        return from_values(shapes[0], value, f"{where}, {name}")
+    shape: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
+    if shape and isinstance(value, Mapping):
+        return from_values(shape, value, f"{where}, {name}")
     for kind in kinds:
         with suppress(TypeError):
             fitted = fit(kind, value)

@@ -1,16 +1,23 @@
-"""What a new option takes: one field of the request; a command or a policy: one file. Widgets: tests/comfyui."""
+"""What is new takes one field (an option), one file (a command, a policy, a known model) or two (a decoder).
+
+Widgets: tests/comfyui.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_runs import report
+import torch
+from cli_runs import SMALL, override, report
 from forked import fork
+from safetensors.torch import save_file
 from scratch_option import copy_with_option
 
 COMMAND = '''
@@ -38,8 +45,63 @@ NamedPolicy = Odd | """,
 """What it changes in the router's file."""
 
 
-def work(place: Path, folder: Path) -> None:
-    """Call the copy in `place`, with results in `folder`."""
+MODEL = {
+    '    "Self-Forcing DMD": {': """    "Odd": {
+        "preset": "causal-forcing",
+        "repository": "nobody/odd",
+        "licence": "none",
+        "path": "odd_small.pt",
+    },
+    "Self-Forcing DMD": {""",
+}
+"""What it changes in the file of published models."""
+DECODER = '''
+"""A decoder that shows the latents themselves, in grey."""
+
+import torch
+
+class GreyCodec:
+    latent_channels = 16
+    temporal_stride = 4
+    spatial_stride = 8
+
+    def decode(self, latents, state=None):
+        frames = 4 * latents.shape[2] - (3 if state is None else 0)
+        grey = latents.mean(dim=(1, 2), keepdim=True).sigmoid()
+        pixels = grey.repeat_interleave(8, dim=3).repeat_interleave(8, dim=4).expand(-1, frames, 3, -1, -1)
+        return pixels, "goes on"
+
+    def encode(self, frames):
+        return frames.new_zeros(1, 16, 1 + frames.shape[1] // 4, frames.shape[3] // 8, frames.shape[4] // 8)
+'''
+OPEN = {
+    "from .taehv import (": "from .grey import GreyCodec\nfrom .taehv import (",
+    "VaeFile = WanVaeFile | TaehvFile": """@dataclass(frozen=True, slots=True, kw_only=True)
+class GreyFile(VaeHeader):
+    file: WeightFile
+
+
+VaeFile = WanVaeFile | TaehvFile | GreyFile""",
+    "    if is_taehv(file.names):": """    if "grey.scale" in file.names:
+        return GreyFile(
+            latent_channels=16,
+            temporal_stride=4,
+            spatial_stride=8,
+            decoder_base=None,
+            encodes=True,
+            tae_kind=None,
+            file=file,
+        )
+    if is_taehv(file.names):""",
+    "    if isinstance(header, TaehvFile):": """    if isinstance(header, GreyFile):
+        return GreyCodec()
+    if isinstance(header, TaehvFile):""",
+}
+"""What it changes where decoders are opened."""
+
+
+def work(place: Path, folder: Path, options: list[str]) -> None:
+    """Call the copy in `place`, with results in `folder`. `options`: of a video by tiny models."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "sdvg_core"]:
         del sys.modules[name]
     sys.path.insert(0, str(place))
@@ -56,20 +118,35 @@ def work(place: Path, folder: Path) -> None:
     assert main(["generate", *asked, "0.25", "--output", "made"]) == 0
     assert main(["generate", "--from", "made", "--output", "again"]) == 0
     assert main(["generate", *asked, "2", "--output", "refused"]) == 2
+    assert main([*options, "--policy", "odd", "--output", "grey"]) == 0
     with pytest.raises(BadInput, match="grain is 'much'; give a number"):
         VideoRequest(grain="much")
 
 
-def test_a_new_option_is_one_field_and_a_new_command_or_policy_one_file(tmp_path: Path) -> None:
+def change(file: Path, changes: Mapping[str, str]) -> None:
+    """Replace pieces of a file, each of which it has once."""
+    text = file.read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert text.count(old) == 1, f"{file.name} changed: look for {old!r}"
+        text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")
+
+
+def test_new_option_command_policy_model_decoder(tmp_path: Path, base: list[str]) -> None:
     """In the help, the report, `--from` and the checks of a copy. Catches: a list of options beside the fields."""
     place = copy_with_option(tmp_path / "copy")
-    (place / "sdvg_core" / "cli" / "greet.py").write_text(COMMAND, encoding="utf-8")
-    router = place / "sdvg_core" / "settings" / "route.py"
-    text = router.read_text(encoding="utf-8")
-    for old, new in POLICY.items():
-        text = text.replace(old, new, 1)
-    router.write_text(text, encoding="utf-8")
-    process = fork(partial(work, place, tmp_path), str(tmp_path / "output"), str(tmp_path / "errors"))
+    core = place / "sdvg_core"
+    (core / "cli" / "greet.py").write_text(COMMAND, encoding="utf-8")
+    (core / "decoders" / "grey.py").write_text(DECODER, encoding="utf-8")
+    change(core / "settings" / "route.py", POLICY)
+    change(core / "weights" / "model_files.py", MODEL)
+    change(core / "decoders" / "open.py", OPEN)
+    shutil.copy(base[base.index("--drafter") + 1], tmp_path / "odd_small.pt")
+    save_file({"grey.scale": torch.ones(1)}, tmp_path / "grey.safetensors")
+    files = ["--drafter", str(tmp_path / "odd_small.pt"), "--vae", str(tmp_path / "grey.safetensors")]
+    video = ["--drafter-settings", "preset=auto", "--prompt", "a fox", "--blocks", "2"]
+    options = override([*base, *SMALL], *files, *video)
+    process = fork(partial(work, place, tmp_path, options), str(tmp_path / "output"), str(tmp_path / "errors"))
     process.join(600)
     output, errors = ((tmp_path / name).read_text(encoding="utf-8") for name in ("output", "errors"))
     assert process.exitcode == 0, errors
@@ -81,3 +158,4 @@ def test_a_new_option_is_one_field_and_a_new_command_or_policy_one_file(tmp_path
     settings = [report(tmp_path / folder)["request"]["grain"] for folder in ("made", "again")]
     assert settings == [0.25, 0.25]
     assert not (tmp_path / "refused").exists()
+    assert report(tmp_path / "grey")["settings"]["drafter"]["preset"] == "causal-forcing"
