@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_runs import report
-from forked import fork
-from scratch_option import copy_with_option
+
+from tests.support.cli_runs import report
+from tests.support.forked import fork
+from tests.support.scratch_option import copy_with_option
 
 COMMAND = '''
 """Say good day."""

@@ -9,8 +9,17 @@ from functools import partial
 
 import pytest
 import torch
-from thinned import every_pair
-from tiny import (
+from torch import Tensor
+
+from sdvg_core.causal_wan.generator import renoise
+from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.types import Block, History, plan_spans, spans_of_clip
+from sdvg_core.settings.decision import Reason
+from sdvg_core.settings.route import First, Route, TargetOnly
+from sdvg_core.settings.schedules import get_schedule
+from tests.support.thinned import every_pair
+from tests.support.tiny import (
     CONTEXTS,
     POLICIES,
     PROMPT,
@@ -26,15 +35,6 @@ from tiny import (
     run,
     scripted,
 )
-from torch import Tensor
-
-from sdvg_core.causal_wan.generator import renoise
-from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.types import Block, History, plan_spans, spans_of_clip
-from sdvg_core.settings.decision import Reason
-from sdvg_core.settings.route import First, Route, TargetOnly
-from sdvg_core.settings.schedules import get_schedule
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
 AUTHORS = str.maketrans("rtad", "ttdd")

@@ -7,8 +7,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from thinned import every_pair
-from tiny import (
+
+from sdvg_core.causal_wan import forward
+from sdvg_core.causal_wan.generator import renoise
+from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
+from sdvg_core.engine.plan import NOT_HANDED_OVER, Lead, plan_blocks
+from sdvg_core.engine.reuse import PartKeys, Reuse, Store
+from sdvg_core.engine.routing import handover_at
+from sdvg_core.engine.run import Run
+from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import Strength, read_strength
+from sdvg_core.settings.route import First, Route, TargetOnly
+from sdvg_core.settings.schedules import get_schedule, lowered
+from tests.support.thinned import every_pair
+from tests.support.tiny import (
     CONFIG,
     CONTEXTS,
     POLICIES,
@@ -22,18 +34,6 @@ from tiny import (
     random_module,
     scripted,
 )
-
-from sdvg_core.causal_wan import forward
-from sdvg_core.causal_wan.generator import renoise
-from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
-from sdvg_core.engine.plan import NOT_HANDED_OVER, Lead, plan_blocks
-from sdvg_core.engine.reuse import PartKeys, Reuse, Store
-from sdvg_core.engine.routing import handover_at
-from sdvg_core.engine.run import Run
-from sdvg_core.errors import BadInput
-from sdvg_core.settings.request import Strength, read_strength
-from sdvg_core.settings.route import First, Route, TargetOnly
-from sdvg_core.settings.schedules import get_schedule, lowered
 
 BLOCKS, STEPS = 4, "1000,900,800,625"
 DEPTH, SCRIBBLE = (

@@ -12,10 +12,25 @@ from itertools import product
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from thinned import every_pair, in_turn
-from tiny import (
+from torch import Tensor
+
+from sdvg_core.causal_wan.context import AnchorEncoder
+from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.protocols import Engine, WrappedGenerator
+from sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_core.engine.reuse import PartKeys, PixelStore, Reuse, Store, Tensors
+from sdvg_core.engine.run import Run
+from sdvg_core.engine.types import Condition, Cost
+from sdvg_core.engine.wrappers import FramewiseAdapter
+from sdvg_core.settings.decision import Decision, Reason
+from sdvg_core.settings.request import DrafterContext, Strength
+from sdvg_core.settings.route import Custom, First, Gate, Mean, Policy, Route, Stride, TargetOnly, WorstFrame
+from sdvg_core.text.prompts import Conditions
+from tests.support import tiny
+from tests.support.routers import PlannedRouter, RandomRouter, planned_route
+from tests.support.thinned import every_pair, in_turn
+from tests.support.tiny import (
     CONFIG,
     CONTEXTS,
     LONG,
@@ -29,21 +44,6 @@ from tiny import (
     planned,
     random_tree,
 )
-from torch import Tensor
-
-from lab.research.routers import PlannedRouter, RandomRouter, planned_route
-from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.protocols import Engine, WrappedGenerator
-from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.reuse import PartKeys, PixelStore, Reuse, Store, Tensors
-from sdvg_core.engine.run import Run
-from sdvg_core.engine.types import Condition, Cost
-from sdvg_core.engine.wrappers import FramewiseAdapter
-from sdvg_core.settings.decision import Decision, Reason
-from sdvg_core.settings.request import DrafterContext, Strength
-from sdvg_core.settings.route import Custom, First, Gate, Mean, Policy, Route, Stride, TargetOnly, WorstFrame
-from sdvg_core.text.prompts import Conditions
 
 PAPER = Route(Gate(0.3))  # the paper's route; this tau keeps about half of the drafts
 ROUTERS = {
