@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from replayed import check_pattern
 from safetensors.torch import save_file
-from test_exactness import check_pattern
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_core.cli import main

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_guides import CONTROL, controlled, engine_of, restyled, run_of
-from test_guides import made as guided
+from guided import CONTROL, controlled, engine_of, restyled, run_of
+from guided import made as guided
 
 from lab.research.memo import ShortDrafts
 from sdvg_core.engine.inputs import BlockCall

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from test_reuse import Asked, Made, made, same, same_video
+from small_runs import Asked, Made, made, same, same_video
 
 from sdvg_core.engine.reuse import Store
 from sdvg_core.settings.request import Strength

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_reuse import ROUTERS, Asked, made, parts_of, route, same
+from small_runs import ROUTERS, Asked, made, parts_of, route, same
 
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.reuse import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
